@@ -1,0 +1,1 @@
+"""Configuration as data; read by ``dse/main.py`` alone."""

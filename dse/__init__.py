@@ -1,0 +1,12 @@
+"""The driver: config in, front and report out. From a notebook: `evaluate`, `run`, `load`."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """`dse.evaluate`, `dse.run` and `dse.load`, imported when first used so that the command line starts fast."""
+    if name in ("evaluate", "run", "load"):
+        from dse import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'dse' has no attribute {name!r}")

@@ -1,0 +1,244 @@
+"""Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
+
+from collections.abc import Mapping as Dict
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from space.chip import Chip
+from space.design import Design
+from space.errors import DesignError, nearest
+from space.fields import checked
+from space.knobs import Choice, Interval, Knob, Space
+from space.mapping import Mapping
+from space.model import Model
+from space.units import parse
+from space.workload import DECODE_AT, Case, Workload, grouped
+
+T = TypeVar("T")
+
+CONSTANT = {"value", "source", "page", "note"}
+MODEL_NOTES = {"source", "published_parameters", "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a number came from: a key of the bibliography, "override", or "assumed"."""
+
+    address: str
+    value: str
+    source: str
+    page: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything that one evaluation or one study is about, as nouns."""
+
+    base: Design
+    workload: Workload
+    space: Space
+    sources: tuple[Source, ...]
+
+
+def question(config: Dict[str, Any], folder: Path) -> Question:
+    """The nouns of a composed configuration.
+
+    Args:
+        config: plain dictionary; sweeps of `space` already parsed into knob dictionaries.
+        folder: against which relative files are found, after the working folder.
+
+    Raises:
+        DesignError: naming the address, the value, what was expected and the nearest valid name.
+    """
+    sources: list[Source] = []
+    chip = record(Chip, config["chip"], "chip", sources)
+    mapping = record(Mapping, config["mapping"], "mapping", sources)
+    base = Design(chip, mapping)
+    knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
+    return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
+
+
+def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
+    """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
+    hints = get_type_hints(cls)
+    names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    for key in config:
+        if key not in names:
+            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {address} has {nearest(str(key), names)}")
+    values: dict[str, Any] = {}
+    for name, spec in names.items():
+        here = f"{address}.{name}"
+        if name not in config:
+            if spec.default is MISSING:
+                raise DesignError(f"{here}: missing; {_meaning(spec)}")
+            continue
+        inner = _inner(hints[name])
+        if inner is not None:
+            values[name] = record(inner, config[name], here, sources) if config[name] is not None else None
+        else:
+            values[name] = _leaf(config[name], spec, here, sources)
+    return cls(**values)
+
+
+def models(config: Dict[str, Any]) -> dict[str, Model]:
+    """The models of a configuration, by their names in it."""
+    if not config:
+        raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
+    found = {}
+    for name, entry in config.items():
+        if not isinstance(entry, Dict):
+            raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
+        architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
+        found[name] = record(Model, architecture, f"model.{name}", [])
+    return found
+
+
+def workload(config: Dict[str, Any], folder: Path) -> Workload:
+    """The workload of a configuration: static batches of equal requests, or of lengths drawn from a file."""
+    spec = dict(config["workload"])
+    kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
+    allowed = {"name", "batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"}
+    for key in spec:
+        if key not in allowed:
+            raise DesignError(f"workload: no field 'workload.{key}'; {nearest(key, allowed)}")
+    kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
+    if kind is None:
+        raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
+    decode_at = spec.get("decode_at", "mean")
+    if decode_at not in DECODE_AT:
+        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
+    cases = []
+    for model in models(config["model"]).values():
+        for label, requests in kind(spec, folder, int(config["seed"])):
+            cases.append(Case(f"{model.name} {label}", model, requests))
+    return Workload(str(spec.get("name", "workload")), tuple(cases), decode_at)
+
+
+def parsed(value: Any, unit: str, address: str) -> float:
+    """A number from text with a unit, or from a bare number where the field has none.
+
+    Raises:
+        DesignError: with the address in front.
+    """
+    if isinstance(value, str):
+        try:
+            return parse(value, unit)
+        except DesignError as error:
+            raise DesignError(f"{address}: {error}") from None
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit != "1" and value != 0:
+        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {unit}'")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DesignError(f"{address}: {value!r} is not a number")
+    return value
+
+
+Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+
+
+def _equal_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
+    found = []
+    for batch in _whole_numbers(spec, "batch"):
+        if spec.get("prompt") is not None:
+            pairs = [(p, o) for p in _whole_numbers(spec, "prompt") for o in _whole_numbers(spec, "output")]
+        else:
+            share = parsed(spec.get("output_share"), "1", "workload.output_share")
+            if not 0 < share < 1:
+                raise DesignError(f"workload.output_share: {share:g} is not between 0 and 1")
+            pairs = [(s - round(s * share), round(s * share)) for s in _whole_numbers(spec, "sequence")]
+        for prompt, output in pairs:
+            if prompt < 1 or output < 1:
+                raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
+            found.append((f"batch {batch}, {prompt}+{output} tokens", ((batch, prompt, output),)))
+    return found
+
+
+def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
+    from evaluators.serving.lengths import draw
+
+    path = Path(str(spec["lengths"]))
+    found = next((p for p in (path, folder / path) if p.exists()), None)
+    if found is None:
+        raise DesignError(f"workload.lengths: no file {str(path)!r} here or in {folder}")
+    (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
+    drawn = draw(found, wanted, seed)
+    cases = []
+    for batch in _whole_numbers(spec, "batch"):
+        for start in range(0, len(drawn) - batch + 1, batch):
+            members = drawn[start : start + batch]
+            cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", grouped(members)))
+    if not cases:
+        raise DesignError(f"workload.batch: no batch as large as {spec['batch']} in {wanted} requests; raise workload.requests")
+    return cases
+
+
+def _whole_numbers(spec: dict[str, Any], key: str) -> list[int]:
+    value = spec.get(key)
+    values = value if isinstance(value, list) else [value]
+    for entry in values:
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 1:
+            raise DesignError(f"workload.{key}: {entry!r} is not a whole number above 0")
+    if not values:
+        raise DesignError(f"workload.{key}: empty list")
+    return values
+
+
+def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
+    if isinstance(value, Dict):
+        unknown = set(value) - CONSTANT
+        if unknown or "value" not in value:
+            raise DesignError(f"{address}: a constant has value, source, page and note; got {', '.join(map(str, value))}")
+        origin = {key: str(value.get(key, "")) for key in ("page", "note")}
+        sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
+        value = value["value"]
+    elif address.startswith("chip"):
+        sources.append(Source(address, str(value), "override"))
+    unit = spec.metadata["unit"]
+    if unit and not isinstance(value, bool):
+        value = parsed(value, unit, address)
+    return checked(value, spec, address)
+
+
+def _knob(address: str, config: Dict[str, Any], base: Design) -> Knob:
+    from space.fields import addresses, spec_at
+
+    where = f"space.{address}"
+    try:
+        leaf = addresses(base, address)[0]
+    except DesignError as error:
+        raise DesignError(f"space: {error}") from None
+    spec = spec_at(base, leaf)
+    unit = spec.metadata["unit"]
+    scale = parsed(f"1 {config['unit']}", unit, where) if config.get("unit") else 1.0
+
+    def value(entry: Any) -> Any:
+        if not unit:
+            return entry
+        number = parsed(entry, unit, where) if not config.get("unit") else parsed(entry, "1", where) * scale
+        return checked(number, spec, where)
+
+    when = tuple(
+        (other, tuple(allowed if isinstance(allowed, list) else [allowed])) for other, allowed in config.get("when", {}).items()
+    )
+    if "values" in config:
+        return Choice(address, tuple(value(entry) for entry in config["values"]), when)
+    low, high = (value(config[key]) for key in ("low", "high"))
+    return Interval(address, low, high, bool(config.get("log")), when)
+
+
+def _inner(hint: Any) -> Any:
+    candidates = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
+
+
+def _meaning(spec: Any) -> str:
+    unit = spec.metadata.get("unit", "")
+    return spec.metadata.get("doc", "a group of fields") + (f" [{unit}]" if unit not in ("", "1") else "")
+
+
+def _has(address: str, cls: type) -> str:
+    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"  # type: ignore[arg-type]

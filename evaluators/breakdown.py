@@ -1,0 +1,162 @@
+"""Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evaluators.closed import SegmentTimes, Times
+from evaluators.graph.operators import Work
+from evaluators.graph.timeline import Span
+from space.design import Design
+from space.workload import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operator of one phase, over all its layers and steps.
+
+    Attributes:
+        phase, segment, operator: where it stands.
+        shape: m x k x n on the device, of the first step.
+        flop: on the matrix engine of one device. [op]
+        nbytes: weights, KV and activations. [B]
+        prefetched: share of its weights and KV that was in L2. [-]
+        bound: what took longest: matrix, vector, hbm, l2, overhead, network or prefetch.
+        seconds: on the critical path.
+        parts: the same seconds, by what they were spent on.
+    """
+
+    phase: str
+    segment: str
+    operator: str
+    shape: str
+    flop: float
+    nbytes: float
+    prefetched: float
+    bound: str
+    seconds: float
+    parts: dict[str, float]
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte. [op/B]"""
+        return self.flop / self.nbytes if self.nbytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Rows that add up to `seconds`, and the area by block.
+
+    Attributes:
+        steps: the first step of each phase as timelines, for a Gantt chart.
+    """
+
+    rows: tuple[Row, ...]
+    seconds: float
+    area: dict[str, float]
+    steps: dict[str, tuple[tuple[str, str, float, float], ...]]
+
+    def by_bound(self, phase: str | None = None) -> dict[str, float]:
+        """Seconds by what they were spent on, largest first."""
+        sums: dict[str, float] = {}
+        for row in self.rows:
+            if phase in (None, row.phase):
+                for name, value in row.parts.items():
+                    sums[name] = sums.get(name, 0.0) + value
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def breakdown(design: Design, case: Case, phases: dict[str, tuple[Any, list[SegmentTimes]]], area: dict[str, Any]) -> Breakdown:
+    """The rows of one design and case, from the timelines of its phases.
+
+    Args:
+        design: all leaves scalar.
+        case: what was served.
+        phases: by name, how often each step runs and the segments of one step; leaves scalar or (steps, 1).
+        area: by block.
+    """
+    rows: list[Row] = []
+    steps: dict[str, tuple[tuple[str, str, float, float], ...]] = {}
+    for phase, (weights, timeline) in phases.items():
+        steps[phase] = tuple(_gantt(timeline))
+        for timed in timeline:
+            rows += _segment_rows(phase, weights, timed)
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), {k: float(v) for k, v in area.items()}, steps)
+
+
+def _segment_rows(phase: str, weights: Any, timed: SegmentTimes) -> list[Row]:
+    segment = timed.segment
+    times = weights * segment.times
+
+    def total(value: Any) -> float:
+        return float(np.sum(times * np.broadcast_to(value, np.shape(times))))
+
+    rows = []
+    if segment.payload is not None:
+        seconds = total(timed.collective)
+        nbytes = total(segment.payload)
+        rows.append(Row(phase, segment.name, "allreduce", "", 0.0, nbytes, 0.0, "network", seconds, {"network": seconds}))
+    for work, spent, span, bytes_in in zip(segment.works, timed.works, timed.spans, timed.resident, strict=True):
+        parts = {name: total(value) for name, value in _spent(spent, span).items()}
+        parts = {name: value for name, value in parts.items() if value}
+        fetchable = total(work.weight_bytes + work.kv_bytes)
+        rows.append(
+            Row(
+                phase,
+                segment.name,
+                work.name,
+                _shape(work),
+                total(work.flop),
+                fetchable + total(work.activation_bytes),
+                total(bytes_in) / fetchable if bytes_in is not None and fetchable else 0.0,
+                max(parts, key=lambda name: parts[name]) if parts else "overhead",
+                total(span.end - span.ready),
+                parts,
+            )
+        )
+    return rows
+
+
+def _spent(spent: Times, span: Span) -> dict[str, Any]:
+    """The seconds of a work split exactly: waiting for its prefetch, the resource that took longest, and overhead."""
+    memory = spent.hbm + spent.l2
+    longest = np.maximum(np.maximum(spent.matrix, spent.vector), memory)
+    by_matrix = (spent.matrix >= longest) & (longest > 0)
+    by_vector = ~by_matrix & (spent.vector >= longest) & (longest > 0)
+    by_memory = ~by_matrix & ~by_vector
+    return {
+        "prefetch": span.start - span.ready,
+        "matrix": np.where(by_matrix, longest, 0.0),
+        "vector": np.where(by_vector, longest, 0.0),
+        "hbm": np.where(by_memory, spent.hbm, 0.0),
+        "l2": np.where(by_memory, spent.l2, 0.0),
+        "overhead": spent.total - longest,
+    }
+
+
+def _shape(work: Work) -> str:
+    m, k, n = (float(np.ravel(value)[0]) for value in work.shape)
+    if work.kind == "attention":
+        return f"{m:.0f} queries, {k:.4g} pairs, {n:.0f} heads"
+    return f"{m:.0f} x {k:.0f} x {n:.0f}" if work.kind == "matmul" else f"{m:.0f} x {n:.0f}"
+
+
+def _gantt(timeline: list[SegmentTimes]) -> list[tuple[str, str, float, float]]:
+    """(stream, name, start, end) of the first step, each segment once, one after the other. [s]"""
+
+    def first(value: Any) -> float:
+        return float(np.ravel(value)[0])
+
+    bars = []
+    origin = 0.0
+    for timed in timeline:
+        if timed.segment.payload is not None:
+            bars.append(("communication", "allreduce", origin, origin + first(timed.collective)))
+        for work, span, bytes_in in zip(timed.segment.works, timed.spans, timed.resident, strict=True):
+            bars.append(("compute", work.name, origin + first(span.start), origin + first(span.end)))
+            if bytes_in is not None and first(bytes_in) > 0:
+                end = origin + first(span.fetched)
+                bars.append(("prefetch", work.name, end - first(bytes_in * timed.prefetch), end))
+        origin += first(timed.seconds)
+    return bars

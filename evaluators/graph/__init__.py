@@ -1,0 +1,1 @@
+"""What one step of an LLM computes, on which device, and when."""

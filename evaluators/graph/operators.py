@@ -1,0 +1,134 @@
+"""Operators of a model before anyone divides them, and what is left of one on a device after.
+
+A dimension says itself whether it may be divided between devices; the rest follows in `shard`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension of a matrix: `units` indivisible groups, each `width` wide, divided between devices if `split`."""
+
+    units: int
+    width: int = 1
+    split: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """[m, k] x [k, n] with weights in memory.
+
+    Attributes:
+        m: rows of activations, over all copies.
+        copies: weight matrices that are read (experts that are touched).
+        stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    m: Any
+    k: Dim
+    n: Dim
+    copies: Any = 1.0
+    stored: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Scores, softmax and weighted sum over cached or fresh keys and values.
+
+    Attributes:
+        heads, kv_heads: query and key/value heads; MLA's absorbed form has one KV head for all.
+        qk_dim, v_dim: of a head.
+        kv_dim: values cached per position and KV head, keys and values together.
+        layout_dim: values of one contiguous piece in the cache: one head's keys of one position.
+        pairs, positions: as in `Step`.
+        tokens: rows of queries.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    heads: Dim
+    kv_heads: Dim
+    qk_dim: int
+    v_dim: int
+    kv_dim: int
+    layout_dim: int
+    tokens: Any
+    pairs: Any
+    positions: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Norms, rotations, activations: `operations` vector operations on each element, `passes` reads and writes of it."""
+
+    name: str
+    needs: tuple[str, ...]
+    rows: Any
+    dim: Dim
+    operations: int
+    passes: int
+
+
+Operator = MatMul | Attention | Elementwise
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Operators that run once in each of `times` layers, in order, between two points where devices may have to meet.
+
+    Attributes:
+        rows: tokens that come in and go out.
+    """
+
+    name: str
+    rows: Any
+    operators: tuple[Operator, ...]
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one device does of an operator; leaves broadcast over steps and designs.
+
+    Attributes:
+        name, needs: as in the operator.
+        kind: matmul, attention or elementwise.
+        shape: (m, k, n) on the device; for attention (queries, positions, heads).
+        flop: on the matrix engine, a multiply-add counting two.
+        vector_op: on the vector engine.
+        streamed_op: elements of K and V that a vector engine would pass over to do the attention itself.
+        weight_bytes, kv_bytes: read from off-die memory unless prefetched.
+        kv_piece, kv_stride: contiguous bytes of a KV read, and bytes from one piece to the next.
+        activation_bytes: read and written beside weights and KV.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    kind: str
+    shape: tuple[Any, Any, Any]
+    flop: Any = 0.0
+    vector_op: Any = 0.0
+    streamed_op: Any = 0.0
+    weight_bytes: Any = 0.0
+    kv_bytes: Any = 0.0
+    kv_piece: Any = 0.0
+    kv_stride: Any = 0.0
+    activation_bytes: Any = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Works of one device from one collective to the next, `times` over.
+
+    Attributes:
+        payload: bytes that the collective before the works reduces over all devices; None where nothing is waited for.
+    """
+
+    name: str
+    payload: Any
+    works: tuple[Work, ...]
+    times: int

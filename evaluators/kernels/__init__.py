@@ -1,0 +1,1 @@
+"""Kernels: one file per algorithm, each with `cost` (closed form) and `steps` (what the cores do)."""

@@ -1,0 +1,43 @@
+"""Ring allreduce in both directions at once: each half of the vector goes round its own way."""
+
+import numpy as np
+
+from evaluators.kernels.collective.ring import ports, rounds
+from evaluators.kernels.cost import Cost
+from evaluators.machine.link import Links, seconds
+from evaluators.rounds import Activity, Program, Slot
+from space.elementwise import Number
+
+__all__ = ["cost", "ports", "steps"]
+
+
+def cost(nbytes: Number, links: Links) -> Cost:
+    """Time until every peer holds the sum of all vectors, with both directions of every link in use.
+
+    The halves travel at the same time, so every link carries half of what a one-way ring does:
+
+        t = 2 (p - 1) (latency + n / (2 p b))
+
+    For many peers and the latency charged once this tends to latency + n / b, the communication model of
+    [yuzuguler2025] section 5.
+
+    Args:
+        nbytes: vector on each peer. [B], broadcasts over designs
+        links: the ring.
+
+    Returns:
+        Seconds, exactly 0 for one peer, and the bytes that all links carry.
+
+    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    0.006
+    """
+    p = links.peers
+    turns = 2 * (p - 1)
+    return Cost(seconds(links, turns, turns / (2 * p) * nbytes), Activity(sent_bytes=turns * nbytes))
+
+
+def steps(rows: int, peers: int) -> Program:
+    """The program on a 1 x `peers` mesh whose last core neighbours the first: a strand a direction."""
+    ring = np.arange(peers)
+    strands = (rounds(ring, 0, rows // 2), rounds(ring[::-1], rows // 2, rows))
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), strands)

@@ -1,0 +1,49 @@
+"""Allreduce between fully connected peers: everyone sends everyone a slice, twice."""
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.machine.link import Links, seconds
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from space.elementwise import Number
+
+
+def ports(peers: Number) -> Number:
+    """Links a die needs."""
+    return peers - 1.0
+
+
+def cost(nbytes: Number, links: Links) -> Cost:
+    """Time until every peer holds the sum of all vectors, all pairs linked.
+
+    A direct reduce-scatter, then a direct allgather; in each, every link carries one slice:
+
+        t = 2 (latency + n / (p b))
+
+    Args:
+        nbytes: vector on each peer. [B], broadcasts over designs
+        links: one link for each pair of peers.
+
+    Returns:
+        Seconds, exactly 0 for one peer, and the bytes that all links carry.
+
+    Source:
+        [chan2007] section 5, direct exchange as the bandwidth-optimal algorithm of a fully connected network.
+
+    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    0.004
+    """
+    p = links.peers
+    return Cost(seconds(links, 2.0, 2.0 / p * nbytes), Activity(sent_bytes=2 * (p - 1) * nbytes))
+
+
+def steps(rows: int, peers: int) -> Program:
+    """The program on a 1 x `peers` mesh of linked pairs; slot ``x`` has `rows` rows a core."""
+    bounds = np.linspace(0, rows, peers + 1).round().astype(int)
+    source, target = (grid[~np.eye(peers, dtype=bool)] for grid in np.indices((peers, peers)))
+    row = np.zeros(len(source), int)
+    pairs = Cores(row, source), Cores(row, target)
+    reduce = Send("x", *pairs, bounds[target], bounds[target + 1], "sum")
+    gather = Send("x", *pairs, bounds[source], bounds[source + 1], "set")
+    turns = (Round((reduce,)), Round((gather,))) if peers > 1 else ()
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (turns,))

@@ -1,0 +1,59 @@
+"""Ring allreduce in one direction: a reduce-scatter, then an allgather, around the ring."""
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.machine.link import Links, seconds
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from space.elementwise import Array, Number
+
+
+def ports(peers: Number) -> Number:
+    """Links a die needs."""
+    return 2.0 - (peers == 1) * 2.0
+
+
+def cost(nbytes: Number, links: Links) -> Cost:
+    """Time until every peer holds the sum of all vectors.
+
+    2 (p - 1) rounds, in each of which every link carries one slice of n / p to the next peer:
+
+        t = 2 (p - 1) (latency + n / (p b))
+
+    with the latency charged once where ``links.latency_per`` says so.
+
+    Args:
+        nbytes: vector on each peer. [B], broadcasts over designs
+        links: the ring.
+
+    Returns:
+        Seconds, exactly 0 for one peer, and the bytes that all links carry.
+
+    Source:
+        [thakur2005] ring algorithms for reduce-scatter and allgather, added; latency once: [yuzuguler2025] section 5.
+
+    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    0.012
+    """
+    p = links.peers
+    rounds = 2 * (p - 1)
+    return Cost(seconds(links, rounds, rounds / p * nbytes), Activity(sent_bytes=rounds * nbytes))
+
+
+def steps(rows: int, peers: int) -> Program:
+    """The program on a 1 x `peers` mesh whose last core neighbours the first; slot ``x`` has `rows` rows a core."""
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (rounds(np.arange(peers), 0, rows),))
+
+
+def rounds(ring: Array, start: int, stop: int) -> tuple[Round, ...]:
+    """One strand: the rows start to stop of ``x``, cut in a slice a peer, travel along `ring` (columns, in order)."""
+    p = len(ring)
+    bounds = np.linspace(start, stop, p + 1).round().astype(int)
+    here, there = Cores(np.zeros(p, int), ring), Cores(np.zeros(p, int), np.roll(ring, -1))
+    place = np.arange(p)
+    turns = []
+    for combine, lag in (("sum", 0), ("set", -1)):
+        for turn in range(p - 1):
+            part = (place - turn - lag) % p
+            turns.append(Round((Send("x", here, there, bounds[part], bounds[part + 1], combine),)))
+    return tuple(turns)

@@ -1,0 +1,29 @@
+"""The links between dies, as a collective sees them."""
+
+from dataclasses import dataclass
+
+from space.elementwise import Number, where
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Equal links between `peers` dies.
+
+    Attributes:
+        peers: dies that take part. [-]
+        bandwidth: one link, one direction. [B/s]
+        latency: start-up time. [s]
+        latency_per: "hop": paid by every dependent transfer; "collective": paid once, as in PRESERVE section 5
+            ("the summation of a constant initial latency and the data size divided by the bandwidth").
+    """
+
+    peers: Number
+    bandwidth: Number
+    latency: Number
+    latency_per: str
+
+
+def seconds(links: Links, rounds: Number, nbytes: Number) -> Number:
+    """Time of `rounds` dependent transfers that bring `nbytes` in all through every busy link; 0 for one peer."""
+    starts = rounds if links.latency_per == "hop" else 1.0
+    return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)

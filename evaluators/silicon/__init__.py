@@ -1,0 +1,1 @@
+"""What a chip costs in silicon."""

@@ -1,0 +1,72 @@
+"""What the search moves: a design, its content key, and many designs stacked as one of arrays."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from space.chip import Chip
+from space.elementwise import Array
+from space.fields import leaves, replaced
+from space.mapping import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A chip and the mapping on it."""
+
+    chip: Chip
+    mapping: Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Designs:
+    """Many designs, grouped by structure (the leaves that are words); row i is the i-th design asked for."""
+
+    size: int
+    groups: tuple[tuple[Array, Design], ...]
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def key(design: Design) -> str:
+    """The content key of a design: equal for equal leaves, whatever file or override they came from.
+
+    Returns:
+        32 hexadecimal digits of SHA-256 over ``address=value`` lines; numbers count by value, so 8 and 8.0 are equal.
+    """
+    return digest((address, value) for address, value, _ in leaves(design))
+
+
+def digest(items: Any) -> str:
+    """The key of (address, value) pairs."""
+    lines = "\n".join(
+        f"{address}={float(value)!r}" if isinstance(value, int | float) else f"{address}={value}" for address, value in items
+    )
+    return hashlib.sha256(lines.encode()).hexdigest()[:32]
+
+
+def stacked(designs: Sequence[Design]) -> Designs:
+    """Many designs as one of arrays per structure; leaves on which all agree stay scalars."""
+    if len(designs) == 1:
+        return Designs(1, ((np.zeros(1, dtype=np.intp), designs[0]),))
+    rows: dict[tuple[str, ...], list[int]] = {}
+    table = [dict(_values(design)) for design in designs]
+    for row, values in enumerate(table):
+        words = tuple(value for value in values.values() if isinstance(value, str))
+        rows.setdefault(words, []).append(row)
+    groups = []
+    for members in rows.values():
+        first = table[members[0]]
+        columns = {address: [table[row][address] for row in members] for address in first}
+        changes = {a: np.asarray(c, dtype=float) for a, c in columns.items() if any(v != c[0] for v in c)}
+        groups.append((np.asarray(members, dtype=np.intp), replaced(designs[members[0]], changes)))
+    return Designs(len(designs), tuple(groups))
+
+
+def _values(design: Design) -> Iterator[tuple[str, Any]]:
+    for address, value, _ in leaves(design):
+        yield address, value

@@ -1,0 +1,20 @@
+"""The one exception for anything a user can fix."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DesignError(ValueError):
+    """Says what was expected, what came, and where to go, in the user's addresses."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint that ends an error message: the closest valid name, and the list.
+
+    >>> nearest("ktreek", ["tp", "ktree_k"])
+    "did you mean 'ktree_k'? valid: ktree_k, tp"
+    """
+    known = sorted(names)
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}valid: {', '.join(known)}"

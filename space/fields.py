@@ -1,0 +1,135 @@
+"""How a value object declares its leaves: unit, meaning and range, read by the builder, the knobs and the reports."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar, cast, dataclass_transform
+
+from space.errors import DesignError, nearest
+
+T = TypeVar("T")
+
+
+def quantity(
+    unit: str, doc: str, *, low: float = 0.0, high: float = math.inf, positive: bool = False, default: float | None = None
+) -> Any:
+    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well."""
+    metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
+    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+
+
+def whole(doc: str, *, low: int = 1, default: int | None = None) -> Any:
+    """A leaf that is a whole number of things."""
+    metadata = {"unit": "1", "doc": doc, "low": low, "whole": True}
+    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+
+
+def word(doc: str, options: Sequence[str] = (), *, default: str | None = None) -> Any:
+    """A leaf that is a word; with `options`, one of these."""
+    metadata = {"unit": "", "doc": doc, "options": tuple(options)}
+    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+
+
+def flag(doc: str, *, default: bool | None = None) -> Any:
+    """A leaf that is a statement, true or false."""
+    metadata = {"unit": "", "doc": doc, "flag": True}
+    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, field))
+def record(cls: type[T]) -> type[T]:
+    """A frozen, slotted dataclass with declared leaves."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
+    """Every leaf below a value object, as (address, value, field), in the order of declaration."""
+    for spec in fields(value):
+        inner = getattr(value, spec.name)
+        address = prefix + spec.name
+        if is_dataclass(inner):
+            yield from leaves(inner, address + ".")
+        elif spec.metadata:
+            yield address, inner, spec
+
+
+def addresses(value: Any, pattern: str) -> list[str]:
+    """The leaf addresses that a pattern such as ``mapping.*.prefetch`` names.
+
+    Raises:
+        DesignError: none; the message has the nearest valid address.
+    """
+    known = [address for address, _, _ in leaves(value)]
+    found = [address for address in known if fnmatchcase(address, pattern)]
+    if not found:
+        raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern, known)}")
+    return found
+
+
+def at(value: Any, address: str) -> Any:
+    """The leaf at a dotted address."""
+    for part in address.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def spec_at(value: Any, address: str) -> Field[Any]:
+    """The declaration of the leaf at a dotted address."""
+    *path, last = address.split(".")
+    owner = at(value, ".".join(path)) if path else value
+    return next(spec for spec in fields(owner) if spec.name == last)
+
+
+def replaced(value: T, changes: Mapping[str, Any]) -> T:
+    """A copy with the leaves at some addresses changed; the rest is shared."""
+    here: dict[str, Any] = {}
+    below: dict[str, dict[str, Any]] = {}
+    for address, new in changes.items():
+        head, _, tail = address.partition(".")
+        if tail:
+            below.setdefault(head, {})[tail] = new
+        else:
+            here[head] = new
+    for head, inner in below.items():
+        here[head] = replaced(getattr(value, head), inner)
+    return cast(T, replace(cast(Any, value), **here))
+
+
+def _nearest_sibling(pattern: str, known: list[str]) -> str:
+    parent, _, last = pattern.rpartition(".")
+    siblings = [address.rpartition(".")[2] for address in known if fnmatchcase(address.rpartition(".")[0], parent)]
+    return f"{parent} has {nearest(last, set(siblings))}" if siblings else nearest(pattern, known)
+
+
+def checked(value: Any, spec: Field[Any], address: str) -> Any:
+    """The value of a leaf, if its declaration allows it.
+
+    Raises:
+        DesignError: of another type, out of range, or not one of the options.
+    """
+    limits = spec.metadata
+    if "flag" in limits:
+        if not isinstance(value, bool):
+            raise DesignError(f"{address}: {value!r} is not true or false")
+        return value
+    if "options" in limits:
+        if not isinstance(value, str):
+            raise DesignError(f"{address}: {value!r} is not a word")
+        if limits["options"] and value not in limits["options"]:
+            raise DesignError(f"{address}: no option {value!r}; {nearest(value, limits['options'])}")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DesignError(f"{address}: {value!r} is not a number")
+    if not math.isfinite(value):
+        raise DesignError(f"{address}: {value!r} is not a finite number")
+    if "whole" in limits and value != int(value):
+        raise DesignError(f"{address}: {value!r} is not a whole number")
+    unit = limits["unit"] if limits["unit"] != "1" else ""
+    if value < limits["low"]:
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the least that makes sense, {limits['low']:g}")
+    if value > limits.get("high", math.inf):
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the most that makes sense, {limits['high']:g}")
+    if limits.get("positive") and value == 0:
+        raise DesignError(f"{address}: must be above 0")
+    return int(value) if "whole" in limits else float(value)

@@ -1,0 +1,224 @@
+"""Knobs and the space they span: from values at addresses to designs, one at a time or in columns.
+
+A knob's address may hold a ``*``: one value then goes to every leaf that matches, as in ``mapping.*.tp``.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from space.design import Design, Designs, digest
+from space.elementwise import Array
+from space.errors import DesignError
+from space.fields import addresses, at, checked, leaves, replaced, spec_at
+
+Value = float | int | str
+Columns = dict[str, Array]
+"""By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A knob with finitely many values, in order.
+
+    Attributes:
+        address: the leaves it moves.
+        values: in the leaves' SI units, or words.
+        when: (knob address, values) pairs that must all hold for this knob to count; elsewhere leaves keep their base value.
+    """
+
+    address: str
+    values: tuple[Any, ...]
+    when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+    @property
+    def words(self) -> bool:
+        """Whether the values are words, which change the structure of a design."""
+        return isinstance(self.values[0], str)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A knob with a value anywhere from `low` to `high`, both included."""
+
+    address: str
+    low: float
+    high: float
+    log: bool = False
+    when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+
+Knob = Choice | Interval
+
+
+@dataclass(frozen=True)
+class Space:
+    """A base design and the knobs that move it.
+
+    Raises:
+        DesignError: a knob names no leaf, moves one that another moves, or has a value its leaf cannot take.
+    """
+
+    base: Design
+    knobs: tuple[Knob, ...]
+    targets: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
+        object.__setattr__(self, "targets", targets)
+        owner: dict[str, str] = {}
+        for knob in self.knobs:
+            for address in targets[knob.address]:
+                if address in owner:
+                    raise DesignError(f"space: {knob.address} and {owner[address]} both move {address}")
+                owner[address] = knob.address
+                self._check(knob, address)
+            for other, _ in knob.when:
+                if other not in targets:
+                    raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
+
+    @property
+    def key(self) -> str:
+        """Content key of the base and the knobs."""
+        base = [(address, value) for address, value, _ in leaves(self.base)]
+        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs])
+
+    def at(self, values: Mapping[str, Value]) -> Design:
+        """The design at knob values; a knob that is missing or inactive leaves its base value."""
+        changes = {a: value for knob, value in values.items() if self.active(knob, values) for a in self.targets[knob]}
+        return replaced(self.base, changes)
+
+    def active(self, address: str, values: Mapping[str, Value]) -> bool:
+        """Whether a knob counts, given the values of the others."""
+        knob = self.knob(address)
+        return all(self.active(other, values) and values.get(other) in allowed for other, allowed in knob.when)
+
+    def knob(self, address: str) -> Knob:
+        """The knob at an address."""
+        for knob in self.knobs:
+            if knob.address == address:
+                return knob
+        raise DesignError(f"space: no knob {address!r}; knobs: {', '.join(self.targets)}")
+
+    def canonical(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Only the values that count, in the order of the knobs."""
+        return {k.address: values[k.address] for k in self.knobs if k.address in values and self.active(k.address, values)}
+
+    @property
+    def combinations(self) -> int | None:
+        """Rows of the grid, repetitions by inactive knobs included; None where a knob is an interval."""
+        if any(isinstance(knob, Interval) for knob in self.knobs):
+            return None
+        return math.prod(len(knob.values) for knob in self._order())
+
+    def grid(self, start: int, stop: int) -> Columns:
+        """Rows start to stop of the grid, last knob fastest and words slowest; rows that repeat another are left out."""
+        order = self._order()
+        index = np.arange(start, stop)
+        codes: dict[str, Array] = {}
+        for choice in reversed(order):
+            index, codes[choice.address] = np.divmod(index, len(choice.values))
+        return self._columns(codes)
+
+    def sample(self, unit: Array) -> Columns:
+        """Rows from points of the unit cube, shape (designs, knobs), one coordinate a knob."""
+        codes: dict[str, Array] = {}
+        for column, knob in zip(unit.T, self.knobs, strict=True):
+            if isinstance(knob, Choice):
+                codes[knob.address] = np.minimum((column * len(knob.values)).astype(int), len(knob.values) - 1)
+            elif knob.log:
+                codes[knob.address] = knob.low * (knob.high / knob.low) ** column
+            else:
+                codes[knob.address] = knob.low + (knob.high - knob.low) * column
+        return self._columns(codes, unique=False)
+
+    def stack(self, columns: Columns) -> Designs:
+        """Designs from columns, grouped by structure."""
+        size = len(next(iter(columns.values()))) if columns else 1
+        words = [knob for knob in self.knobs if isinstance(knob, Choice) and knob.words]
+        code = np.zeros(size, dtype=np.intp)
+        for knob in words:
+            code = code * (len(knob.values) + 1) + columns[knob.address] + 1
+        groups = []
+        for value in np.unique(code):
+            rows = np.flatnonzero(code == value)
+            changes: dict[str, Any] = {}
+            for knob in self.knobs:
+                column = columns[knob.address]
+                column = column if len(rows) == size else column[rows]
+                self._change(knob, column, changes)
+            groups.append((rows, replaced(self.base, changes)))
+        return Designs(size, tuple(groups))
+
+    def row(self, columns: Columns, index: int) -> dict[str, Value]:
+        """One row of columns as values; inactive knobs are left out."""
+        values: dict[str, Value] = {}
+        for knob in self.knobs:
+            entry = columns[knob.address][index]
+            if isinstance(knob, Choice) and knob.words:
+                if entry >= 0:
+                    values[knob.address] = knob.values[int(entry)]
+            elif not math.isnan(entry):
+                values[knob.address] = self._number(knob, float(entry))
+        return values
+
+    def _number(self, knob: Knob, value: float) -> Value:
+        whole = "whole" in spec_at(self.base, self.targets[knob.address][0]).metadata
+        return int(value) if whole else value
+
+    def _change(self, knob: Knob, column: Array, changes: dict[str, Any]) -> None:
+        if isinstance(knob, Choice) and knob.words:
+            if column[0] >= 0:
+                changes.update((address, knob.values[int(column[0])]) for address in self.targets[knob.address])
+            return
+        hole = np.isnan(column) if knob.when else None
+        for address in self.targets[knob.address]:
+            full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
+            changes[address] = full if len(full) > 1 else full.item()
+
+    def _order(self) -> Sequence[Choice]:
+        knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]
+        return sorted(knobs, key=lambda knob: not knob.words)
+
+    def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
+        active: dict[str, Array] = {}
+        for knob in sorted(self.knobs, key=lambda knob: bool(knob.when)):
+            on: Any = True
+            for other, allowed in knob.when:
+                source = self.knob(other)
+                if not isinstance(source, Choice):
+                    raise DesignError(f"space.{knob.address}: 'when' needs a knob with choices, {other} is an interval")
+                wanted = [i for i, value in enumerate(source.values) if value in allowed]
+                on = on & np.isin(codes[other], wanted) & active[other]
+            active[knob.address] = np.broadcast_to(np.asarray(on), np.shape(codes[knob.address]))
+        if unique and any(knob.when for knob in self.knobs):
+            keep = np.logical_and.reduce([active[a] | (code == 0) for a, code in codes.items()])
+            codes = {a: code[keep] for a, code in codes.items()}
+            active = {a: on[keep] for a, on in active.items()}
+        columns: Columns = {}
+        for knob in self.knobs:
+            code, on = codes[knob.address], active[knob.address]
+            if isinstance(knob, Choice) and knob.words:
+                columns[knob.address] = np.where(on, code, -1).astype(np.int16) if knob.when else code.astype(np.int16)
+            else:
+                numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, Choice) else code
+                columns[knob.address] = np.where(on, numbers, np.nan) if knob.when else numbers
+        return columns
+
+    def _check(self, knob: Knob, address: str) -> None:
+        spec = spec_at(self.base, address)
+        values = knob.values if isinstance(knob, Choice) else (knob.low, knob.high)
+        for value in values:
+            checked(value, spec, f"space.{knob.address}")
+        if isinstance(knob, Interval):
+            if "whole" in spec.metadata:
+                raise DesignError(f"space.{knob.address}: counts whole things; use range(...) or choice(...)")
+            if not knob.low < knob.high or (knob.log and knob.low <= 0):
+                raise DesignError(
+                    f"space.{knob.address}: interval from {knob.low:g} to {knob.high:g} is empty or not for a log"
+                )
+        elif len(set(values)) != len(values):
+            raise DesignError(f"space.{knob.address}: a value stands twice among {values}")

@@ -1,0 +1,75 @@
+"""What is asked of a design: batches of requests to models.
+
+A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
+its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from space.model import Model
+
+DECODE_AT = ("mean", "last")
+"""Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
+exact where time is linear in the context; or at the last token of each stretch, as a worst case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One static batch on one model.
+
+    Attributes:
+        label: short text for tables.
+        model: the model that is served.
+        requests: (how many, prompt tokens, output tokens), grouped by equal lengths.
+    """
+
+    label: str
+    model: Model
+    requests: tuple[tuple[int, int, int], ...]
+
+    @property
+    def batch(self) -> int:
+        """Requests in the batch."""
+        return sum(n for n, _, _ in self.requests)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that the batch generates."""
+        return sum(n * output for n, _, output in self.requests)
+
+    @property
+    def decode_steps(self) -> int:
+        """Steps until the last request has its last token."""
+        return max(output for _, _, output in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Cases that count alike: a metric of a workload is the arithmetic mean over its cases."""
+
+    name: str
+    cases: tuple[Case, ...]
+    decode_at: str = "mean"
+
+
+def stretches(case: Case) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+    """The decode phase cut where requests end.
+
+    Returns:
+        For each stretch (first step, last step + 1, ((requests, prompt), ...) still active), steps counted from 0.
+    """
+    ends = sorted({output for _, _, output in case.requests})
+    starts = [0, *ends[:-1]]
+    return [
+        (start, end, tuple((n, prompt) for n, prompt, output in case.requests if output >= end))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def grouped(lengths: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """(prompt, output) pairs as (how many, prompt, output), in order of first appearance."""
+    counts: dict[tuple[int, int], int] = {}
+    for pair in lengths:
+        counts[pair] = counts.get(pair, 0) + 1
+    return tuple((n, prompt, output) for (prompt, output), n in counts.items())
