@@ -1,5 +1,6 @@
 """The driver: config in, front and report out. From a notebook: `evaluate`, `run`, `load`."""
 
+from functools import cache
 from typing import Any
 
 
@@ -10,3 +11,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module 'dse' has no attribute {name!r}")
+
+
+@cache
+def version() -> str:
+    """The installed version of the project."""
+    from importlib.metadata import version as installed
+
+    return installed("mesh-dse")

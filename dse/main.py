@@ -178,7 +178,6 @@ def _named(command: str, arguments: list[str], count: int) -> list[str]:
 def _hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
     """Composes under Hydra's own command line, so that all its flags work, and hands a plain dictionary to the task."""
     import hydra
-    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -189,7 +188,7 @@ def _hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
         except OmegaConfBaseException as error:
             raise DesignError(_one_line(error)) from None
         plain["space"] = _knobs(plain.get("space") or {})
-        plain["overrides"] = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+        plain["overrides"] = arguments
         task(plain)
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
@@ -230,7 +229,9 @@ def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
     ``range(a, b, step)`` leaves out its end, as Hydra's and Python's do; ``interval(a, b)`` has both ends.
     """
     if not isinstance(space, dict):
-        raise DesignError(f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)")
+        raise DesignError(
+            f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)"
+        )
     found: dict[str, dict[str, Any]] = {}
     for key, entry in space.items():
         address = f"{prefix}{key}"
@@ -294,13 +295,17 @@ def _explained(error: Exception) -> str:
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines)
-    group = re.search(r"Could not find '([\w/]+)/([^']+)'", text) or re.search(r"[Ii]n '[^']*': Could not find '([\w/]+)/([^']+)'", text)
+    group = re.search(r"Could not find '([\w/]+)/([^']+)'", text) or re.search(
+        r"[Ii]n '[^']*': Could not find '([\w/]+)/([^']+)'", text
+    )
     if group:
         known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
         return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"
-    key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(r"Could not override '([^']+)'", text)
+    key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
+        r"Could not override '([^']+)'", text
+    )
     if key:
-        return _misspelt(key[key.lastindex or 1])
+        return _misspelt(key.groups()[-1])
     return _one_line(error)
 
 
@@ -343,4 +348,3 @@ def _complete(arguments: list[str], commands: list[str]) -> int:
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
     _hydra([argument for argument in arguments if argument not in commands], lambda config: None)
     return 0
-

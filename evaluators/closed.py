@@ -123,9 +123,7 @@ def work_times(work: Work, bytes_in: Any, rate: Rates) -> Times:
     vector = 0.0
     if work.kind == "attention":
         vector = (work.vector_op + work.streamed_op * rate.attention_passes) * rate.vector
-        reading = reading / strided_efficiency(
-            work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste
-        )
+        reading = reading / strided_efficiency(work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste)
     hbm = hbm + reading
     total = maximum(maximum(matrix, vector), hbm + l2) + rate.overhead
     return Times(matrix, vector, hbm, l2, total)

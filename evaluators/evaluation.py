@@ -106,17 +106,16 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     worst: Infeasible | None = None
     for limit in limits(design, workload):
         row = int(np.argmax(limit.need))
-        pick = lambda value, row=row: float(np.broadcast_to(value, np.shape(limit.need)).flat[row])  # noqa: E731, B023
-        verdict = Infeasible(
-            limit.address,
-            pick(limit.need),
-            pick(limit.have),
-            limit.unit,
-            tuple((name, pick(value)) for name, value in limit.parts),
-        )
+        parts = tuple((name, _pick(value, row)) for name, value in limit.parts)
+        verdict = Infeasible(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)
         if verdict.excess > (worst.excess if worst else 0.0):
             worst = verdict
     return worst
+
+
+def _pick(value: Any, row: int) -> float:
+    flat = np.ravel(value)
+    return float(flat[row] if len(flat) > 1 else flat[0])
 
 
 def _fill(outcomes: Outcomes, rows: Any, design: Design, workload: Workload) -> None:

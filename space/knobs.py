@@ -140,11 +140,11 @@ class Space:
         size = len(next(iter(columns.values()))) if columns else 1
         words = [knob for knob in self.knobs if isinstance(knob, Choice) and knob.words]
         code = np.zeros(size, dtype=np.intp)
-        for knob in words:
-            code = code * (len(knob.values) + 1) + columns[knob.address] + 1
+        for choice in words:
+            code = code * (len(choice.values) + 1) + columns[choice.address] + 1
         groups = []
-        for value in np.unique(code):
-            rows = np.flatnonzero(code == value)
+        for structure in np.unique(code):
+            rows = np.flatnonzero(code == structure)
             changes: dict[str, Any] = {}
             for knob in self.knobs:
                 column = columns[knob.address]
@@ -162,10 +162,11 @@ class Space:
                 if entry >= 0:
                     values[knob.address] = knob.values[int(entry)]
             elif not math.isnan(entry):
-                values[knob.address] = self._number(knob, float(entry))
+                values[knob.address] = self.number(knob, float(entry))
         return values
 
-    def _number(self, knob: Knob, value: float) -> Value:
+    def number(self, knob: Knob, value: float) -> Value:
+        """A number of a column as the knob has it: whole where the leaf counts things."""
         whole = "whole" in spec_at(self.base, self.targets[knob.address][0]).metadata
         return int(value) if whole else value
 

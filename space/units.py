@@ -52,6 +52,20 @@ def show(value: float, unit: str, digits: int = 4) -> str:
     return f"{value / scale:.{digits}g} {prefix}{unit}"
 
 
+def display(largest: float, unit: str) -> tuple[float, str]:
+    """The divisor and the prefixed unit in which values up to `largest` read well, for an axis or a column.
+
+    >>> display(256e6, "B"), display(3.0, "1")
+    ((1000000.0, 'MB'), (1.0, ''))
+    """
+    if unit in ("", "1"):
+        return 1.0, ""
+    if unit not in SCALED or largest == 0:
+        return 1.0, unit
+    scale, prefix = next(((s, p) for s, p in PREFIXES if abs(largest) >= s), PREFIXES[-1])
+    return scale, f"{prefix}{unit}"
+
+
 @cache
 def _registry() -> "UnitRegistry[Any]":
     import pint

@@ -9,7 +9,7 @@ def parts(chip: Chip) -> dict[str, Any]:
     """Area of each kind of block. [mm2], broadcasts over designs."""
     tech, network = chip.technology, chip.network
     return {
-        "cores": chip.cores * tech.core,
+        "cores": chip.cores * chip.core.matrix * tech.core,
         "l2": chip.l2.size * tech.l2,
         "hbm_phy": chip.hbm.bandwidth * tech.hbm_phy,
         "link_phy": network.ports * network.bandwidth * tech.link_phy,

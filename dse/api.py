@@ -1,0 +1,145 @@
+"""The same from a notebook: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
+
+>>> import dse
+>>> dse.evaluate("model=llama3_8b", "mapping.prefill.tp=8").metrics["tpot"] < 0.01
+True
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dse.build import Source, question
+from dse.frame import search_frame, with_front
+from dse.loop import run_study
+from dse.main import compose, studies
+from dse.search import Ask
+from dse.show import folder_of
+from dse.store import Result, Store
+from dse.study import Study, study
+from evaluators import METRICS, PHYSICS, explain
+from evaluators import evaluate as evaluate_designs
+from evaluators.breakdown import Breakdown
+from evaluators.evaluation import infeasible
+from space.design import Design, stacked
+from space.errors import DesignError
+from space.limits import Infeasible
+from space.workload import Workload
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One design under one workload.
+
+    Attributes:
+        metrics: by name, in SI; `evaluators.METRICS` has units and definitions.
+        infeasible: what binds, None where every limit holds.
+    """
+
+    design: Design
+    workload: Workload
+    metrics: dict[str, float]
+    infeasible: Infeasible | None
+    sources: tuple[Source, ...]
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Time by operator, of the first case."""
+        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at)
+
+    def frame(self) -> pd.DataFrame:
+        """The operators as a table."""
+        return pd.DataFrame(
+            [
+                {
+                    "phase": row.phase,
+                    "segment": row.segment,
+                    "operator": row.operator,
+                    "shape": row.shape,
+                    "flop": row.flop,
+                    "bytes": row.nbytes,
+                    "prefetched": row.prefetched,
+                    "bound": row.bound,
+                    "seconds": row.seconds,
+                }
+                for row in self.breakdown.rows
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A study with what is stored of it."""
+
+    study: Study
+
+    def frame(self) -> pd.DataFrame:
+        """Every design that was searched or screened: knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
+        from dse.screen import screen
+
+        asked = self.study
+        store = Store(asked.store)
+        known = store.results(asked.context)
+        found: dict[int, tuple[Ask, Result]] = {
+            ask.number: (ask, known[design]) for ask, design in store.asks(asked.name, PHYSICS) if design in known
+        }
+        screened = screen(asked, lambda done, total, size: None) if asked.screen["run"] else None
+        return with_front(asked, search_frame(asked, found), screened)
+
+    def front(self) -> pd.DataFrame:
+        """The designs that no other beats."""
+        frame = self.frame()
+        return frame[frame["front"]].reset_index(drop=True)
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit of every metric column."""
+        return {name: metric.unit for name, metric in METRICS.items()}
+
+
+def evaluate(*overrides: str) -> Evaluation:
+    """One design, by Hydra overrides as on the command line."""
+    config = compose(overrides)
+    asked = question(config, folder_of(config))
+    outcomes = evaluate_designs(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
+    metrics = {name: float(column[0]) for name, column in outcomes.columns.items()}
+    return Evaluation(asked.base, asked.workload, metrics, infeasible(asked.base, asked.workload), asked.sources)
+
+
+def run(name: str, *overrides: str) -> Loaded:
+    """Starts a study or goes on with it."""
+    asked = study_of(name, *overrides)
+    run_study(asked)
+    return Loaded(asked)
+
+
+def load(name: str, *overrides: str) -> Loaded:
+    """A study with what is stored of it here."""
+    return Loaded(study_of(name, *overrides))
+
+
+def study_of(name: str, *overrides: str) -> Study:
+    """A study by name: one that ships or is in the working folder, or one that ran here, as it was run."""
+    known = studies()
+    ran = _as_run(name) if not overrides else None
+    if name not in known and ran is None:
+        compose([f"study={name}"])  # raises with the nearest name
+    config = compose(ran if ran is not None else [f"study={name}", *overrides])
+    if name in known:
+        return study(config, known[name].parent)
+    return study(config, folder_of(config))
+
+
+def _as_run(name: str) -> list[str] | None:
+    """The overrides of the last run of a study in this folder."""
+    path = Path("runs") / name / "results.sqlite"
+    if not path.exists():
+        return None
+    runs = Store(str(path)).runs(name)
+    if not runs:
+        raise DesignError(f"no run of study {name!r} in {path}")
+    overrides: Any = runs[-1]["facts"]["overrides"]
+    return list(overrides)

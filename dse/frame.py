@@ -1,0 +1,73 @@
+"""Results as tables: one row a design, knobs and metrics in SI, and whether it is on the front."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.pareto import front
+from dse.screen import Screened
+from dse.search import Ask
+from dse.store import Result
+from dse.study import Study
+from evaluators.metrics import METRICS
+
+SCREEN_ROWS = 20_000
+"""Screened designs that a report shows beside the front; of more, an even sample."""
+
+
+def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataFrame:
+    """The asks of a search in order: ``number``, knobs, metrics, ``limit``, ``excess``, ``error``; repeated designs once."""
+    seen: set[str] = set()
+    rows = []
+    for number, (ask, result) in sorted(found.items()):
+        if result.key in seen:
+            continue
+        seen.add(result.key)
+        excess = result.need / result.have - 1 if result.limit and result.have else 0.0
+        row: dict[str, Any] = {"number": number, **ask.values, **result.metrics}
+        rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
+    columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) -> pd.DataFrame:
+    """Searched and screened designs together, with ``stage``, ``feasible`` and ``front``.
+
+    Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
+    """
+    parts = []
+    if screened is not None and asked.fidelity == "closed":
+        parts.append(screened.front.assign(stage="screen"))
+        parts.append(_sample(asked, screened).assign(stage="screen"))
+    if len(searched):
+        parts.append(searched.assign(stage="search"))
+    if not parts:
+        return pd.DataFrame()
+    frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    for column in ("limit", "error", "number", *knobs):
+        if column not in frame:
+            frame[column] = None
+    if knobs:
+        frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"}).drop_duplicates(subset=knobs)
+    frame = frame.reset_index(drop=True)
+    feasible = frame["limit"].isna() & frame["error"].isna()
+    for bound in asked.bounds:
+        feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
+    on_front = np.zeros(len(frame), dtype=bool)
+    rows = np.flatnonzero(feasible.to_numpy())
+    on_front[rows] = front(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    return frame.assign(feasible=feasible, front=on_front)
+
+
+def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stride = max(1, -(-screened.rows // SCREEN_ROWS))
+    parts = []
+    for path in screened.blocks:
+        table = pq.read_table(path)
+        parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,48 @@
+"""Which designs no other beats, and how much of objective space they hold."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from space.elementwise import Array
+
+
+def front(values: Array, directions: Sequence[str]) -> Array:
+    """Which rows no other row beats in every objective; of rows that are equal in all, the first.
+
+    Args:
+        values: shape (designs, objectives), finite.
+        directions: "max" or "min" for each objective.
+
+    Returns:
+        A mask, shape (designs,).
+
+    >>> front(np.array([[1.0, 5.0], [2.0, 4.0], [1.0, 4.0]]), ["max", "min"]).tolist()
+    [False, True, False]
+    """
+    import moocore
+
+    if not len(values):
+        return np.zeros(0, dtype=bool)
+    return np.asarray(moocore.is_nondominated(minimised(values, directions), keep_weakly=False))
+
+
+def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Array) -> float:
+    """Share of the box from `low` (best corner) to `high` (worst) that rows dominate, both as `minimised` has them."""
+    import moocore
+
+    if not len(values):
+        return 0.0
+    scaled = (minimised(values, directions) - low) / np.where(high > low, high - low, 1.0)
+    inside = scaled[np.all(scaled < 1, axis=1)]
+    return (
+        float(moocore.hypervolume(np.ascontiguousarray(np.maximum(inside, 0.0)), ref=np.ones(values.shape[1])))
+        if len(inside)
+        else 0.0
+    )
+
+
+def minimised(values: Array, directions: Sequence[str]) -> Array:
+    """The same rows with every objective to be made small."""
+    signs = np.array([-1.0 if direction == "max" else 1.0 for direction in directions])
+    return np.ascontiguousarray(values * signs)

@@ -1,0 +1,57 @@
+"""What a person at the terminal sees while a study runs: lines, and a bar with rate, front size and time left."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+
+
+def say(text: str) -> None:
+    """A line on standard error, with rich's markup."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a line every ten seconds."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._bar: Any = None
+        self._task: Any = None
+        self._start = self._said = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn(f"  {self._what}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=None, rate="", note="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int, note: str) -> None:
+        """How many designs are done, of how many, and what to say beside it."""
+        seconds = time.monotonic() - self._start
+        rate = f"{done / seconds:,.0f} designs/s" if seconds > 0.2 else ""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, rate=rate, note=note)
+        elif time.monotonic() - self._said > 10:
+            left = f", {(total - done) * seconds / max(done, 1):.0f} s left"
+            say(f"  {self._what}: {done:,} of {total:,}, {rate}, {note}{left}")
+            self._said = time.monotonic()

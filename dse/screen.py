@@ -1,0 +1,156 @@
+"""The closed form over a whole grid, or over a quasi-random sample of a larger space; blocks to Parquet, front kept.
+
+No sampler and no store: the same grid gives the same rows, so a block that is on disk is not evaluated again. For a grid
+that fits, the front is exact.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dse.pareto import front
+from dse.study import Study
+from evaluators import PHYSICS, evaluate
+from evaluators.metrics import LIMITS, METRICS
+from space.design import digest
+from space.elementwise import Array
+from space.knobs import Choice, Columns
+
+BLOCK = 131_072
+"""Rows of one Parquet file."""
+
+CACHE_ROWS = 8_192
+"""Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class Screened:
+    """What a screen found.
+
+    Attributes:
+        rows, feasible: designs, and those of them that keep every limit and constraint.
+        exact: whether every design of the space was looked at.
+        front: the designs that no other beats: knobs, metrics and limits in columns.
+        blocks: the Parquet files.
+        evaluated: rows that were not on disk before.
+    """
+
+    rows: int
+    feasible: int
+    exact: bool
+    front: pd.DataFrame
+    blocks: tuple[Path, ...]
+    evaluated: int
+
+
+def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
+    """Screens a study's space.
+
+    Args:
+        study: whose space, workload, objectives and constraints count.
+        progress: called with (rows done, rows in all, front size).
+    """
+    space = study.question.space
+    grid = space.combinations
+    exact = grid is not None and grid <= study.screen["limit"]
+    total = grid if grid is not None and exact else _sample_size(study)
+    folder = study.run_dir / "screen" / digest([("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS),
+                                               ("rows", total), ("seed", "" if exact else study.seed)])  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    best: pd.DataFrame | None = None
+    rows = feasible = evaluated = 0
+    blocks = []
+    for number, start in enumerate(range(0, total, BLOCK)):
+        stop = min(start + BLOCK, total)
+        path = folder / f"block-{number:05d}.parquet"
+        table = _read(path)
+        if table is None:
+            columns = space.grid(start, stop) if exact else space.sample(_sobol(len(space.knobs), start, stop, study.seed))
+            table = _evaluate(study, columns)
+            _write(table, path)
+            evaluated += table.num_rows
+        blocks.append(path)
+        rows += table.num_rows
+        good, found = _front(study, table)
+        feasible += good
+        best = found if best is None else _merge(study, best, found)
+        progress(stop, total, len(best))
+    assert best is not None
+    return Screened(rows, feasible, exact, best.reset_index(drop=True), tuple(blocks), evaluated)
+
+
+def _sample_size(study: Study) -> int:
+    return 2 ** int(np.log2(study.screen["limit"]))
+
+
+def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
+    from scipy.stats import qmc
+
+    sampler = qmc.Sobol(dimensions, scramble=True, seed=seed)
+    if start:
+        sampler.fast_forward(start)
+    return np.asarray(sampler.random(stop - start))
+
+
+def _evaluate(study: Study, columns: Columns) -> pa.Table:
+    space, workload = study.question.space, study.question.workload
+    size = len(next(iter(columns.values())))
+    models = [case.model for case in workload.cases]
+    rows = max(256, CACHE_ROWS // max(models.count(model) for model in models))
+    metrics = {name: np.empty(size) for name in METRICS}
+    limit = np.empty(size, dtype=np.int8)
+    excess = np.empty(size)
+    for start in range(0, size, rows):
+        part = slice(start, min(start + rows, size))
+        outcomes = evaluate(space.stack({address: column[part] for address, column in columns.items()}), workload)
+        for name in METRICS:
+            metrics[name][part] = outcomes.columns[name]
+        limit[part] = outcomes.limit
+        excess[part] = outcomes.excess
+    arrays: dict[str, Any] = {}
+    for knob in space.knobs:
+        column = columns[knob.address]
+        if isinstance(knob, Choice) and knob.words:
+            arrays[knob.address] = pa.DictionaryArray.from_arrays(
+                pa.array(column, mask=column < 0), pa.array(list(knob.values))
+            )
+        else:
+            arrays[knob.address] = pa.array(column, from_pandas=True)
+    arrays |= {name: pa.array(column) for name, column in metrics.items()}
+    names = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
+    return pa.table(arrays | {"limit": names, "excess": pa.array(excess)})
+
+
+def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:
+    keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
+    for bound in study.bounds:
+        keep &= bound.excess(table[bound.metric].to_numpy()) <= 0
+    rows = np.flatnonzero(keep)
+    values = np.column_stack([table[name].to_numpy()[rows] for name in study.objectives])
+    rows = rows[front(values, study.directions)] if len(rows) else rows
+    return int(keep.sum()), table.take(pa.array(rows)).to_pandas()
+
+
+def _merge(study: Study, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    both = pd.concat([a, b], ignore_index=True) if len(a) and len(b) else (a if len(a) else b)
+    return both[front(both[list(study.objectives)].to_numpy(), study.directions)]
+
+
+def _read(path: Path) -> pa.Table | None:
+    try:
+        return pq.read_table(path) if path.exists() else None
+    except (OSError, pa.ArrowInvalid):  # a damaged block is evaluated again
+        return None
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    pq.write_table(table, draft, compression="zstd")
+    draft.replace(path)

@@ -1,0 +1,238 @@
+"""Ask and tell, and the one room of Optuna.
+
+Ask number k is made when exactly the results of asks 0 to k - window have been told, with a sampler seeded from (seed, k).
+So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
+Outcomes are not kept here: the store has them, and a resumed search is fed from it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from space.errors import DesignError, nearest
+from space.knobs import Choice, Interval, Knob, Space
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a sampler learns of one design.
+
+    Attributes:
+        objectives: in the order of the study's objectives; None where the evaluation failed.
+        constraints: by name; above 0 means violated.
+    """
+
+    objectives: tuple[float, ...] | None
+    constraints: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One design that a sampler wants.
+
+    Attributes:
+        number: 0, 1, 2, ...
+        values: by knob.
+        marks: the sampler's own notes, to be kept with the ask and handed back on resume.
+    """
+
+    number: int
+    values: Values
+    marks: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Sampler(Protocol):
+    """Where asks come from."""
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """The next ask; with `forced`, at these values."""
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """The result of an ask; in the order of asks."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """An ask of an earlier run, in order, with its result if it had been told."""
+
+
+def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, population: int) -> Sampler:
+    """The sampler of a name.
+
+    Raises:
+        DesignError: no such sampler; the message lists them.
+    """
+    if name == "random":
+        return Uniform(space, seed)
+    if name == "nsga2":
+        return Nsga2(space, directions, seed, population)
+    raise DesignError(f"search.sampler: no sampler {name!r}; {nearest(name, ('auto', 'none', 'nsga2', 'random'))}")
+
+
+class Uniform:
+    """Every knob uniform over its values, logs over logs; learns nothing."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """Independent of all other asks."""
+        if forced is not None:
+            return Ask(number, forced)
+        unit = np.random.Generator(np.random.PCG64([self._seed, number])).random(len(self._space.knobs))
+        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
+        return Ask(number, self._space.canonical(values))
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Nothing to learn."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """Nothing to remember."""
+
+
+class Nsga2:
+    """Optuna's NSGA-II in memory, on whole numbers for ordered choices and categories for words."""
+
+    def __init__(self, space: Space, directions: Sequence[str], seed: int, population: int) -> None:
+        import optuna
+        from optuna.samplers import NSGAIISampler
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._optuna = optuna
+        self._space = space
+        self._seed = seed
+        self._sampler = NSGAIISampler(population_size=population, seed=seed)
+        self._storage = optuna.storages.InMemoryStorage()
+        self._study = optuna.create_study(
+            storage=self._storage,
+            sampler=self._sampler,
+            study_name="search",
+            directions=["maximize" if direction == "max" else "minimize" for direction in directions],
+        )
+        self._id = self._storage.get_study_id_from_name("search")
+        self._distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
+        self._study_marks: set[str] = set(self._storage.get_study_system_attrs(self._id))
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """From the population as it is told so far."""
+        self._reseed(number)
+        if forced is not None:
+            self._study.enqueue_trial({knob.address: self._inward(knob, forced) for knob in self._space.knobs})
+        trial = self._study.ask(self._distributions)
+        values = {knob.address: self._outward(knob, trial.params[knob.address]) for knob in self._space.knobs}
+        marks = {
+            "params": dict(trial.params),
+            "trial": {
+                k: v for k, v in self._storage.get_trial_system_attrs(self._trial(number)).items() if k != "fixed_params"
+            },
+            "study": self._new_study_marks(),
+        }
+        return Ask(number, self._space.canonical(values), marks)
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Values and constraints of a trial that is under way."""
+        if told.objectives is None:
+            self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
+            return
+        # what Trial.set_constraint writes; after a resume there is no Trial object for an ask under way
+        for name, value in told.constraints.items():
+            self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
+        self._study.tell(ask.number, told.objectives)
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """Puts back a trial as it was, and the populations that Optuna had settled on when it was asked."""
+        states = self._optuna.trial.TrialState
+        state = states.RUNNING if told is None else states.FAIL if told.objectives is None else states.COMPLETE
+        constraints = {f"constraints:{name}": value for name, value in told.constraints.items()} if told else {}
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                state=state,
+                values=told.objectives if told else None,
+                params=ask.marks["params"],
+                distributions=self._distributions,
+                system_attrs={**ask.marks["trial"], **constraints},
+            )
+        )
+        for name, value in ask.marks["study"].items():
+            self._storage.set_study_system_attr(self._id, name, value)
+            self._study_marks.add(name)
+
+    def _reseed(self, number: int) -> None:
+        seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
+        # Optuna has no public way to seed a sampler for one ask; a new sampler an ask would forget its caches
+        self._sampler._rng.rng.seed(int(seeds[0]))
+        self._sampler._random_sampler._rng.rng.seed(int(seeds[1]))
+
+    def _new_study_marks(self) -> dict[str, Any]:
+        attributes = self._storage.get_study_system_attrs(self._id)
+        new = {name: value for name, value in attributes.items() if name not in self._study_marks}
+        self._study_marks.update(new)
+        return new
+
+    def _trial(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+
+    def _distribution(self, knob: Knob) -> Any:
+        distributions = self._optuna.distributions
+        if isinstance(knob, Interval):
+            return distributions.FloatDistribution(knob.low, knob.high, log=knob.log)
+        if knob.words:
+            return distributions.CategoricalDistribution(knob.values)
+        return distributions.IntDistribution(0, len(knob.values) - 1)
+
+    def _outward(self, knob: Knob, param: Any) -> Any:
+        return param if isinstance(knob, Interval) or knob.words else knob.values[param]
+
+    def _inward(self, knob: Knob, values: Values) -> Any:
+        if knob.address not in values:
+            return knob.low if isinstance(knob, Interval) else knob.values[0] if knob.words else 0
+        value = values[knob.address]
+        return value if isinstance(knob, Interval) or knob.words else knob.values.index(value)
+
+
+def _at(knob: Knob, unit: float) -> Any:
+    if isinstance(knob, Choice):
+        return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
+    return knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
+
+
+def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: Any, path: Path) -> None:
+    """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(path))),
+        study_name=name,
+        directions=["maximize" if direction == "max" else "minimize" for direction in objectives.values()],
+    )
+    study.set_metric_names(list(objectives))
+    optima = optuna.distributions
+    trials = []
+    for row in frame.to_dict("records"):
+        params: Values = {}
+        distributions: dict[str, Any] = {}
+        for knob in space.knobs:
+            value = row[knob.address]
+            if value is None or value != value:
+                continue
+            params[knob.address] = value
+            if isinstance(knob, Interval):
+                distributions[knob.address] = optima.FloatDistribution(knob.low, knob.high, log=knob.log)
+            else:
+                distributions[knob.address] = optima.CategoricalDistribution(knob.values)
+        trials.append(
+            optuna.trial.create_trial(
+                params=params,
+                distributions=distributions,
+                values=[float(row[objective]) for objective in objectives],
+                constraints={"limit": 0.0 if row["feasible"] else max(float(row.get("excess") or 0.0), 1e-9)},
+            )
+        )
+    study.add_trials(trials)

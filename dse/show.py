@@ -1,0 +1,213 @@
+"""What the terminal shows: one design's numbers, the front of a study, the studies there are.
+
+Text only; pictures are in the report.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from dse.build import Question, question
+from dse.study import Study
+from evaluators import METRICS, evaluate, explain
+from evaluators.breakdown import Breakdown, Row
+from evaluators.evaluation import infeasible
+from space.design import stacked
+from space.fields import leaves, spec_at
+from space.units import show
+
+ROWS = 15
+"""Designs of a front that are printed; the report has all."""
+
+
+def evaluation(config: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints one design: metrics, time by operator of the first case, and what binds."""
+    asked = question(dict(config), folder_of(config))
+    outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
+    verdict = infeasible(asked.base, asked.workload)
+    parts = explain(asked.base, asked.workload.cases[0], decode_at=asked.workload.decode_at, fidelity=config["fidelity"])
+    metrics = {name: float(column[0]) for name, column in outcomes.columns.items()}
+    if as_json:
+        print(json.dumps(_as_json(asked, metrics, verdict, parts), indent=1))
+        return
+    console = Console(highlight=False, width=None if Console().is_terminal else 150)
+    cases = len(asked.workload.cases)
+    console.print(
+        f"[bold]{asked.workload.cases[0].label}[/]" + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
+    )
+    if verdict is not None:
+        console.print(f"[red]infeasible:[/] {verdict}")
+    console.print(_metrics_table(metrics))
+    for phase in ("prefill", "decode"):
+        console.print(_operators_table(phase, parts, cases))
+    console.print("bound by  " + _shares(parts.by_bound()))
+    console.print("die area  " + "  ".join(f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area))
+
+
+def front_table(asked: Study, frame: pd.DataFrame) -> None:
+    """Prints the front of a study, best first objective first."""
+    best = frame[frame["front"]]
+    first, direction = next(iter(asked.objectives.items()))
+    best = best.sort_values(first, ascending=direction == "min", kind="stable")
+    console = Console(highlight=False, width=None if Console().is_terminal else 160)
+    more = f", {ROWS} shown" if len(best) > ROWS else ""
+    table = Table(
+        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
+    )
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    for address in knobs:
+        table.add_column(address, justify="right", overflow="fold")
+    for name in asked.objectives:
+        table.add_column(name, justify="right", style="bold", overflow="fold")
+    picks = best.iloc[[round(i * (len(best) - 1) / max(ROWS - 1, 1)) for i in range(ROWS)]] if len(best) > ROWS else best
+    for _, row in picks.iterrows():
+        cells = [knob_text(asked, address, row[address]) for address in knobs]
+        table.add_row(*cells, *(show(float(row[name]), METRICS[name].unit) for name in asked.objectives))
+    console.print(table)
+
+
+def knob_text(asked: Study, address: str, value: Any) -> str:
+    """A knob's value for people; a dash where it does not count."""
+    if value is None or (isinstance(value, float) and value != value):
+        return "-"
+    if isinstance(value, str):
+        return value
+    unit = spec_at(asked.question.base, asked.question.space.targets[address][0]).metadata["unit"]
+    return show(float(value), unit)
+
+
+def listing(known: dict[str, Path]) -> int:
+    """Prints the studies that can be run and those that ran in this folder."""
+    table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
+    for column in ("name", "question", "ran here"):
+        table.add_column(column, overflow="fold")
+    ran = {path.parent.name: path for path in sorted(Path("runs").glob("*/results.sqlite"))}
+    for name, path in known.items():
+        table.add_row(name, _question_of(path), _state(ran.pop(name)) if name in ran else "")
+    for name, path in ran.items():
+        table.add_row(name, "", _state(path))
+    Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
+    return 0
+
+
+def study(name: str) -> int:
+    """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
+    from dse.api import study_of
+    from dse.store import Store
+
+    asked = study_of(name)
+    console = Console(highlight=False, width=None if Console().is_terminal else 140)
+    console.print(f"[bold]{asked.name}[/]  {asked.text}")
+    goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
+    console.print(f"objectives   {goals}")
+    console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")
+    cases = asked.question.workload.cases
+    console.print(f"workload     {len(cases)} cases, from {cases[0].label} to {cases[-1].label}")
+    for knob in asked.question.space.knobs:
+        values = getattr(knob, "values", None)
+        texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
+        text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
+        console.print(f"knob         {knob.address}: " + (f"{text} ({len(texts)})" if values else f"{text} (interval)"))
+    for source in asked.question.sources:
+        if source.source in ("assumed", "fitted"):
+            console.print(f"{source.source:12} {source.address} = {source.value}: {source.note}")
+    if Path(asked.store).exists():
+        for run in Store(asked.store).runs(name):
+            console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
+    return 0
+
+
+def folder_of(config: Mapping[str, Any]) -> Path:
+    """Where the files that a study names are."""
+    from dse.main import studies
+
+    known = studies()
+    return known[str(config["name"])].parent if config["name"] in known else Path.cwd()
+
+
+def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Breakdown) -> dict[str, Any]:
+    return {
+        "design": {address: value for address, value, _ in leaves(asked.base)},
+        "cases": [case.label for case in asked.workload.cases],
+        "feasible": verdict is None,
+        "infeasible": str(verdict) if verdict else None,
+        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
+        "operators": [
+            {
+                "phase": row.phase,
+                "segment": row.segment,
+                "operator": row.operator,
+                "shape": row.shape,
+                "flop": row.flop,
+                "bytes": row.nbytes,
+                "flop_per_byte": row.intensity,
+                "prefetched": row.prefetched,
+                "bound": row.bound,
+                "seconds": row.seconds,
+            }
+            for row in parts.rows
+        ],
+        "seconds_by_bound": parts.by_bound(),
+        "area_mm2": parts.area,
+        "sources": [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in asked.sources],
+    }
+
+
+def _metrics_table(metrics: dict[str, float]) -> Table:
+    table = Table(box=None, show_header=False)
+    for _ in range(3):
+        table.add_column()
+    for name, value in metrics.items():
+        table.add_row(name, show(value, METRICS[name].unit), f"[dim]{METRICS[name].definition}[/]")
+    return table
+
+
+def _operators_table(phase: str, parts: Breakdown, cases: int) -> Table:
+    rows = [row for row in parts.rows if row.phase == phase]
+    total = sum(row.seconds for row in rows)
+    of = " of the first case" if cases > 1 else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}, all layers and steps, one device", title_justify="left")
+    for column in ("segment", "operator", "shape", "FLOP", "bytes", "FLOP/B", "in L2", "bound", "time", "share"):
+        table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+    for row in rows:
+        table.add_row(*_cells(row, total))
+    return table
+
+
+def _cells(row: Row, total: float) -> list[str]:
+    return [
+        row.segment,
+        row.operator,
+        row.shape,
+        show(row.flop, "op", 3) if row.flop else "",
+        show(row.nbytes, "B", 3),
+        f"{row.intensity:.3g}" if row.flop else "",
+        f"{row.prefetched:.0%}" if row.prefetched else "",
+        row.bound,
+        show(row.seconds, "s", 3),
+        f"{row.seconds / total:.1%}" if total else "",
+    ]
+
+
+def _shares(parts: dict[str, float]) -> str:
+    total = sum(parts.values())
+    return "  ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items() if seconds)
+
+
+def _question_of(path: Path) -> str:
+    for line in path.read_text().splitlines():
+        if line.startswith("question:"):
+            return line.partition(":")[2].strip().strip('"')
+    return ""
+
+
+def _state(path: Path) -> str:
+    from dse.store import Store
+
+    runs = Store(str(path)).runs(path.parent.name)
+    return f"{runs[-1]['state']}, {runs[-1]['facts'].get('results', 0)} searched" if runs else "no run"

@@ -1,0 +1,190 @@
+"""A study as a value: what is asked, of which space, to what end, and where its results go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.build import Question, parsed, question
+from dse.store import Context
+from evaluators import FIDELITIES, PHYSICS
+from evaluators.metrics import METRICS, metric
+from space.design import digest
+from space.errors import DesignError, nearest
+from space.units import show
+from space.workload import Workload
+
+SETTINGS = {
+    "screen": {"run", "limit", "keep"},
+    "search": {"sampler", "budget", "window", "population"},
+    "workers": {"kind"},
+    "report": {"lines"},
+}
+SAMPLERS = ("auto", "none", "nsga2", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A constraint on a metric: ``metric <= value`` or ``metric >= value``, in the metric's unit."""
+
+    metric: str
+    relation: str
+    value: float
+
+    def excess(self, values: Any) -> Any:
+        """By how much values break the bound, relative to it; at most 0 where they keep it."""
+        return values / self.value - 1 if self.relation == "<=" else self.value / np.maximum(values, 1e-300) - 1
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.relation} {show(self.value, METRICS[self.metric].unit)}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything `dse run` needs, built and checked before anything is written."""
+
+    name: str
+    text: str
+    question: Question
+    fidelity: str
+    seed: int
+    objectives: dict[str, str]
+    bounds: tuple[Bound, ...]
+    screen: Mapping[str, Any]
+    search: Mapping[str, Any]
+    report: Mapping[str, Any]
+    run_dir: Path
+    store: str
+    overrides: tuple[str, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def directions(self) -> list[str]:
+        """Of the objectives, in order."""
+        return list(self.objectives.values())
+
+    @property
+    def context(self) -> Context:
+        """What its results are results of."""
+        return Context(workload_key(self.question.workload), self.fidelity, PHYSICS)
+
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for its results to go on; flat, so that a difference has a name."""
+        keep = {
+            group: self.config[group]
+            for group in ("chip", "model", "mapping", "workload", "space", "objectives", "constraints")
+        }
+        flat = dict(_flat(keep))
+        flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
+        flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
+        return flat
+
+
+def study(config: Mapping[str, Any], folder: Path) -> Study:
+    """The study of a composed configuration.
+
+    Args:
+        config: plain dictionary, as `dse.main.compose` returns it.
+        folder: of the study definition, where its own files are.
+
+    Raises:
+        DesignError: naming the address, the value, what was expected and the nearest valid name.
+    """
+    nouns = question(dict(config), folder)
+    for group, allowed in SETTINGS.items():
+        for key in config[group]:
+            if key not in allowed:
+                raise DesignError(f"{group}: no field '{group}.{key}'; {nearest(str(key), allowed)}")
+    fidelity = config["fidelity"]
+    if fidelity not in FIDELITIES:
+        raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
+    if config["workers"]["kind"] != "serial":
+        raise DesignError(f"workers.kind: no kind {config['workers']['kind']!r}; valid: serial")
+    search = dict(config["search"])
+    if search["sampler"] not in SAMPLERS:
+        raise DesignError(f"search.sampler: no sampler {search['sampler']!r}; {nearest(str(search['sampler']), SAMPLERS)}")
+    for key, low in (("budget", 0), ("window", 1), ("population", 2)):
+        if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
+            raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
+    for key, low in (("limit", 1), ("keep", 0)):
+        value = config["screen"][key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
+    if isinstance(config["seed"], bool) or not isinstance(config["seed"], int) or config["seed"] < 0:
+        raise DesignError(f"seed: {config['seed']!r} is not a whole number of at least 0")
+    for line in config["report"]["lines"]:
+        _check_line(line, nouns)
+    run_dir = Path(str(config["run_dir"])).resolve()
+    return Study(
+        str(config["name"]),
+        str(config["question"]),
+        nouns,
+        fidelity,
+        config["seed"],
+        objectives(config["objectives"]),
+        bounds(config["constraints"]),
+        config["screen"],
+        search,
+        config["report"],
+        run_dir,
+        str(config["store"]) if config["store"] else str(run_dir / "results.sqlite"),
+        tuple(config.get("overrides", ())),
+        config,
+    )
+
+
+def objectives(config: Mapping[str, Any]) -> dict[str, str]:
+    """Metrics to optimise, with their directions."""
+    if not config:
+        raise DesignError("objectives: none given; name one or more metrics, as in 'objectives: {tpot: min}'")
+    for name, direction in config.items():
+        try:
+            metric(name)
+        except DesignError as error:
+            raise DesignError(f"objectives: {error}") from None
+        if direction not in ("max", "min"):
+            raise DesignError(f"objectives.{name}: no direction {direction!r}; valid: max, min")
+    return dict(config)
+
+
+def bounds(config: Mapping[str, Any]) -> tuple[Bound, ...]:
+    """Constraints on metrics, as in ``tpot: "<= 50 ms"``."""
+    found = []
+    for name, text in config.items():
+        try:
+            unit = metric(name).unit
+        except DesignError as error:
+            raise DesignError(f"constraints: {error}") from None
+        relation, value = str(text)[:2], str(text)[2:].strip()
+        if relation not in ("<=", ">="):
+            raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
+        number = parsed(value, unit, f"constraints.{name}")
+        if number <= 0:
+            raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
+        found.append(Bound(name, relation, number))
+    return tuple(found)
+
+
+def workload_key(workload: Workload) -> str:
+    """Content key of a workload: its models' fields and its requests, not their names."""
+    rows = [(f"case {i}", f"{case.model!r} {case.requests!r}") for i, case in enumerate(workload.cases)]
+    return digest([("decode_at", workload.decode_at), *rows])
+
+
+def _check_line(line: Any, nouns: Question) -> None:
+    if not isinstance(line, dict) or set(line) - {"x", "y", "by"} or "x" not in line or "y" not in line:
+        raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB}}")
+    metric(line["y"])
+    for key in ("x", "by"):
+        if key in line and line[key] not in nouns.space.targets:
+            raise DesignError(f"report.lines: no knob {line[key]!r}; {nearest(str(line[key]), nouns.space.targets)}")
+
+
+def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        if "value" in value and "source" in value:
+            return [(prefix.rstrip("."), str(value["value"]))]
+        return [pair for key, inner in value.items() for pair in _flat(inner, f"{prefix}{key}.")]
+    return [(prefix.rstrip("."), str(value))]
