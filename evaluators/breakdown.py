@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.closed import SegmentTimes, Times
+from evaluators.closed import Rates, SegmentTimes, rates
 from evaluators.graph.operators import Work
 from evaluators.graph.timeline import Span
 from space.design import Design
@@ -78,14 +78,15 @@ def breakdown(design: Design, case: Case, phases: dict[str, tuple[Any, list[Segm
     """
     rows: list[Row] = []
     steps: dict[str, tuple[tuple[str, str, float, float], ...]] = {}
+    rate = rates(design.chip, design.mapping.precision)
     for phase, (weights, timeline) in phases.items():
         steps[phase] = tuple(_gantt(timeline))
         for timed in timeline:
-            rows += _segment_rows(phase, weights, timed)
+            rows += _segment_rows(phase, weights, timed, rate)
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), {k: float(v) for k, v in area.items()}, steps)
 
 
-def _segment_rows(phase: str, weights: Any, timed: SegmentTimes) -> list[Row]:
+def _segment_rows(phase: str, weights: Any, timed: SegmentTimes, rate: Rates) -> list[Row]:
     segment = timed.segment
     times = weights * segment.times
 
@@ -97,8 +98,8 @@ def _segment_rows(phase: str, weights: Any, timed: SegmentTimes) -> list[Row]:
         seconds = total(timed.collective)
         nbytes = total(segment.payload)
         rows.append(Row(phase, segment.name, "allreduce", "", 0.0, nbytes, 0.0, "network", seconds, {"network": seconds}))
-    for work, spent, span, bytes_in in zip(segment.works, timed.works, timed.spans, timed.resident, strict=True):
-        parts = {name: total(value) for name, value in _spent(spent, span).items()}
+    for place, (work, span, bytes_in) in enumerate(zip(segment.works, timed.spans(), timed.resident, strict=True)):
+        parts = {name: total(value) for name, value in _spent(timed, place, span, rate).items()}
         parts = {name: value for name, value in parts.items() if value}
         fetchable = total(work.weight_bytes + work.kv_bytes)
         rows.append(
@@ -118,20 +119,23 @@ def _segment_rows(phase: str, weights: Any, timed: SegmentTimes) -> list[Row]:
     return rows
 
 
-def _spent(spent: Times, span: Span) -> dict[str, Any]:
+def _spent(timed: SegmentTimes, place: int, span: Span, rate: Rates) -> dict[str, Any]:
     """The seconds of a work split exactly: waiting for its prefetch, the resource that took longest, and overhead."""
-    memory = spent.hbm + spent.l2
-    longest = np.maximum(np.maximum(spent.matrix, spent.vector), memory)
-    by_matrix = (spent.matrix >= longest) & (longest > 0)
-    by_vector = ~by_matrix & (spent.vector >= longest) & (longest > 0)
-    by_memory = ~by_matrix & ~by_vector
+    times, bytes_in = timed.works[place], timed.resident[place]
+    here = 0.0 if bytes_in is None else bytes_in
+    hbm, l2 = (times.need - here) * times.per_byte, here * rate.l2
+    hbm = hbm + np.where(times.spilled, times.activations, 0.0)
+    l2 = l2 + np.where(times.spilled, 0.0, times.activations)
+    by_memory = hbm + l2 >= times.engines
+    by_matrix = ~by_memory & (times.matrix >= times.vector)
+    by_vector = ~by_memory & ~by_matrix
     return {
         "prefetch": span.start - span.ready,
-        "matrix": np.where(by_matrix, longest, 0.0),
-        "vector": np.where(by_vector, longest, 0.0),
-        "hbm": np.where(by_memory, spent.hbm, 0.0),
-        "l2": np.where(by_memory, spent.l2, 0.0),
-        "overhead": spent.total - longest,
+        "matrix": np.where(by_matrix, times.matrix, 0.0),
+        "vector": np.where(by_vector, times.vector, 0.0),
+        "hbm": np.where(by_memory, hbm, 0.0),
+        "l2": np.where(by_memory, l2, 0.0),
+        "overhead": timed.durations[place] - np.maximum(times.engines, hbm + l2),
     }
 
 
@@ -153,10 +157,10 @@ def _gantt(timeline: list[SegmentTimes]) -> list[tuple[str, str, float, float]]:
     for timed in timeline:
         if timed.segment.payload is not None:
             bars.append(("communication", "allreduce", origin, origin + first(timed.collective)))
-        for work, span, bytes_in in zip(timed.segment.works, timed.spans, timed.resident, strict=True):
+        for work, span, prefetch in zip(timed.segment.works, timed.spans(), timed.prefetches, strict=True):
             bars.append(("compute", work.name, origin + first(span.start), origin + first(span.end)))
-            if bytes_in is not None and first(bytes_in) > 0:
+            if prefetch is not None and first(prefetch) > 0:
                 end = origin + first(span.fetched)
-                bars.append(("prefetch", work.name, end - first(bytes_in * timed.prefetch), end))
+                bars.append(("prefetch", work.name, end - first(prefetch), end))
         origin += first(timed.seconds)
     return bars

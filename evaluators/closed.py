@@ -1,21 +1,20 @@
 """The closed reader: durations of works from formulas, over one design or many at once."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from evaluators.graph.operators import Segment, Work
-from evaluators.graph.prefetch import order, resident
+from evaluators.graph.prefetch import prefetched
 from evaluators.graph.timeline import Span, schedule
 from evaluators.kernels.collective import allreduce
 from evaluators.machine.hbm import strided_efficiency
 from evaluators.machine.link import Links
 from space.chip import Chip
-from space.elementwise import maximum, where
+from space.elementwise import extremes, maximum, where
 from space.mapping import BYTES, Plan, Precision
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """A chip and a number format as seconds per thing, so that pricing a work is multiplication."""
 
     matrix: Any
@@ -23,6 +22,8 @@ class Rates:
     hbm: Any
     l2: Any
     l2_size: Any
+    l2_smallest: float
+    l2_largest: float
     hbm_bandwidth: Any
     gap: Any
     waste: Any
@@ -30,47 +31,67 @@ class Rates:
     overhead: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """What a work would take on each resource alone, and what it takes. [s]"""
+class Times(NamedTuple):
+    """What a work takes on each resource alone. [s]
+
+    Attributes:
+        matrix, vector: on the engines, which run side by side.
+        engines: the longer of the two.
+        activations: on the memory they live in.
+        spilled: where that is HBM; elsewhere it is L2.
+        need: bytes of weights and KV. [B]
+        per_byte: time to read one of them from HBM. [s/B]
+    """
 
     matrix: Any
     vector: Any
-    hbm: Any
-    l2: Any
-    total: Any
+    engines: Any
+    activations: Any
+    spilled: Any
+    need: Any
+    per_byte: Any
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTimes:
+class SegmentTimes(NamedTuple):
     """One segment on the timeline.
 
     Attributes:
         segment: what was scheduled.
         collective: time of the allreduce before the works. [s]
-        works, spans, resident: of each work: times, place on the timeline, bytes in L2 or None.
-        prefetch: of one byte, from HBM to L2. [s/B]
+        works: of each, on each resource alone.
+        resident: bytes of each in L2; None where nothing was prefetched. [B]
+        durations: of each, prefetched bytes being there. [s]
+        prefetches: of each, on the prefetch stream; None where nothing was prefetched. [s]
         seconds: from the collective's start to the last work's end.
     """
 
     segment: Segment
     collective: Any
-    works: tuple[Times, ...]
-    spans: tuple[Span, ...]
-    resident: tuple[Any, ...]
-    prefetch: Any
+    works: list[Times]
+    resident: list[Any]
+    durations: list[Any]
+    prefetches: list[Any]
     seconds: Any
+
+    def spans(self) -> list[Span]:
+        """Of each work, on the timeline."""
+        spans: list[Span] = []
+        schedule(self.collective, self.durations, self.prefetches, self.segment.order, spans)
+        return spans
 
 
 def rates(chip: Chip, precision: Precision) -> Rates:
     """Seconds per operation and byte; the matrix engine's peak is stated for 8-bit values and falls with the wider operand."""
     width = max(BYTES[precision.weights], BYTES[precision.activations])
+    smallest, largest = extremes(chip.l2.size)
     return Rates(
         matrix=width / (chip.cores * chip.core.matrix),
         vector=1 / (chip.cores * chip.core.vector),
         hbm=1 / chip.hbm.bandwidth,
         l2=1 / chip.l2.bandwidth,
         l2_size=chip.l2.size,
+        l2_smallest=smallest,
+        l2_largest=largest,
         hbm_bandwidth=chip.hbm.bandwidth,
         gap=chip.hbm.gap,
         waste=chip.hbm.waste,
@@ -79,51 +100,74 @@ def rates(chip: Chip, precision: Precision) -> Rates:
     )
 
 
-def segment_times(segment: Segment, chip: Chip, plan: Plan, rate: Rates) -> SegmentTimes:
-    """A segment under a plan: the collective before it, what is prefetched meanwhile, and the works after it."""
+def timeline(segments: Sequence[Segment], chip: Chip, plan: Plan, rate: Rates) -> list[SegmentTimes]:
+    """Every segment of a step under a plan."""
+    priced: dict[int, list[Times]] = {}
+    timed = []
+    for segment in segments:
+        # attention stands in two segments, with a collective to hide behind and without; it is priced once
+        works = priced.get(id(segment.works))
+        if works is None:
+            works = priced[id(segment.works)] = [work_times(work, rate) for work in segment.works]
+        timed.append(_segment_times(segment, works, chip, plan, rate))
+    return timed
+
+
+def work_times(work: Work, rate: Rates) -> Times:
+    """A work on the resources of one device, each as if the others were free and nothing prefetched.
+
+    Activations stay in L2 where they fit there alone. KV from HBM pays for its strides; prefetched KV is contiguous.
+    """
+    nbytes = work.activation_bytes
+    spilled = _exceeds(nbytes, rate)
+    if isinstance(spilled, bool):
+        activations = nbytes * (rate.hbm if spilled else rate.l2)
+    else:
+        activations = nbytes * where(spilled, rate.hbm, rate.l2)
+    if work.kind == "matmul":
+        matrix = work.flop * rate.matrix
+        return Times(matrix, 0.0, matrix, activations, spilled, work.weight_bytes, rate.hbm)
+    if work.kind == "elementwise":
+        vector = work.vector_op * rate.vector
+        return Times(0.0, vector, vector, activations, spilled, 0.0, 0.0)
+    vector = (work.vector_op + work.streamed_op * rate.attention_passes) * rate.vector
+    efficiency = strided_efficiency(work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste)
+    matrix = work.flop * rate.matrix
+    return Times(matrix, vector, maximum(matrix, vector), activations, spilled, work.kv_bytes, rate.hbm / efficiency)
+
+
+def memory_times(times: Times, bytes_in: Any, rate: Rates) -> Any:
+    """Time on the one path to memory: activations, bytes from HBM, then bytes from L2."""
+    if bytes_in is None:
+        return times.activations + times.need * times.per_byte
+    return times.activations + (times.need - bytes_in) * times.per_byte + bytes_in * rate.l2
+
+
+def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan, rate: Rates) -> SegmentTimes:
     collective: Any = 0.0
-    policy = "none"
-    budget: Any = 0.0
+    resident: list[Any] = [None] * len(works)
     if segment.payload is not None:
         links = Links(plan.tp, chip.network.bandwidth, chip.network.latency, chip.network.latency_per)
         collective = allreduce(plan.allreduce).cost(segment.payload, links).seconds
-        policy = plan.prefetch
-        if policy != "none":
+        if plan.prefetch != "none":
             budget = where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0)
-    here = resident(segment.works, policy, budget)
-    works = tuple(work_times(work, bytes_in, rate) for work, bytes_in in zip(segment.works, here, strict=True))
-    prefetches = [None if b is None else b * rate.hbm for b in here]
-    seconds, spans = schedule(collective, [times.total for times in works], prefetches, order(segment.works))
-    return SegmentTimes(segment, collective, works, tuple(spans), tuple(here), rate.hbm, seconds)
+            resident = prefetched(segment, plan.prefetch, budget)
+    durations = [
+        maximum(times.engines, memory_times(times, bytes_in, rate)) + rate.overhead
+        for times, bytes_in in zip(works, resident, strict=True)
+    ]
+    prefetches = [None if bytes_in is None else bytes_in * rate.hbm for bytes_in in resident]
+    seconds = schedule(collective, durations, prefetches, segment.order)
+    return SegmentTimes(segment, collective, works, resident, durations, prefetches, seconds)
 
 
-def work_times(work: Work, bytes_in: Any, rate: Rates) -> Times:
-    """A work on the resources of one device: engines and memories side by side, the slowest counts, plus the overhead.
-
-    Memory is one path: bytes from HBM, then bytes from L2. Activations stay in L2 where they fit there alone. KV that was
-    prefetched is read contiguously from L2; from HBM it pays for its strides.
-
-    Args:
-        work: what the device does.
-        bytes_in: bytes of its weights and KV that are in L2; None where nothing was prefetched.
-        rate: the chip.
-    """
-    spilled = work.activation_bytes > rate.l2_size
-    hbm = where(spilled, work.activation_bytes * rate.hbm, 0.0)
-    l2 = where(spilled, 0.0, work.activation_bytes * rate.l2)
-    if work.kind == "elementwise":
-        vector = work.vector_op * rate.vector
-        return Times(0.0, vector, hbm, l2, maximum(vector, hbm + l2) + rate.overhead)
-    matrix = work.flop * rate.matrix
-    missing = work.weight_bytes + work.kv_bytes
-    if bytes_in is not None:
-        missing = missing - bytes_in
-        l2 = l2 + bytes_in * rate.l2
-    reading = missing * rate.hbm
-    vector = 0.0
-    if work.kind == "attention":
-        vector = (work.vector_op + work.streamed_op * rate.attention_passes) * rate.vector
-        reading = reading / strided_efficiency(work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste)
-    hbm = hbm + reading
-    total = maximum(maximum(matrix, vector), hbm + l2) + rate.overhead
-    return Times(matrix, vector, hbm, l2, total)
+def _exceeds(nbytes: Any, rate: Rates) -> Any:
+    """Whether activations are larger than L2; one answer where it is the same for all designs, as it mostly is."""
+    if type(nbytes) is float and rate.l2_smallest == rate.l2_largest:
+        return nbytes > rate.l2_smallest
+    low, high = extremes(nbytes)
+    if high <= rate.l2_smallest:
+        return False
+    if low > rate.l2_largest:
+        return True
+    return nbytes > rate.l2_size

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from evaluators import breakdown
-from evaluators.closed import SegmentTimes, rates, segment_times
+from evaluators.closed import Rates, SegmentTimes, rates, timeline
 from evaluators.graph.operators import Part, Segment
-from evaluators.graph.shard import footprint, segments
+from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
@@ -88,8 +88,9 @@ def explain(design: Design, case: Case, *, decode_at: str = "mean", fidelity: st
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     job = _job(case.model, ((0, case),), decode_at)
     phases = {}
+    rate = rates(design.chip, design.mapping.precision)
     for name, phase, plan in _plans(job, design):
-        phases[name] = (phase.weights, _timeline(design, phase, plan))
+        phases[name] = (phase.weights, _timeline(design, phase, plan, rate))
     return breakdown.breakdown(design, case, phases, area.parts(design.chip))
 
 
@@ -152,9 +153,10 @@ def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
     """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
     excess = need / limit.have - 1
-    if not np.any(excess > worst):
+    beyond = excess > worst
+    if not (beyond.any() if isinstance(beyond, np.ndarray) else beyond):
         return worst
-    over = np.broadcast_to(excess > worst, rows.shape)
+    over = np.broadcast_to(beyond, rows.shape)
     where = rows[over]
     outcomes.limit[where] = LIMITS.index(limit.address)
     outcomes.need[where] = np.broadcast_to(need, rows.shape)[over]
@@ -164,9 +166,10 @@ def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
 
 def _metrics(job: _Job, design: Design, die: Any, system: Any, hbm_used: Any) -> dict[str, Any]:
     times = {}
+    rate = rates(design.chip, design.mapping.precision)
     for name, phase, plan in _plans(job, design):
         seconds: Any = 0.0
-        for timed in _timeline(design, phase, plan):
+        for timed in _timeline(design, phase, plan, rate):
             seconds = seconds + timed.seconds * timed.segment.times
         times[name] = phase.per_case(seconds)
     ttft, decoding = times["prefill"], times["decode"]
@@ -191,7 +194,7 @@ def _metrics(job: _Job, design: Design, die: Any, system: Any, hbm_used: Any) ->
 def _limits(job: _Job, design: Design) -> list[Limit]:
     chip, mapping = design.chip, design.mapping
     tp = mapping.prefill.tp
-    held = footprint(job.decode.parts, job.model, tp, mapping.precision, positions=job.positions, tokens=job.longest)
+    held = _held(job, tp, mapping.precision) if isinstance(tp, np.ndarray) else _held_by_one(job, tp, mapping.precision)
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     ports = allreduce(mapping.prefill.allreduce).ports(tp)
     if mapping.decode.allreduce != mapping.prefill.allreduce:
@@ -205,15 +208,21 @@ def _limits(job: _Job, design: Design) -> list[Limit]:
     ]
 
 
+def _held(job: _Job, tp: Any, precision: Precision) -> Footprint:
+    return footprint(job.decode.parts, job.model, tp, precision, positions=job.positions, tokens=job.longest)
+
+
+_held_by_one = lru_cache(maxsize=1024)(_held)
+
+
 def _plans(job: _Job, design: Design) -> tuple[tuple[str, _Phase, Plan], ...]:
     return ("prefill", job.prefill, design.mapping.prefill), ("decode", job.decode, design.mapping.decode)
 
 
-def _timeline(design: Design, phase: _Phase, plan: Plan) -> list[SegmentTimes]:
+def _timeline(design: Design, phase: _Phase, plan: Plan, rate: Rates) -> list[SegmentTimes]:
     precision = design.mapping.precision
-    rate = rates(design.chip, precision)
     cut = segments(phase.parts, plan.tp, precision) if isinstance(plan.tp, np.ndarray) else _cut(phase, plan.tp, precision)
-    return [segment_times(segment, design.chip, plan, rate) for segment in cut if segment.times]
+    return timeline(cut, design.chip, plan, rate)
 
 
 @lru_cache(maxsize=1024)

@@ -45,3 +45,14 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     if isinstance(condition, np.ndarray):
         return np.where(condition, a, b)
     return a if condition else b
+
+
+def extremes(a: Any) -> tuple[float, float]:
+    """The smallest and the largest element.
+
+    >>> extremes(2.0), extremes(np.array([3.0, 1.0]))
+    ((2.0, 2.0), (1.0, 3.0))
+    """
+    if isinstance(a, np.ndarray):
+        return float(a.min()), float(a.max())
+    return a, a

@@ -16,6 +16,10 @@ from space.errors import DesignError
 from space.fields import addresses, at, checked, leaves, replaced, spec_at
 
 Value = float | int | str
+
+GROUP_ROWS = 512
+"""Rows a group must have on average to be worth a group of its own."""
+
 Columns = dict[str, Array]
 """By knob: numbers as float64, NaN where inactive; words as int16 codes into `Choice.values`, -1 where inactive."""
 
@@ -115,7 +119,7 @@ class Space:
         return math.prod(len(knob.values) for knob in self._order())
 
     def grid(self, start: int, stop: int) -> Columns:
-        """Rows start to stop of the grid, last knob fastest and words slowest; rows that repeat another are left out."""
+        """Rows start to stop of the grid, words slowest, then the mapping, then the chip; rows that repeat another are left out."""
         order = self._order()
         index = np.arange(start, stop)
         codes: dict[str, Array] = {}
@@ -136,12 +140,18 @@ class Space:
         return self._columns(codes, unique=False)
 
     def stack(self, columns: Columns) -> Designs:
-        """Designs from columns, grouped by structure."""
+        """Designs from columns, grouped by structure.
+
+        Many rows are grouped by the choices of the mapping as well: what shapes every operator is then one number a group.
+        """
         size = len(next(iter(columns.values()))) if columns else 1
-        words = [knob for knob in self.knobs if isinstance(knob, Choice) and knob.words]
         code = np.zeros(size, dtype=np.intp)
-        for choice in words:
-            code = code * (len(choice.values) + 1) + columns[choice.address] + 1
+        for knob in self._order():
+            if knob.words:
+                code = code * (len(knob.values) + 1) + columns[knob.address] + 1
+            elif knob.address.startswith("mapping.") and size >= GROUP_ROWS * len(knob.values):
+                place = np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), columns[knob.address])
+                code = code * (len(knob.values) + 1) + place
         groups = []
         for structure in np.unique(code):
             rows = np.flatnonzero(code == structure)
@@ -178,11 +188,11 @@ class Space:
         hole = np.isnan(column) if knob.when else None
         for address in self.targets[knob.address]:
             full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
-            changes[address] = full if len(full) > 1 else full.item()
+            changes[address] = full if (full != full[0]).any() else full[0].item()
 
     def _order(self) -> Sequence[Choice]:
         knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]
-        return sorted(knobs, key=lambda knob: not knob.words)
+        return sorted(knobs, key=lambda knob: (not knob.words, not knob.address.startswith("mapping.")))
 
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
         active: dict[str, Array] = {}

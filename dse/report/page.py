@@ -161,7 +161,8 @@ def _table(asked: Study, best: pd.DataFrame) -> str:
         for name in names:
             cells.append(f'<td data-sort="{float(row[name])!r}">{html.escape(show(float(row[name]), METRICS[name].unit))}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    return f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    table = f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="scroll">{table}</div>'
 
 
 def _limits(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> str:

@@ -126,9 +126,11 @@ class Segment:
 
     Attributes:
         payload: bytes that the collective before the works reduces over all devices; None where nothing is waited for.
+        order: positions of the works, breadth-first from that collective.
     """
 
     name: str
     payload: Any
     works: tuple[Work, ...]
+    order: tuple[int, ...]
     times: int

@@ -9,47 +9,45 @@ Experts are prefetched as if the router's choice were known, as algorithm 1 does
 from functools import lru_cache
 from typing import Any
 
-from evaluators.graph.operators import Work
+from evaluators.graph.operators import Segment, Work
 from space.elementwise import maximum, where
 
 
-def order(works: tuple[Work, ...]) -> tuple[int, ...]:
+def prefetched(segment: Segment, policy: str, budget: Any) -> list[Any]:
+    """Bytes of each work that are in L2 when its prefetch is done.
+
+    Args:
+        segment: works in order of execution, and the breadth-first order from the collective before them.
+        policy: a word of `space.mapping.PREFETCH`.
+        budget: bytes of L2 that may be used; 0 where there is no collective to hide behind.
+
+    Returns:
+        Bytes for each work, in the order of the works; None for works that the pass leaves alone.
+    """
+    bytes_in: list[Any] = [None] * len(segment.works)
+    if policy == "none":
+        return bytes_in
+    used: Any = 0.0
+    for position in segment.order:
+        work = segment.works[position]
+        if work.kind == "elementwise":
+            continue
+        need = work.weight_bytes if work.kind == "matmul" else work.kv_bytes
+        before, used = used, used + need
+        # `used` grows past the budget too, so that nothing after the first misfit is taken
+        if policy == "whole":
+            bytes_in[position] = need * (used < budget)
+        else:
+            bytes_in[position] = where(used < budget, need, maximum(budget - before, 0.0))
+    return bytes_in
+
+
+def breadth_first(works: tuple[Work, ...]) -> tuple[int, ...]:
     """Positions of the works in breadth-first order from the collective that they wait for.
 
     A work is reached when the last of its needs is; roots, which need nothing in this segment, are reached first.
     """
     return _order(tuple((work.name, work.needs) for work in works))
-
-
-def resident(works: tuple[Work, ...], policy: str, budget: Any) -> list[Any]:
-    """Bytes of each work that are in L2 when its prefetch is done.
-
-    Args:
-        works: of one segment, in order of execution.
-        policy: a word of `space.mapping.PREFETCH`.
-        budget: bytes of L2 that may be used; 0 where there is no collective to hide behind.
-
-    Returns:
-        Bytes for each work, in the order of `works`; None for works that the pass leaves alone.
-    """
-    bytes_in: list[Any] = [None] * len(works)
-    if policy == "none":
-        return bytes_in
-    used: Any = 0.0
-    for position in order(works):
-        work = works[position]
-        if work.kind == "elementwise":
-            continue
-        need = work.weight_bytes + work.kv_bytes
-        if policy == "whole":
-            # `used` keeps growing past the budget, so that nothing after the first misfit is taken
-            used = used + need
-            bytes_in[position] = where(used < budget, need, 0.0)
-        else:
-            room = maximum(budget - used, 0.0)
-            bytes_in[position] = where(need < room, need, room)
-            used = used + need
-    return bytes_in
 
 
 @lru_cache(maxsize=256)

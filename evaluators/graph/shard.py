@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part, Segment, Work
+from evaluators.graph.prefetch import breadth_first
 from space.elementwise import ceil_div
 from space.mapping import BYTES, Precision
 from space.model import Model, kv_values
@@ -37,13 +38,19 @@ def segments(parts: tuple[Part, ...], tp: Any, precision: Precision) -> tuple[Se
     layers = [part for part in parts if part.name not in ("embedding", "attention", "head")]
     attention = next(part for part in parts if part.name == "attention")
     reduced = payload[layers[0].name]
-    return (
-        Segment("embedding", None, works["embedding"], 1),
-        Segment("first attention", None, works["attention"], 1),
-        *(Segment(part.name, payload["attention"], works[part.name], part.times) for part in layers),
-        Segment("attention", reduced, works["attention"], attention.times - 1),
-        Segment("head", reduced, works["head"], 1),
+    order = {name: breadth_first(some) for name, some in works.items()}
+
+    def segment(name: str, part: Part, before: Any, times: int) -> Segment:
+        return Segment(name, before, works[part.name], order[part.name], times)
+
+    cut = (
+        segment("embedding", parts[0], None, 1),
+        segment("first attention", attention, None, 1),
+        *(segment(part.name, part, payload["attention"], part.times) for part in layers),
+        segment("attention", attention, reduced, attention.times - 1),
+        segment("head", parts[-1], reduced, 1),
     )
+    return tuple(entry for entry in cut if entry.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +102,15 @@ def _work(operator: Operator, tp: Any, precision: Precision) -> Work:
     act, name, needs = BYTES[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMul):
         m, k, n = operator.m, local(operator.k, tp), local(operator.n, tp)
+        weights = k * n
         return Work(
             name,
             needs,
             "matmul",
             (m, k, n),
-            flop=m * (2.0 * k * n),
-            weight_bytes=operator.copies * (k * n * float(BYTES[precision.weights])),
-            activation_bytes=m * (act * (k + n)),
+            flop=(2.0 * m) * weights,
+            weight_bytes=(operator.copies * float(BYTES[precision.weights])) * weights,
+            activation_bytes=(m * act) * (k + n),
         )
     if isinstance(operator, Elementwise):
         elements = operator.rows * local(operator.dim, tp)

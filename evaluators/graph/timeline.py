@@ -6,21 +6,19 @@ of [yuzuguler2025] section 3, "synchronized between layers"). Streams of two seg
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from space.elementwise import maximum
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One work on the timeline; leaves broadcast over designs.
 
     Attributes:
         ready: when the stream is free for it.
         start: when its prefetched bytes are there as well.
         end: when it is done.
-        fetched: when its own prefetch is done; 0 where it has none.
+        fetched: when its own prefetch is done; None where it has none.
     """
 
     ready: Any
@@ -30,27 +28,31 @@ class Span:
 
 
 def schedule(
-    collective: Any, durations: Sequence[Any], prefetches: Sequence[Any], order: Sequence[int]
-) -> tuple[Any, list[Span]]:
-    """The end of a segment and the span of each of its works, from the start of its collective.
+    collective: Any,
+    durations: Sequence[Any],
+    prefetches: Sequence[Any],
+    order: Sequence[int],
+    spans: list[Span] | None = None,
+) -> Any:
+    """The end of a segment, from the start of its collective. [s]
 
     Args:
         collective: time of the opening collective; 0.0 where there is none. [s]
         durations: of each work, once its bytes are there. [s]
         prefetches: time on the prefetch stream; None for works that have nothing to prefetch. [s]
         order: in which the prefetch stream takes the works.
+        spans: if given, gets the span of each work.
     """
-    fetched: list[Any] = [0.0] * len(durations)
+    fetched: list[Any] = [None] * len(durations)
     stream: Any = 0.0
     for position in order:
         if prefetches[position] is not None:
-            stream = stream + prefetches[position]
-            fetched[position] = stream
+            fetched[position] = stream = stream + prefetches[position]
     now = collective
-    spans = []
-    for position, duration in enumerate(durations):
-        start = now if prefetches[position] is None else maximum(now, fetched[position])
+    for duration, arrival in zip(durations, fetched, strict=True):
+        start = now if arrival is None else maximum(now, arrival)
         end = start + duration
-        spans.append(Span(now, start, end, fetched[position]))
+        if spans is not None:
+            spans.append(Span(now, start, end, arrival))
         now = end
-    return now, spans
+    return now
