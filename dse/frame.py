@@ -36,12 +36,9 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
     """
-    parts = []
+    parts = [searched.assign(stage="search")] if len(searched) else []
     if screened is not None and asked.fidelity == "closed":
-        parts.append(screened.front.assign(stage="screen"))
-        parts.append(_sample(asked, screened).assign(stage="screen"))
-    if len(searched):
-        parts.append(searched.assign(stage="search"))
+        parts += [screened.front.assign(stage="screen"), _sample(asked, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()
     frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)

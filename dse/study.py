@@ -13,6 +13,7 @@ from evaluators import FIDELITIES, PHYSICS
 from evaluators.metrics import METRICS, metric
 from space.design import digest
 from space.errors import DesignError, nearest
+from space.fields import addresses
 from space.units import show
 from space.workload import Workload
 
@@ -179,7 +180,10 @@ def _check_line(line: Any, nouns: Question) -> None:
     metric(line["y"])
     for key in ("x", "by"):
         if key in line and line[key] not in nouns.space.targets:
-            raise DesignError(f"report.lines: no knob {line[key]!r}; {nearest(str(line[key]), nouns.space.targets)}")
+            try:
+                addresses(nouns.base, line[key])  # a field that this space holds fixed is no mistake
+            except DesignError as error:
+                raise DesignError(f"report.lines: {error}") from None
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -11,6 +11,9 @@ from evaluators.graph.timeline import Span
 from space.design import Design
 from space.workload import Case
 
+Bar = tuple[str, str, float, float]
+"""(stream, name, start, end). [s]"""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -49,13 +52,13 @@ class Breakdown:
     """Rows that add up to `seconds`, and the area by block.
 
     Attributes:
-        steps: the first step of each phase as timelines, for a Gantt chart.
+        segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
     """
 
     rows: tuple[Row, ...]
     seconds: float
     area: dict[str, float]
-    steps: dict[str, tuple[tuple[str, str, float, float], ...]]
+    segments: dict[str, dict[str, list[Bar]]]
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
         """Seconds by what they were spent on, largest first."""
@@ -77,13 +80,13 @@ def breakdown(design: Design, case: Case, phases: dict[str, tuple[Any, list[Segm
         area: by block.
     """
     rows: list[Row] = []
-    steps: dict[str, tuple[tuple[str, str, float, float], ...]] = {}
+    bars: dict[str, dict[str, list[Bar]]] = {}
     rate = rates(design.chip, design.mapping.precision)
     for phase, (weights, timeline) in phases.items():
-        steps[phase] = tuple(_gantt(timeline))
+        bars[phase] = {timed.segment.name: _bars(timed) for timed in timeline}
         for timed in timeline:
             rows += _segment_rows(phase, weights, timed, rate)
-    return Breakdown(tuple(rows), sum(row.seconds for row in rows), {k: float(v) for k, v in area.items()}, steps)
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), {k: float(v) for k, v in area.items()}, bars)
 
 
 def _segment_rows(phase: str, weights: Any, timed: SegmentTimes, rate: Rates) -> list[Row]:
@@ -146,21 +149,18 @@ def _shape(work: Work) -> str:
     return f"{m:.0f} x {k:.0f} x {n:.0f}" if work.kind == "matmul" else f"{m:.0f} x {n:.0f}"
 
 
-def _gantt(timeline: list[SegmentTimes]) -> list[tuple[str, str, float, float]]:
-    """(stream, name, start, end) of the first step, each segment once, one after the other. [s]"""
+def _bars(timed: SegmentTimes) -> list[Bar]:
+    """The first step of a segment on its three streams, from the start of its collective."""
 
     def first(value: Any) -> float:
         return float(np.ravel(value)[0])
 
-    bars = []
-    origin = 0.0
-    for timed in timeline:
-        if timed.segment.payload is not None:
-            bars.append(("communication", "allreduce", origin, origin + first(timed.collective)))
-        for work, span, prefetch in zip(timed.segment.works, timed.spans(), timed.prefetches, strict=True):
-            bars.append(("compute", work.name, origin + first(span.start), origin + first(span.end)))
-            if prefetch is not None and first(prefetch) > 0:
-                end = origin + first(span.fetched)
-                bars.append(("prefetch", work.name, end - first(prefetch), end))
-        origin += first(timed.seconds)
+    bars: list[Bar] = []
+    if timed.segment.payload is not None:
+        bars.append(("communication", "allreduce", 0.0, first(timed.collective)))
+    for work, span, prefetch in zip(timed.segment.works, timed.spans(), timed.prefetches, strict=True):
+        bars.append(("compute", work.name, first(span.start), first(span.end)))
+        if prefetch is not None and first(prefetch) > 0:
+            end = first(span.fetched)
+            bars.append(("prefetch", work.name, end - first(prefetch), end))
     return bars

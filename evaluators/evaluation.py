@@ -98,7 +98,7 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
     """Every limit of a design under a workload, itemised; leaves broadcast over designs."""
     found = []
     for job in _jobs(workload):
-        found += _limits(job, design)
+        found += _limits(_footprint(job, design), design)
     return found
 
 
@@ -125,8 +125,9 @@ def _fill(outcomes: Outcomes, rows: Any, design: Design, workload: Workload) -> 
     system = die * maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
     worst: Any = 0.0
     for job in _jobs(workload):
-        found = _limits(job, design)
-        values = _metrics(job, design, die, system, found[0].need)
+        held = _footprint(job, design)
+        found = _limits(held, design)
+        values = _metrics(job, design, die, system, held)
         if outcomes.cases:
             cases = np.asarray(job.rows)[:, None]
             for name, value in values.items():
@@ -164,7 +165,7 @@ def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
     return maximum(worst, excess)
 
 
-def _metrics(job: _Job, design: Design, die: Any, system: Any, hbm_used: Any) -> dict[str, Any]:
+def _metrics(job: _Job, design: Design, die: Any, system: Any, held: Footprint) -> dict[str, Any]:
     times = {}
     rate = rates(design.chip, design.mapping.precision)
     for name, phase, plan in _plans(job, design):
@@ -187,25 +188,31 @@ def _metrics(job: _Job, design: Design, die: Any, system: Any, hbm_used: Any) ->
         "throughput_per_system_mm2": throughput / system,
         "decode_throughput_per_die_mm2": decode_throughput / die,
         "decode_throughput_per_system_mm2": decode_throughput / system,
-        "hbm_used": hbm_used,
+        "attention_layer": held.attention_layer,
+        "ffn_layer": held.ffn_layer,
+        "hbm_used": held.total,
     }
 
 
-def _limits(job: _Job, design: Design) -> list[Limit]:
+def _limits(held: Footprint, design: Design) -> list[Limit]:
     chip, mapping = design.chip, design.mapping
     tp = mapping.prefill.tp
-    held = _held(job, tp, mapping.precision) if isinstance(tp, np.ndarray) else _held_by_one(job, tp, mapping.precision)
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     ports = allreduce(mapping.prefill.allreduce).ports(tp)
     if mapping.decode.allreduce != mapping.prefill.allreduce:
         ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(tp))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
-        Limit("chip.hbm.capacity", held.weights + held.kv + held.activations, chip.hbm.capacity, "B", parts),
+        Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
         Limit("chip.network.ports", ports, chip.network.ports, "1"),
         # one pool of devices serves both phases, so both have the same parallelism
         Limit("mapping.decode.tp", apart[0], apart[1], "1"),
     ]
+
+
+def _footprint(job: _Job, design: Design) -> Footprint:
+    tp, precision = design.mapping.prefill.tp, design.mapping.precision
+    return _held(job, tp, precision) if isinstance(tp, np.ndarray) else _held_by_one(job, tp, precision)
 
 
 def _held(job: _Job, tp: Any, precision: Precision) -> Footprint:

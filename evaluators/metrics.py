@@ -37,6 +37,8 @@ METRICS: dict[str, Metric] = {
     "throughput_per_system_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of all its dies"),
     "decode_throughput_per_die_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of one die"),
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
+    "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
+    "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
     "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case"),
 }
 """Every metric of a workload with several cases is the arithmetic mean over them, `hbm_used` the maximum."""

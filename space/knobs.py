@@ -119,7 +119,7 @@ class Space:
         return math.prod(len(knob.values) for knob in self._order())
 
     def grid(self, start: int, stop: int) -> Columns:
-        """Rows start to stop of the grid, words slowest, then the mapping, then the chip; rows that repeat another are left out."""
+        """Rows start to stop of the grid: words slowest, then the mapping, then the chip; repeated rows are left out."""
         order = self._order()
         index = np.arange(start, stop)
         codes: dict[str, Array] = {}

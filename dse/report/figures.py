@@ -95,12 +95,15 @@ def pareto(asked: Study, frame: pd.DataFrame) -> go.Figure:
         )
     )
     figure.update_layout(xaxis_title=_goal(asked, scaled[x].title, x), yaxis_title=_goal(asked, scaled[y].title, y))
+    if len(best) > 1:
+        figure.update_xaxes(range=_window(scaled[x].values[cut:], asked.objectives[x]))
+        figure.update_yaxes(range=_window(scaled[y].values[cut:], asked.objectives[y]))
     return styled(figure)
 
 
 def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
     """The best value of a metric at each value of a knob, one line a value of another knob."""
-    by = spec.get("by")
+    by = spec.get("by") if spec.get("by") in asked.question.space.targets else None
     rows = frame[frame["feasible"]]
     x, y = axis(asked, rows, spec["x"]), axis(asked, rows, spec["y"])
     table = pd.DataFrame({"x": x.values, "y": y.values, "by": rows[by].map(str) if by else spec["y"]})
@@ -118,6 +121,9 @@ def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
             arrowcolor=color, font={"color": color}, ay=-28 if better == "max" else 28,
         )  # fmt: skip
     figure.update_layout(xaxis_title=x.title, yaxis_title=f"{y.title}, {'highest' if better == 'max' else 'lowest'}")
+    ticks = sorted(set(best["x"]))
+    if len(ticks) > 3 and all(not isinstance(t, str) and abs(t / ticks[0] - 2.0**i) < 1e-9 for i, t in enumerate(ticks)):
+        figure.update_xaxes(type="log", tickvals=ticks)
     return styled(figure)
 
 
@@ -177,6 +183,7 @@ def styled(figure: go.Figure) -> go.Figure:
         legend={"orientation": "h", "y": 1.1, "x": 0},
         hoverlabel={"align": "left", "bgcolor": "white", "font": {"color": INK}},
         height=460,
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": MUTED, "activecolor": INK},
     )
     figure.update_xaxes(gridcolor="#dde3e9", zeroline=False, automargin=True)
     figure.update_yaxes(gridcolor="#dde3e9", zeroline=False, automargin=True)
@@ -185,6 +192,13 @@ def styled(figure: go.Figure) -> go.Figure:
 
 def _goal(asked: Study, title: str, name: str) -> str:
     return f"{title}, {'more' if asked.objectives[name] == 'max' else 'less'} is better"
+
+
+def _window(values: Any, direction: str) -> list[float]:
+    """The span of the front and as much again on its worse side; a double click shows the rest."""
+    low, high = float(np.min(values)), float(np.max(values))
+    span = (high - low) or abs(high) or 1.0
+    return [low - span * 0.6, high + span * 0.08] if direction == "max" else [low - span * 0.08, high + span * 0.6]
 
 
 def _corners(values: Any, directions: list[str]) -> tuple[Any, Any]:

@@ -62,6 +62,8 @@ def page(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: lis
     best = _thinned(frame[frame["front"]].sort_values(first, ascending=direction == "min", kind="stable"), FRONT_ROWS)
     sections = [_section("Front", _caption(asked, frame, screened), figures.pareto(asked, frame))]
     for spec in asked.report["lines"]:
+        if spec["x"] not in asked.question.space.targets:
+            continue
         title = f"{spec['y']} against {spec['x']}"
         sections.append(_section(title, METRICS[spec["y"]].definition, figures.line(asked, frame, dict(spec))))
     if len(best):

@@ -10,7 +10,7 @@ from typing import Any
 
 from evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part, Segment, Work
 from evaluators.graph.prefetch import breadth_first
-from space.elementwise import ceil_div
+from space.elementwise import ceil_div, maximum
 from space.mapping import BYTES, Precision
 from space.model import Model, kv_values
 
@@ -55,11 +55,24 @@ def segments(parts: tuple[Part, ...], tp: Any, precision: Precision) -> tuple[Se
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes that one device holds; leaves broadcast over designs."""
+    """Bytes that one device holds; leaves broadcast over designs.
+
+    Attributes:
+        weights, kv, activations: of the whole model.
+        attention_layer: weights and KV cache of one attention layer.
+        ffn_layer: weights of the largest FFN or MoE layer.
+    """
 
     weights: Any
     kv: Any
     activations: Any
+    attention_layer: Any
+    ffn_layer: Any
+
+    @property
+    def total(self) -> Any:
+        """All that must fit in off-die memory."""
+        return self.weights + self.kv + self.activations
 
 
 def footprint(
@@ -70,23 +83,27 @@ def footprint(
     The embedding table is divided by rows like the head; a tied table is stored once. Activations are counted for one
     request at a time: the residual stream, twice, and the widest intermediate.
     """
-    weights = stored(parts, tp) + (0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden)
-    per_token = kv_values(model) if model.latent is not None else local(Dim(model.kv_heads, 2 * model.head_dim, True), tp)
-    width = local(Dim(model.ffn_intermediate, split=True), tp)
-    return Footprint(
-        weights * BYTES[precision.weights],
-        positions * model.layers * per_token * BYTES[precision.kv],
-        tokens * (2 * model.hidden + width) * BYTES[precision.activations],
-    )
-
-
-def stored(parts: tuple[Part, ...], tp: Any) -> Any:
-    """Weights that one device holds of some parts, embedding table apart."""
-    total: Any = 0.0
+    per_value = float(BYTES[precision.weights])
+    layer = {part.name: per_value * stored(part, tp) for part in parts}
+    table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
+    weights = sum(layer[part.name] * part.times for part in parts) + table
+    cached = kv_values(model) if model.latent is not None else local(Dim(model.kv_heads, 2 * model.head_dim, True), tp)
+    kv = positions * (cached * float(BYTES[precision.kv]))
+    ffn: Any = 0.0
     for part in parts:
-        for operator in part.operators:
-            if isinstance(operator, MatMul):
-                total = total + part.times * operator.stored * local(operator.k, tp) * local(operator.n, tp)
+        if part.name not in ("embedding", "attention", "head"):
+            ffn = maximum(ffn, layer[part.name])
+    width = local(Dim(model.ffn_intermediate, split=True), tp)
+    activations = tokens * (2 * model.hidden + width) * float(BYTES[precision.activations])
+    return Footprint(weights, model.layers * kv, activations, layer["attention"] + kv, ffn)
+
+
+def stored(part: Part, tp: Any) -> Any:
+    """Weights of one instance of a part that one device holds."""
+    total: Any = 0.0
+    for operator in part.operators:
+        if isinstance(operator, MatMul):
+            total = total + operator.stored * local(operator.k, tp) * local(operator.n, tp)
     return total
 
 

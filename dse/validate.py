@@ -1,0 +1,166 @@
+"""Published against simulated: every row of a file of published figures, with its error.
+
+A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
+line, and state only what the paper's row states. With a baseline (further overrides), the metric is the design's over the
+baseline's. A metric is a name, ``peak(NAME)`` over the row's space, or ``at_peak(KNOB, NAME)``: where that peak is. A value
+may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+"""
+
+import csv
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dse.build import question
+from dse.main import compose
+from dse.show import folder_of
+from evaluators import METRICS, evaluate
+from evaluators.metrics import metric
+from space.design import stacked
+from space.errors import DesignError, nearest
+from space.fields import spec_at
+from space.units import parse
+
+COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
+ROLES = ("calibration", "check", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One published figure and what came out, in the published unit.
+
+    Attributes:
+        error: relative; 0 inside a published range; None where the design is infeasible.
+    """
+
+    id: str
+    where: str
+    role: str
+    metric: str
+    unit: str
+    published: str
+    simulated: float | None
+    error: float | None
+    note: str
+
+
+def validate(files: Sequence[Path], *, as_json: bool) -> int:
+    """Prints every row of some files and a summary of each; returns the exit status."""
+    report: dict[str, list[Compared]] = {str(path): compare(path) for path in files}
+    if as_json:
+        print(json.dumps({path: [asdict(row) for row in rows] for path, rows in report.items()}, indent=1))
+        return 0
+    console = Console(highlight=False, width=None if Console().is_terminal else 150)
+    for path, rows in report.items():
+        table = Table(title=path, title_justify="left", box=None)
+        for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
+            table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
+        for row in rows:
+            table.add_row(row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+        console.print(table)
+        console.print(f"  {summary(rows)}\n")
+    return 0
+
+
+def compare(path: Path) -> list[Compared]:
+    """Every row of a file, simulated.
+
+    Raises:
+        DesignError: the file is missing, lacks a column, or a row cannot be understood; with file and row.
+    """
+    if not path.exists():
+        raise DesignError(f"validate: no file {path}")
+    compared = []
+    with path.open(newline="") as file:
+        rows = csv.DictReader(file)
+        absent = [column for column in COLUMNS if column not in (rows.fieldnames or [])]
+        if absent:
+            raise DesignError(f"{path}: no column {', '.join(absent)}; a file of published figures has {', '.join(COLUMNS)}")
+        for number, row in enumerate(rows, start=2):
+            try:
+                compared.append(_compared(row))
+            except DesignError as error:
+                raise DesignError(f"{path}, row {number} ({row['id']}): {error}") from None
+    return compared
+
+
+def summary(rows: Sequence[Compared]) -> str:
+    """Mean and worst absolute error of the scored rows."""
+    scored = [abs(row.error) for row in rows if row.role != "report" and row.error is not None]
+    if not scored:
+        return f"{len(rows)} rows, none scored"
+    return f"{len(rows)} rows, {len(scored)} scored: mean error {np.mean(scored):.1%}, worst {max(scored):.1%}"
+
+
+def _compared(row: dict[str, str]) -> Compared:
+    if row["role"] not in ROLES:
+        raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
+    overrides = tuple(shlex.split(row["overrides"]))
+    simulated = measured(overrides, row["metric"])
+    if row["baseline"].strip() and simulated is not None:
+        base = measured((*overrides, *shlex.split(row["baseline"])), row["metric"])
+        simulated = simulated / base if base else None
+    elif simulated is not None and row["unit"] not in ("ratio", ""):
+        simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
+    low, _, high = row["value"].partition("..")
+    bounds = (float(low), float(high or low))
+    error = None
+    if simulated is not None:
+        error = min(0.0, simulated / bounds[0] - 1) + max(0.0, simulated / bounds[1] - 1)
+    return Compared(
+        row["id"], row["where"], row["role"], row["metric"], row["unit"], row["value"], simulated, error, row["note"]
+    )
+
+
+@lru_cache(maxsize=256)
+def measured(overrides: tuple[str, ...], what: str) -> float | None:
+    """A metric of one design in SI, or of the best of a space; None where it is infeasible."""
+    config = compose(overrides)
+    asked = question(config, folder_of(config))
+    found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    if found is None:
+        metric(what)
+        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
+        return float(outcomes.columns[what][0]) if outcomes.feasible[0] else None
+    kind, knob, name = found.groups()
+    better = metric(name).better
+    size = asked.space.combinations
+    if not asked.space.knobs or size is None:
+        raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
+    columns = asked.space.grid(0, size)
+    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"])
+    values = np.where(outcomes.feasible, outcomes.columns[name], -np.inf if better == "max" else np.inf)
+    best = int(values.argmax() if better == "max" else values.argmin())
+    if not outcomes.feasible[best]:
+        return None
+    if kind == "peak":
+        return float(values[best])
+    asked.space.knob(knob)
+    return float(columns[knob][best])
+
+
+def _unit(overrides: tuple[str, ...], what: str) -> str:
+    found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
+    if found is None:
+        return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
+    config: Any = compose(overrides)
+    asked = question(config, folder_of(config))
+    unit = spec_at(asked.base, asked.space.targets[found[1]][0]).metadata["unit"]
+    return str(unit)
+
+
+def _number(row: Compared) -> str:
+    return "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+
+
+def _error(row: Compared) -> str:
+    return "" if row.error is None else f"{row.error:+.1%}"

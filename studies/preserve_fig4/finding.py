@@ -1,0 +1,37 @@
+"""Speedup of the last decode step by batch and sequence length, on four NPUs; a dash where memory does not hold the case."""
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from space.elementwise import Array
+from studies.write import table
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SEQUENCES = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def finding() -> str:
+    """A table a model."""
+    texts = []
+    for model in ("llama3_70b", "qwen2_72b", "phi3_medium"):
+        name, grid = speedups(model)
+        rows = [
+            [str(batch), *("-" if np.isnan(x) else f"{x:.2f}" for x in row)] for batch, row in zip(BATCHES, grid, strict=True)
+        ]
+        texts.append(f"{name}, speedup:\n\n" + table(["batch", *(f"{s // 1024}k tokens" for s in SEQUENCES)], rows))
+    _, capped = speedups("llama3_70b", "mapping.prefill.prefetch_cap=0.44")
+    row = ", ".join(f"{s // 1024}k {x:.2f}" for s, x in zip(SEQUENCES, capped[BATCHES.index(4)], strict=True))
+    texts.append(f"Llama-3-70B at batch 4 with a budget of 0.44 of L2: {row}.")
+    return "\n\n".join(texts)
+
+
+def speedups(model: str, *overrides: str) -> tuple[str, Array]:
+    """The model's name and speedups, shape (batches, sequences); NaN where the case does not fit."""
+    batches, sequences = str(list(BATCHES)).replace(" ", ""), str(list(SEQUENCES)).replace(" ", "")
+    workload = (f"workload.batch={batches}", f"workload.sequence={sequences}")
+    asked = study_of("preserve_fig4", f"model={model}", *workload, *overrides).question
+    columns = asked.space.grid(0, asked.space.combinations or 0)
+    cases = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases
+    speedup = np.where(cases["fits"][:, 0] > 0, cases["tpot"][:, 0] / cases["tpot"][:, 1], np.nan)
+    return asked.workload.cases[0].model.name, speedup.reshape(len(BATCHES), len(SEQUENCES))

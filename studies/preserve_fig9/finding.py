@@ -1,0 +1,24 @@
+"""Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
+
+from dse.api import study_of
+from evaluators import evaluate
+from studies.write import table
+
+
+def finding() -> str:
+    """Rows by matrix throughput of the die, columns by L2 bandwidth."""
+    asked = study_of("preserve_fig9").question
+    space = asked.space
+    matrix, bandwidth = (space.knob(address).values for address in ("chip.core.matrix", "chip.l2.bandwidth"))  # type: ignore[union-attr]
+    columns = space.grid(0, space.combinations or 0)
+    latency = evaluate(space.stack(columns), asked.workload, cases=True).cases["latency"]
+    seconds = {}
+    for row in range(latency.shape[1]):
+        values = space.row(columns, row)
+        seconds[tuple(values.values())] = latency[:, row]
+    cores = asked.base.chip.cores
+    rows = [
+        [f"{m * cores / 1e12:.0f}", *(f"{(seconds[m, b, 'none'] / seconds[m, b, 'whole']).mean():.3f}" for b in bandwidth)]
+        for m in matrix
+    ]
+    return table(["matrix throughput [Top/s]", *(f"L2 {b / 1e12:.0f} TB/s" for b in bandwidth)], rows)

@@ -1,0 +1,70 @@
+"""The L2 size of the best throughput density under each reading that the text of the paper leaves open."""
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from studies.write import table
+
+READINGS = (
+    ("as configured", (), "decode_throughput_per_die_mm2"),
+    ("throughput counts prefill time too", (), "throughput_per_die_mm2"),
+    ("per area of all 32 dies", (), "decode_throughput_per_system_mm2"),
+    ("KV cache at its final length in every step", ("workload.decode_at=last",), "decode_throughput_per_die_mm2"),
+    (
+        "operator that straddles the budget prefetched in part",
+        ("mapping.prefill.prefetch=partial",),
+        "decode_throughput_per_die_mm2",
+    ),
+    ("half of L2 for prefetching", ("mapping.prefill.prefetch_cap=0.5",), "decode_throughput_per_die_mm2"),
+    ("one-way ring", ("mapping.prefill.allreduce=ring",), "decode_throughput_per_die_mm2"),
+    ("latency paid per hop of the ring", ("chip.network.latency_per=hop",), "decode_throughput_per_die_mm2"),
+    ("full mesh", ("mapping.prefill.allreduce=full_mesh", "chip.network.ports=31"), "decode_throughput_per_die_mm2"),
+    ("16-bit activations", ("mapping.precision.activations=bf16",), "decode_throughput_per_die_mm2"),
+    ("Mistral without its sliding window", ("model.mistral_7b.window=0",), "decode_throughput_per_die_mm2"),
+)
+
+
+def finding() -> str:
+    """Readings, then figure 5's latencies by model."""
+    rows = []
+    for text, overrides, name in READINGS:
+        (off_at, off), (on_at, on) = peaks(overrides, name)
+        rows.append([text, f"{off_at:.0f}", f"{off:.2f}", f"{on_at:.0f}", f"{on:.2f}", f"{on / off:.3f}"])
+    head = ["reading", "best L2 without [MB]", "token/s/mm2", "best L2 with [MB]", "token/s/mm2", "gain"]
+    return table(head, rows) + "\n\nLatency against the smallest L2 (figure 5), with prefetching:\n\n" + _figure5()
+
+
+def peaks(overrides: tuple[str, ...], name: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(L2 in MB, density) of the best L2 size without and with prefetching."""
+    found = []
+    policy = next((o for o in overrides if "prefetch=" in o), "mapping.prefill.prefetch=whole")
+    for prefetch in ("mapping.prefill.prefetch=none", policy):
+        asked = study_of("preserve_l2", "space=l2", *overrides, prefetch).question
+        columns = asked.space.grid(0, asked.space.combinations or 0)
+        values = evaluate(asked.space.stack(columns), asked.workload).columns[name]
+        best = int(values.argmax())
+        found.append((float(columns["chip.l2.size"][best]) / 1e6, float(values[best])))
+    return found[0], found[1]
+
+
+def _figure5() -> str:
+    asked = study_of("preserve_l2", "space=l2", "mapping.prefill.prefetch=whole")
+    columns = asked.question.space.grid(0, asked.question.space.combinations or 0)
+    sizes = columns["chip.l2.size"] / 1e6
+    cases = asked.question.workload.cases
+    latency = evaluate(asked.question.space.stack(columns), asked.question.workload, cases=True).cases["latency"]
+    rows = []
+    means = []
+    for model in dict.fromkeys(case.model.name for case in cases):
+        mean = latency[[case.model.name == model for case in cases]].mean(axis=0)
+        relative = mean / mean[0]
+        means.append(relative)
+        rows.append([model, *_reached(sizes, relative)])
+    rows.append(["mean", *_reached(sizes, np.mean(means, axis=0))])
+    return table(["model", "lowest latency", "reduction", "reached within 1 % at [MB]"], rows)
+
+
+def _reached(sizes: np.ndarray, relative: np.ndarray) -> list[str]:
+    low = float(relative.min())
+    return [f"{low:.3f}", f"{1 - low:.1%}", f"{sizes[np.flatnonzero(relative <= low * 1.01)[0]]:.0f}"]
