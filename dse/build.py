@@ -53,6 +53,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     Raises:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
+    _check_shape(config)
     sources: list[Source] = []
     chip = record(Chip, config["chip"], "chip", sources)
     mapping = record(Mapping, config["mapping"], "mapping", sources)
@@ -69,7 +70,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
     for key in config:
         if key not in names:
-            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {address} has {nearest(str(key), names)}")
+            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for name, spec in names.items():
         here = f"{address}.{name}"
@@ -109,12 +110,15 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
+    seed = config["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
     cases = []
     for model in models(config["model"]).values():
-        for label, requests in kind(spec, folder, int(config["seed"])):
+        for label, requests in kind(spec, folder, seed):
             cases.append(Case(f"{model.name} {label}", model, requests))
     return Workload(str(spec.get("name", "workload")), tuple(cases), decode_at)
 
@@ -135,6 +139,25 @@ def parsed(value: Any, unit: str, address: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DesignError(f"{address}: {value!r} is not a number")
     return value
+
+
+SHAPE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
+    **dict.fromkeys(("screen", "search", "workers", "report"), (dict,)),
+    **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
+    "store": (str, type(None)),
+}
+
+
+def _check_shape(config: Dict[str, Any]) -> None:
+    for key, kinds in SHAPE.items():
+        if key not in config:
+            raise DesignError(f"{key}: missing from the configuration")
+        if not isinstance(config[key], kinds):
+            wanted = "a group of fields" if dict in kinds else "text"
+            raise DesignError(f"{key}: {config[key]!r} is not {wanted}")
+    if not config["name"] or set(config["name"]) & set('/\\:*?"<>|') or config["name"].startswith("."):
+        raise DesignError(f"name: {config['name']!r} cannot name a folder")
 
 
 Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
@@ -218,6 +241,8 @@ def _knob(address: str, config: Dict[str, Any], base: Design) -> Knob:
     def value(entry: Any) -> Any:
         if not unit:
             return entry
+        if unit != "1" and not config.get("unit") and not isinstance(entry, str):
+            raise DesignError(f"{where}: {entry!r} has no unit; say it once, as in tag({unit}, choice(1, 2))")
         number = parsed(entry, unit, where) if not config.get("unit") else parsed(entry, "1", where) * scale
         return checked(number, spec, where)
 

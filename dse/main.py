@@ -9,6 +9,8 @@
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -182,28 +184,33 @@ def _hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    jobs: list[dict[str, Any]] = []
+
     def job(config: DictConfig) -> None:
-        try:
-            plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        except OmegaConfBaseException as error:
-            raise DesignError(_one_line(error)) from None
-        plain["space"] = _knobs(plain.get("space") or {})
-        plain["overrides"] = arguments
-        task(plain)
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        jobs.append(plain)
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = ["dse", *_translated(arguments)]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
+    complaint = io.StringIO()
     try:
-        hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
+        sys.argv = ["dse", *_translated(arguments)]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
+        with contextlib.redirect_stderr(complaint):
+            hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise DesignError(_explained(error)) from None
+    except SystemExit:  # from its argument parser, which has said why
+        raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
         sys.argv = saved[0]
         if saved[1] is None:
             os.environ.pop("HYDRA_FULL_ERROR", None)
         else:
             os.environ["HYDRA_FULL_ERROR"] = saved[1]
+    for plain in jobs:
+        plain["space"] = _knobs(plain.get("space") or {})
+        plain["overrides"] = arguments
+        task(plain)
 
 
 def _translated(arguments: list[str]) -> list[str]:
@@ -212,6 +219,8 @@ def _translated(arguments: list[str]) -> list[str]:
     translated = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
+        if key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
+            argument = f"{key}='{value}'"  # a sweep is a value here; bare, Hydra takes it for a multirun
         if key != "study" or not equals:
             translated.append(argument)
             continue
@@ -295,9 +304,7 @@ def _explained(error: Exception) -> str:
 
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines)
-    group = re.search(r"Could not find '([\w/]+)/([^']+)'", text) or re.search(
-        r"[Ii]n '[^']*': Could not find '([\w/]+)/([^']+)'", text
-    )
+    group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
     if group:
         known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
         return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"

@@ -106,9 +106,20 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url if "://" in url else f"sqlite:///{Path(url).resolve()}"
-        self._engine = sql.create_engine(self.url)
+        try:
+            self._engine = sql.create_engine(self.url)
+        except (sql.exc.ArgumentError, sql.exc.NoSuchModuleError, ImportError) as error:
+            raise DesignError(
+                f"store: {self.url}: {error}; write a file's path, or postgresql+psycopg://USER@HOST/NAME"
+            ) from None
         if self._engine.dialect.name == "sqlite":
-            Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(self._engine.url.database or "").parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise DesignError(
+                    f"store: {folder}: {error.strerror}; choose another place with store=PATH or run_dir=DIR"
+                ) from None
             sql.event.listen(self._engine, "connect", _durable)
         with self._told():
             _tables.create_all(self._engine)

@@ -113,8 +113,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         value = config["screen"][key]
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
-    if isinstance(config["seed"], bool) or not isinstance(config["seed"], int) or config["seed"] < 0:
-        raise DesignError(f"seed: {config['seed']!r} is not a whole number of at least 0")
+    if not isinstance(config["report"]["lines"], list):
+        raise DesignError(f"report.lines: {config['report']['lines']!r} is not a list of pictures")
     for line in config["report"]["lines"]:
         _check_line(line, nouns)
     run_dir = Path(str(config["run_dir"])).resolve()

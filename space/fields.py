@@ -99,7 +99,7 @@ def replaced(value: T, changes: Mapping[str, Any]) -> T:
 def _nearest_sibling(pattern: str, known: list[str]) -> str:
     parent, _, last = pattern.rpartition(".")
     siblings = [address.rpartition(".")[2] for address in known if fnmatchcase(address.rpartition(".")[0], parent)]
-    return f"{parent} has {nearest(last, set(siblings))}" if siblings else nearest(pattern, known)
+    return nearest(last, set(siblings)) if siblings else nearest(pattern, known)
 
 
 def checked(value: Any, spec: Field[Any], address: str) -> Any:

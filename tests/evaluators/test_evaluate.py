@@ -1,0 +1,176 @@
+"""Identities of the closed form over random designs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import METRICS, evaluate, explain
+from evaluators.evaluation import infeasible
+from evaluators.graph.shard import stored
+from evaluators.graph.step import decode, prefill
+from evaluators.graph.step import stacked as stacked_steps
+from evaluators.graph.transformer import transformer
+from space.design import Design, stacked
+from space.fields import at, replaced
+from space.mapping import BYTES
+from space.model import parameters
+from tests.samples import asked, base, wide
+
+MODELS = ("llama3_8b", "qwen2_7b", "mixtral_8x7b", "deepseek_v3", "deepseek_v2_lite", "mistral_7b", "qwen3_1b7")
+WORKLOADS = tuple(asked(f"model={model}", "workload.batch=[3]", "workload.sequence=[600]").workload for model in MODELS)
+SPACE = wide(base())
+seeds = st.integers(0, 2**32 - 1)
+workloads = st.sampled_from(WORKLOADS)
+
+
+def random_designs(seed: int, count: int) -> list[Design]:
+    columns = SPACE.sample(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
+    return [SPACE.at(SPACE.row(columns, i)) for i in range(count)]
+
+
+@given(seeds, workloads)
+@settings(max_examples=40, deadline=None)
+def test_a_batch_is_its_singles(seed: int, workload: object) -> None:
+    designs = random_designs(seed, 9)
+    batch = evaluate(stacked(designs), workload)  # type: ignore[arg-type]
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), workload)  # type: ignore[arg-type]
+        for name in METRICS:
+            assert batch.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12)
+        assert batch.limit[row] == one.limit[0]
+
+
+@given(seeds, workloads)
+@settings(max_examples=40, deadline=None)
+def test_the_breakdown_sums_to_the_total(seed: int, workload: object) -> None:
+    (design,) = random_designs(seed, 1)
+    case = workload.cases[0]  # type: ignore[attr-defined]
+    parts = explain(design, case)
+    total = evaluate(stacked([design]), workload).columns["latency"][0]  # type: ignore[arg-type]
+    assert parts.seconds == pytest.approx(total, rel=1e-9)
+    assert sum(parts.by_bound().values()) == pytest.approx(total, rel=1e-9)
+    assert all(value >= 0 for row in parts.rows for value in row.parts.values())
+
+
+@given(seeds, workloads)
+@settings(max_examples=40, deadline=None)
+def test_no_operator_is_faster_than_its_roofline(seed: int, workload: object) -> None:
+    (design,) = random_designs(seed, 1)
+    chip, case = design.chip, workload.cases[0]  # type: ignore[attr-defined]
+    width = max(BYTES[design.mapping.precision.weights], BYTES[design.mapping.precision.activations])
+    peak = chip.cores * chip.core.matrix / width
+    fastest = max(chip.hbm.bandwidth, chip.l2.bandwidth)
+    for row in explain(design, case).rows:
+        if row.operator != "allreduce":
+            assert row.flop / peak <= row.seconds * (1 + 1e-9)
+            assert row.nbytes / fastest <= row.seconds * (1 + 1e-9)
+
+
+BETTER = (
+    "chip.core.matrix", "chip.core.vector", "chip.hbm.bandwidth", "chip.network.bandwidth", "chip.l2.bandwidth",
+)  # fmt: skip
+
+
+@given(seeds, workloads, st.sampled_from(BETTER), st.floats(1.01, 10))
+@settings(max_examples=60, deadline=None)
+def test_more_of_a_resource_never_hurts(seed: int, workload: object, address: str, factor: float) -> None:
+    (design,) = random_designs(seed, 1)
+    more = replaced(design, {address: at(design, address) * factor})
+    latency = evaluate(stacked([design, more]), workload).columns["latency"]  # type: ignore[arg-type]
+    assert latency[1] <= latency[0] * (1 + 1e-12)
+
+
+@given(seeds, workloads, st.floats(1.01, 10))
+@settings(max_examples=40, deadline=None)
+def test_more_l2_never_hurts_the_best_mapping(seed: int, workload: object, factor: float) -> None:
+    """A cap keeps what was prefetched with the smaller cache; the best over caps can only gain."""
+    (design,) = random_designs(seed, 1)
+    caps = [design.mapping.decode.prefetch_cap, design.mapping.decode.prefetch_cap / factor]
+    small = replaced(design, {"mapping.prefill.prefetch_cap": caps[0], "mapping.decode.prefetch_cap": caps[0]})
+    large = [
+        replaced(
+            design,
+            {
+                "chip.l2.size": design.chip.l2.size * factor,
+                "mapping.prefill.prefetch_cap": cap,
+                "mapping.decode.prefetch_cap": cap,
+            },
+        )
+        for cap in caps
+    ]
+    latency = evaluate(stacked([small, *large]), workload).columns["latency"]  # type: ignore[arg-type]
+    # prefetched bytes are read twice over: if L2 is slower than HBM, keeping activations in it can hurt
+    if design.chip.l2.bandwidth >= design.chip.hbm.bandwidth:
+        assert min(latency[1:]) <= latency[0] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_device_holds_the_weights_of_the_model(model: str) -> None:
+    case = asked(f"model={model}").workload.cases[0]
+    parts = transformer(case.model, prefill(case))
+    held = sum(part.times * stored(part, 1) for part in parts)
+    table = 0 if case.model.tied_embeddings else case.model.vocab * case.model.hidden
+    assert held + table == pytest.approx(parameters(case.model), rel=2e-4)  # norms and biases are not matrices
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_prefill_and_decode_store_the_same_weights(model: str) -> None:
+    case = asked(f"model={model}").workload.cases[0]
+    both = (prefill(case), decode(case, "mean")[0][1])
+    first, second = (sum(part.times * stored(part, 4) for part in transformer(case.model, step)) for step in both)
+    assert first == second
+
+
+def test_prefetching_gains_nothing_on_one_device() -> None:
+    designs = [
+        replaced(base(), {f"mapping.{p}.{k}": v for p in ("prefill", "decode") for k, v in (("tp", 1), ("prefetch", policy))})
+        for policy in ("none", "whole", "partial")
+    ]
+    latency = evaluate(stacked(designs), WORKLOADS[0]).columns["latency"]
+    assert latency.tolist() == [latency[0]] * 3
+
+
+def test_decode_priced_stretch_by_stretch_is_the_sum_of_its_steps() -> None:
+    """With unequal requests, the stretches between ends add up to pricing every step alone, where time is linear."""
+    case = asked("workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4").workload.cases[0]
+    steps = decode(case, "mean")
+    by_stretch = sum(times * step.positions for times, step in steps)
+    by_step = sum(n * sum(prompt + token for token in range(1, output + 1)) for n, prompt, output in case.requests)
+    assert by_stretch == pytest.approx(by_step)
+    assert sum(times * step.tokens for times, step in steps) == case.output_tokens
+
+
+def test_a_limit_is_itemised() -> None:
+    tight = asked("model=llama3_70b", "mapping.prefill.tp=1", "chip.hbm.capacity='16 GB'")
+    verdict = infeasible(tight.base, tight.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+    assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit"),
+    [
+        (("mapping.prefill.allreduce=full_mesh", "chip.network.ports=2"), "chip.network.ports"),
+        (("mapping.prefill.tp=8", "mapping.decode.tp=4"), "mapping.decode.tp"),
+    ],
+)
+def test_what_cannot_be_says_which_limit_binds(overrides: tuple[str, ...], limit: str) -> None:
+    tight = asked(*overrides)
+    verdict = infeasible(tight.base, tight.workload)
+    assert verdict is not None
+    assert verdict.limit == limit
+
+
+def test_cases_average_to_the_workload() -> None:
+    many = asked("model=[llama3_8b,qwen2_7b]", "workload.batch=[1,8]", "workload.sequence=[512,2048]")
+    outcomes = evaluate(stacked([many.base]), many.workload, cases=True)
+    for name in ("latency", "throughput", "tpot"):
+        assert outcomes.cases[name][:, 0].mean() == pytest.approx(outcomes.columns[name][0])
+
+
+def test_stacked_steps_keep_their_order() -> None:
+    case = asked("workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4").workload.cases[0]
+    steps = [step for _, step in decode(case, "mean")]
+    assert stacked_steps(steps).positions[:, 0].tolist() == [step.positions for step in steps]

@@ -1,0 +1,47 @@
+"""Designs and workloads that tests share, from the project's own configuration."""
+
+from functools import cache
+from pathlib import Path
+
+from dse.build import Question, question
+from dse.main import compose
+from space.design import Design
+from space.knobs import Choice, Interval, Space
+
+
+@cache
+def asked(*overrides: str) -> Question:
+    """What some overrides ask."""
+    return question(compose(overrides), Path(__file__).parent)
+
+
+def base() -> Design:
+    """The default design."""
+    return asked().base
+
+
+def wide(base: Design) -> Space:
+    """Every kind of knob, over ranges wide enough that each resource binds somewhere."""
+    return Space(
+        base,
+        (
+            Choice("chip.cores", tuple(range(1, 601, 37))),
+            Interval("chip.core.matrix", 1e10, 1e13, log=True),
+            Interval("chip.core.vector", 1e9, 1e13, log=True),
+            Choice("chip.core.attention_passes", (0, 8, 20)),
+            Interval("chip.l2.size", 1e5, 1e9, log=True),
+            Interval("chip.l2.bandwidth", 1e11, 1e14, log=True),
+            Interval("chip.hbm.bandwidth", 1e10, 1e13, log=True),
+            Interval("chip.hbm.gap", 0.0, 1e-8),
+            Interval("chip.network.bandwidth", 1e8, 1e12, log=True),
+            Interval("chip.network.latency", 1e-8, 1e-4, log=True),
+            Choice("chip.network.ports", (2, 7, 127)),
+            Choice("chip.network.latency_per", ("collective", "hop")),
+            Interval("chip.operator_overhead", 0.0, 3e-5),
+            Choice("mapping.*.tp", (1, 2, 3, 4, 8, 16, 32, 100)),
+            Choice("mapping.*.prefetch", ("none", "whole", "partial")),
+            Interval("mapping.*.prefetch_cap", 0.0, 1.0),
+            Choice("mapping.*.allreduce", ("ring", "bidirectional_ring", "full_mesh")),
+            Choice("mapping.precision.weights", ("int8", "bf16")),
+        ),
+    )

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.build import question
+from dse.main import _sweep, compose
+from space.design import Design, key, stacked
+from space.errors import DesignError
+from space.fields import leaves, replaced
+from space.knobs import Choice, Interval, Space
+from tests.samples import base
+
+
+@pytest.fixture(scope="module")
+def design() -> Design:
+    return base()
+
+
+def space(design: Design) -> Space:
+    return Space(
+        design,
+        (
+            Choice("chip.l2.size", (8e6, 16e6, 32e6)),
+            Choice("mapping.*.prefetch", ("none", "whole")),
+            Choice("mapping.*.prefetch_cap", (0.5, 1.0), when=(("mapping.*.prefetch", ("whole",)),)),
+            Choice("mapping.*.tp", (1, 2)),
+        ),
+    )
+
+
+def test_a_range_leaves_out_its_end() -> None:
+    assert _sweep("x", "range(8, 24, 8)")["values"] == [8, 16]
+
+
+def test_an_interval_has_both_ends(design: Design) -> None:
+    knob = Interval("chip.l2.size", 8e6, 16e6)
+    columns = Space(design, (knob,)).sample(np.array([[0.0], [1.0]]))
+    assert columns["chip.l2.size"].tolist() == [8e6, 16e6]
+
+
+def test_a_tag_gives_the_unit_of_a_sweep() -> None:
+    asked = question(compose(["space=l2"]), None)  # type: ignore[arg-type]
+    assert asked.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
+
+
+def test_a_star_moves_every_leaf_that_matches(design: Design) -> None:
+    moved = space(design).at({"mapping.*.tp": 2})
+    assert (moved.mapping.prefill.tp, moved.mapping.decode.tp) == (2, 2)
+
+
+def test_the_grid_has_no_row_twice_where_a_knob_is_conditional(design: Design) -> None:
+    tried = space(design)
+    columns = tried.grid(0, tried.combinations or 0)
+    rows = [tuple(tried.row(columns, i).items()) for i in range(len(columns["chip.l2.size"]))]
+    assert len(set(rows)) == len(rows) == 3 * 2 * (1 + 2)
+
+
+def test_an_inactive_knob_leaves_the_base_value(design: Design) -> None:
+    moved = space(design).at({"mapping.*.prefetch": "none", "mapping.*.prefetch_cap": 0.5})
+    assert moved.mapping.prefill.prefetch_cap == design.mapping.prefill.prefetch_cap
+
+
+def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
+    tried = space(design)
+    columns = tried.grid(0, tried.combinations or 0)
+    for rows, group in tried.stack(columns).groups:
+        for place, row in enumerate(rows):
+            one = tried.at(tried.row(columns, row))
+            for address, value, _ in leaves(one):
+                entry = next(v for a, v, _ in leaves(group) if a == address)
+                assert (entry[place] if isinstance(entry, np.ndarray) else entry) == value, address
+
+
+@pytest.mark.parametrize(
+    "knob",
+    [
+        Choice("chip.l3.size", (1.0,)),
+        Choice("mapping.*.prefetch", ("hole",)),
+        Choice("chip.cores", (1.5,)),
+        Choice("chip.cores", (2, 2)),
+        Interval("chip.cores", 1, 9),
+        Interval("chip.l2.size", 9.0, 1.0),
+        Choice("mapping.*.prefetch_cap", (1.5,)),
+    ],
+)
+def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: Choice | Interval) -> None:
+    with pytest.raises(DesignError):
+        Space(design, (knob,))
+
+
+def test_two_knobs_on_one_leaf_are_refused(design: Design) -> None:
+    with pytest.raises(DesignError, match="both move"):
+        Space(design, (Choice("mapping.*.tp", (1, 2)), Choice("mapping.prefill.tp", (1, 2))))
+
+
+def test_equal_designs_have_equal_keys(design: Design) -> None:
+    assert key(replaced(design, {"chip.cores": 435})) == key(replaced(design, {"chip.cores": 435.0}))
+
+
+@given(st.sampled_from([a for a, v, _ in leaves(base()) if not isinstance(v, str)]))
+def test_every_number_is_in_the_key(address: str) -> None:
+    design = base()
+    value = next(v for a, v, _ in leaves(design) if a == address)
+    assert key(design) != key(replaced(design, {address: value * 1.5 + 1}))
+
+
+def test_one_design_stacked_is_itself(design: Design) -> None:
+    assert stacked([design]).groups[0][1] is design

@@ -1,0 +1,111 @@
+"""The rules of the house, read from the sources: imports point down, and each foreign library has one room."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("space", "evaluators", "dse", "studies")
+SOURCES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+ROOMS = {
+    "hydra": {"dse/main.py"},
+    "omegaconf": {"dse/main.py"},
+    "optuna": {"dse/search.py"},
+    "ray": {"dse/workers.py"},
+    "sqlalchemy": {"dse/store.py"},
+    "sqlite3": {"dse/store.py"},
+    "pint": {"space/units.py"},
+    "moocore": {"dse/pareto.py"},
+    "plotly": {"dse/report/figures.py", "dse/report/page.py"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=place)
+def test_imports_point_down(path: Path) -> None:
+    above = LAYERS[LAYERS.index(path.relative_to(ROOT).parts[0]) + 1 :]
+    assert not {name for name in imported(path) if name.split(".")[0] in above}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=place)
+def test_a_library_is_imported_in_its_room_only(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert not {library for library, rooms in ROOMS.items() if library in roots and place(path) not in rooms}
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if place(path).startswith("space/")], ids=place)
+def test_space_needs_no_more_than_numpy_and_units(path: Path) -> None:
+    import sys
+
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert roots <= set(sys.stdlib_module_names) | {"numpy", "space", "pint"}
+
+
+def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
+    callers = {
+        place(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cost"
+    }
+    assert callers <= {"evaluators/closed.py"}
+
+
+def test_no_config_names_python_code() -> None:
+    assert not [path for path in (ROOT / "conf").rglob("*.yaml") if "_target_" in path.read_text()]
+
+
+def test_top_level_folders_are_the_agreed_ones() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages == {"dse", "space", "evaluators", "conf", "studies", "tests"}
+
+
+def constants(node: object) -> list[dict[str, object]]:
+    if isinstance(node, dict):
+        if "value" in node:
+            return [node]
+        return [found for inner in node.values() for found in constants(inner)]
+    return []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "conf").glob("chip/*.yaml")) + sorted((ROOT / "conf").glob("technology/*.yaml")), ids=place
+)
+def test_every_constant_has_a_source_in_the_bibliography(path: Path) -> None:
+    known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
+    config = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key != "defaults"}
+    leaves = constants(config)
+    assert leaves
+    for leaf in leaves:
+        assert leaf.get("source") in known
+        assert leaf["source"] not in ("assumed", "fitted") or leaf.get("note")
+    assert len(leaves) == count_leaves(config)
+
+
+def count_leaves(node: object) -> int:
+    if isinstance(node, dict) and "value" not in node:
+        return sum(count_leaves(inner) for inner in node.values())
+    return 1
+
+
+def test_every_citation_is_in_the_bibliography() -> None:
+    import re
+
+    known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
+    cited = {key for path in SOURCES for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text())}
+    assert cited <= set(known)
