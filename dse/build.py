@@ -164,7 +164,7 @@ Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 
 def _equal_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
-    found = []
+    found: Requests = []
     for batch in _whole_numbers(spec, "batch"):
         if spec.get("prompt") is not None:
             pairs = [(p, o) for p in _whole_numbers(spec, "prompt") for o in _whole_numbers(spec, "output")]
@@ -201,7 +201,7 @@ def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
 
 def _whole_numbers(spec: dict[str, Any], key: str) -> list[int]:
     value = spec.get(key)
-    values = value if isinstance(value, list) else [value]
+    values: list[Any] = value if isinstance(value, list) else [value]
     for entry in values:
         if isinstance(entry, bool) or not isinstance(entry, int) or entry < 1:
             raise DesignError(f"workload.{key}: {entry!r} is not a whole number above 0")
@@ -262,8 +262,9 @@ def _inner(hint: Any) -> Any:
 
 def _meaning(spec: Any) -> str:
     unit = spec.metadata.get("unit", "")
-    return spec.metadata.get("doc", "a group of fields") + (f" [{unit}]" if unit not in ("", "1") else "")
+    doc = str(spec.metadata.get("doc", "a group of fields"))
+    return f"{doc} [{unit}]" if unit not in ("", "1") else doc
 
 
 def _has(address: str, cls: type) -> str:
-    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"  # type: ignore[arg-type]
+    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"

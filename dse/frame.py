@@ -55,7 +55,9 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     on_front = np.zeros(len(frame), dtype=bool)
     rows = np.flatnonzero(feasible.to_numpy())
     on_front[rows] = front(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
-    return frame.assign(feasible=feasible, front=on_front)
+    frame["feasible"] = feasible
+    frame["front"] = on_front
+    return frame
 
 
 def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
@@ -67,4 +69,5 @@ def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
     for path in screened.blocks:
         table = pq.read_table(path)
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
-    return pd.concat(parts, ignore_index=True)
+    sampled: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return sampled

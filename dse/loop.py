@@ -102,7 +102,7 @@ def search(
     def fill() -> None:
         while len(asks) < min(told + window, budget):
             ask = source.ask(len(asks), seeds[len(asks)] if len(asks) < len(seeds) else None)
-            asks.append((ask, key(space.at(ask.values))))
+            asks.append((ask, space.key_at(ask.values)))
 
     while told < budget:
         fill()

@@ -278,11 +278,10 @@ def _sweep(address: str, text: Any) -> dict[str, Any]:
         return {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags} | unit
     if isinstance(sweep, ChoiceSweep):
         return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
-    values = []
-    current: Any = sweep.start
-    while (current < sweep.stop) if sweep.step > 0 else (current > sweep.stop):
-        values.append(current)
-        current = sweep.start + len(values) * sweep.step
+    start: Any = sweep.start
+    values: list[Any] = []
+    while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
+        values.append(start + len(values) * sweep.step)
     if not values:
         raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
     return {"values": values} | unit
@@ -355,3 +354,7 @@ def _complete(arguments: list[str], commands: list[str]) -> int:
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
     _hydra([argument for argument in arguments if argument not in commands], lambda config: None)
     return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -87,7 +87,7 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
 
 
 def _sample_size(study: Study) -> int:
-    return 2 ** int(np.log2(study.screen["limit"]))
+    return 1 << (int(study.screen["limit"]).bit_length() - 1)
 
 
 def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:

@@ -5,6 +5,7 @@ So a search is a function of its seed and window: not of timing, of the number o
 Outcomes are not kept here: the store has them, and a resumed search is fed from it.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +106,16 @@ class Nsga2:
         self._optuna = optuna
         self._space = space
         self._seed = seed
-        self._sampler = NSGAIISampler(population_size=population, seed=seed)
+        self._distributions = distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
+        relative = {address: one for address, one in distributions.items() if not one.single()}
+
+        class Fixed(NSGAIISampler):
+            """The space never changes; found anew from all trials, as Optuna does, it costs a third of an ask."""
+
+            def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+                return relative
+
+        self._sampler = Fixed(population_size=population, seed=seed)
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -114,7 +124,6 @@ class Nsga2:
             directions=["maximize" if direction == "max" else "minimize" for direction in directions],
         )
         self._id = self._storage.get_study_id_from_name("search")
-        self._distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
         self._study_marks: set[str] = set(self._storage.get_study_system_attrs(self._id))
 
     def ask(self, number: int, forced: Values | None) -> Ask:
@@ -123,9 +132,10 @@ class Nsga2:
         if forced is not None:
             self._study.enqueue_trial({knob.address: self._inward(knob, forced) for knob in self._space.knobs})
         trial = self._study.ask(self._distributions)
-        values = {knob.address: self._outward(knob, trial.params[knob.address]) for knob in self._space.knobs}
+        params = trial.params  # a deep copy each time it is looked at
+        values = {knob.address: self._outward(knob, params[knob.address]) for knob in self._space.knobs}
         marks = {
-            "params": dict(trial.params),
+            "params": params,
             "trial": {
                 k: v for k, v in self._storage.get_trial_system_attrs(self._trial(number)).items() if k != "fixed_params"
             },
@@ -212,7 +222,9 @@ def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: 
         study_name=name,
         directions=["maximize" if direction == "max" else "minimize" for direction in objectives.values()],
     )
-    study.set_metric_names(list(objectives))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(list(objectives))
     optima = optuna.distributions
     trials = []
     for row in frame.to_dict("records"):

@@ -4,13 +4,13 @@ The store is the truth: a result is here, committed, before a sampler is told, a
 again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import sqlalchemy as sql
 
 from dse.search import Ask
@@ -129,29 +129,29 @@ class Store:
         """What the study was when it was first run; None where it never was."""
         with self._told(), self._engine.connect() as connection:
             row = connection.execute(sql.select(_studies.c.identity).where(_studies.c.study == study)).first()
-        return json.loads(row[0]) if row else None
+        return orjson.loads(row[0]) if row else None
 
     def begin(self, study: str, identity: dict[str, Any], facts: dict[str, Any]) -> int:
         """Notes a run of a study; returns its number."""
         with self._told(), self._engine.begin() as connection:
             if connection.execute(sql.select(_studies.c.study).where(_studies.c.study == study)).first() is None:
-                connection.execute(sql.insert(_studies), {"study": study, "identity": json.dumps(identity)})
-            run = {"study": study, "started": _now(), "state": "running", "facts": json.dumps(facts)}
+                connection.execute(sql.insert(_studies), {"study": study, "identity": _text(identity)})
+            run = {"study": study, "started": _now(), "state": "running", "facts": _text(facts)}
             return int(connection.execute(sql.insert(_runs), run).inserted_primary_key[0])  # type: ignore[index]
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
         """Notes how a run ended."""
         with self._told(), self._engine.begin() as connection:
             row = connection.execute(sql.select(_runs.c.facts).where(_runs.c.id == run)).first()
-            known = json.loads(row[0]) if row else {}
-            values = {"ended": _now(), "state": state, "facts": json.dumps(known | facts)}
+            known = orjson.loads(row[0]) if row else {}
+            values = {"ended": _now(), "state": state, "facts": _text(known | facts)}
             connection.execute(sql.update(_runs).where(_runs.c.id == run).values(**values))
 
     def runs(self, study: str) -> list[dict[str, Any]]:
         """The runs of a study, oldest first."""
         with self._told(), self._engine.connect() as connection:
             rows = connection.execute(sql.select(_runs).where(_runs.c.study == study).order_by(_runs.c.id)).mappings().all()
-        return [{**row, "facts": json.loads(row["facts"])} for row in rows]
+        return [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
 
     def append(
         self,
@@ -176,8 +176,8 @@ class Store:
                         "fidelity": context.fidelity,
                         "physics": context.physics,
                         "base": base[0],
-                        "values": json.dumps(result.values),
-                        "metrics": json.dumps(result.metrics),
+                        "values": _text(result.values),
+                        "metrics": _text(result.metrics),
                         "limit_address": result.limit,
                         "need": result.need,
                         "have": result.have,
@@ -195,8 +195,8 @@ class Store:
                         "physics": context.physics,
                         "number": ask.number,
                         "design": key,
-                        "values": json.dumps(ask.values),
-                        "marks": json.dumps(ask.marks),
+                        "values": _text(ask.values),
+                        "marks": _text(ask.marks),
                     }
                     for ask, key in asks
                 ]
@@ -208,7 +208,7 @@ class Store:
         query = query.where(_asks.c.study == study, _asks.c.physics == physics).order_by(_asks.c.number)
         with self._told(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        return [(Ask(number, json.loads(values), json.loads(marks)), key) for number, values, marks, key in rows]
+        return [(Ask(number, orjson.loads(values), orjson.loads(marks)), key) for number, values, marks, key in rows]
 
     def results(self, context: Context) -> dict[str, Result]:
         """All results of a context, by design key; those of any study."""
@@ -220,7 +220,7 @@ class Store:
         )
         with self._told(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        loads = json.loads
+        loads = orjson.loads
         return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
@@ -273,6 +273,10 @@ class _Told:
         if isinstance(error, sql.exc.SQLAlchemyError):
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise DesignError(f"store: {self._url}: {reason}; choose another with store=PATH or store=URL") from error
+
+
+def _text(value: Any) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _durable(connection: Any, record: Any) -> None:

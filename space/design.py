@@ -1,7 +1,7 @@
 """What the search moves: a design, its content key, and many designs stacked as one of arrays."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +41,19 @@ def key(design: Design) -> str:
     return digest((address, value) for address, value, _ in leaves(design))
 
 
-def digest(items: Any) -> str:
+def digest(items: Iterable[tuple[str, Any]]) -> str:
     """The key of (address, value) pairs."""
-    lines = "\n".join(
-        f"{address}={float(value)!r}" if isinstance(value, int | float) else f"{address}={value}" for address, value in items
-    )
-    return hashlib.sha256(lines.encode()).hexdigest()[:32]
+    return hashed(entry(address, value) for address, value in items)
+
+
+def entry(address: str, value: Any) -> str:
+    """One line of what a key is made of."""
+    return f"{address}={float(value)!r}" if isinstance(value, int | float) else f"{address}={value}"
+
+
+def hashed(entries: Iterable[str]) -> str:
+    """The key of lines."""
+    return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:32]
 
 
 def stacked(designs: Sequence[Design]) -> Designs:

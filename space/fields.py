@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from space.errors import DesignError, nearest
@@ -55,15 +54,16 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]
 
 
 def addresses(value: Any, pattern: str) -> list[str]:
-    """The leaf addresses that a pattern such as ``mapping.*.prefetch`` names.
+    """The leaf addresses that an address names: itself, or with ``both``, as in ``mapping.both.tp``, those of both phases.
 
     Raises:
         DesignError: none; the message has the nearest valid address.
     """
     known = [address for address, _, _ in leaves(value)]
-    found = [address for address in known if fnmatchcase(address, pattern)]
+    wanted = pattern.split(".")
+    found = [address for address in known if _names(wanted, address.split("."))]
     if not found:
-        raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern, known)}")
+        raise DesignError(f"no field {pattern!r}; {_nearest_sibling(wanted, known)}")
     return found
 
 
@@ -96,10 +96,14 @@ def replaced(value: T, changes: Mapping[str, Any]) -> T:
     return cast(T, replace(cast(Any, value), **here))
 
 
-def _nearest_sibling(pattern: str, known: list[str]) -> str:
-    parent, _, last = pattern.rpartition(".")
-    siblings = [address.rpartition(".")[2] for address in known if fnmatchcase(address.rpartition(".")[0], parent)]
-    return nearest(last, set(siblings)) if siblings else nearest(pattern, known)
+def _names(wanted: Sequence[str], parts: Sequence[str]) -> bool:
+    return len(wanted) == len(parts) and all(w in (p, "both") for w, p in zip(wanted, parts, strict=True))
+
+
+def _nearest_sibling(wanted: Sequence[str], known: list[str]) -> str:
+    paths = [address.split(".") for address in known]
+    siblings = {path[-1] for path in paths if _names(wanted[:-1], path[:-1])}
+    return nearest(wanted[-1], siblings or known)
 
 
 def checked(value: Any, spec: Field[Any], address: str) -> Any:

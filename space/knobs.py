@@ -1,6 +1,6 @@
 """Knobs and the space they span: from values at addresses to designs, one at a time or in columns.
 
-A knob's address may hold a ``*``: one value then goes to every leaf that matches, as in ``mapping.*.tp``.
+A knob's address may say ``both``: one value then goes to the leaves of both phases, as in ``mapping.both.tp``.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from space.design import Design, Designs, digest
+from space.design import Design, Designs, digest, entry, hashed
 from space.elementwise import Array
 from space.errors import DesignError
 from space.fields import addresses, at, checked, leaves, replaced, spec_at
@@ -69,10 +69,12 @@ class Space:
     base: Design
     knobs: tuple[Knob, ...]
     targets: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+    _entries: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
         object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "_entries", {a: entry(a, value) for a, value, _ in leaves(self.base)})
         owner: dict[str, str] = {}
         for knob in self.knobs:
             for address in targets[knob.address]:
@@ -95,10 +97,18 @@ class Space:
         changes = {a: value for knob, value in values.items() if self.active(knob, values) for a in self.targets[knob]}
         return replaced(self.base, changes)
 
+    def key_at(self, values: Mapping[str, Value]) -> str:
+        """The key of the design at knob values, without building the design."""
+        entries = dict(self._entries)
+        for knob, value in values.items():
+            if self.active(knob, values):
+                entries.update((address, entry(address, value)) for address in self.targets[knob])
+        return hashed(entries.values())
+
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
         """Whether a knob counts, given the values of the others."""
-        knob = self.knob(address)
-        return all(self.active(other, values) and values.get(other) in allowed for other, allowed in knob.when)
+        when = self.knob(address).when
+        return not when or all(self.active(other, values) and values.get(other) in allowed for other, allowed in when)
 
     def knob(self, address: str) -> Knob:
         """The knob at an address."""
@@ -156,10 +166,10 @@ class Space:
         for structure in np.unique(code):
             rows = np.flatnonzero(code == structure)
             changes: dict[str, Any] = {}
-            for knob in self.knobs:
-                column = columns[knob.address]
+            for moved in self.knobs:
+                column = columns[moved.address]
                 column = column if len(rows) == size else column[rows]
-                self._change(knob, column, changes)
+                self._change(moved, column, changes)
             groups.append((rows, replaced(self.base, changes)))
         return Designs(size, tuple(groups))
 
@@ -167,12 +177,12 @@ class Space:
         """One row of columns as values; inactive knobs are left out."""
         values: dict[str, Value] = {}
         for knob in self.knobs:
-            entry = columns[knob.address][index]
+            cell = columns[knob.address][index]
             if isinstance(knob, Choice) and knob.words:
-                if entry >= 0:
-                    values[knob.address] = knob.values[int(entry)]
-            elif not math.isnan(entry):
-                values[knob.address] = self.number(knob, float(entry))
+                if cell >= 0:
+                    values[knob.address] = knob.values[int(cell)]
+            elif not math.isnan(cell):
+                values[knob.address] = self.number(knob, float(cell))
         return values
 
     def number(self, knob: Knob, value: float) -> Value:

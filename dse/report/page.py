@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def _binding(asked: Study, best: pd.DataFrame) -> str:
     return _section("What binds", caption, figures.binding(labels, parts))
 
 
-def _values(asked: Study, row: dict[str, Any]) -> dict[str, Any]:
+def _values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
     values = {}
     for knob in asked.question.space.knobs:
         value = row[knob.address]

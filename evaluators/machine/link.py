@@ -1,6 +1,7 @@
 """The links between dies, as a collective sees them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from space.elementwise import Number, where
 
@@ -23,7 +24,7 @@ class Links:
     latency_per: str
 
 
-def seconds(links: Links, rounds: Number, nbytes: Number) -> Number:
+def seconds(links: Links, rounds: Number, nbytes: Number) -> Any:
     """Time of `rounds` dependent transfers that bring `nbytes` in all through every busy link; 0 for one peer."""
     starts = rounds if links.latency_per == "hop" else 1.0
     return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)

@@ -27,8 +27,8 @@ def finding() -> str:
 def _figure7() -> str:
     asked = study_of("preserve_cluster", *PAPER).question
     rows = []
-    for devices, gain in zip(DEVICES, gains(Choice("mapping.*.tp", DEVICES), *PAPER)[0], strict=True):
-        base = Space(asked.base, (Choice("mapping.*.tp", DEVICES),)).at({"mapping.*.tp": devices})
+    for devices, gain in zip(DEVICES, gains(Choice("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
+        base = Space(asked.base, (Choice("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
         parts = explain(base, asked.workload.cases[0])
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
         cells = [show(seconds, "s", 3) for segment in spans.values() for seconds in segment]

@@ -13,7 +13,7 @@ def finding() -> str:
     """MB a device by model and devices, then where they fit."""
     asked = study_of("preserve_fig2").question
     columns = asked.space.grid(0, asked.space.combinations or 0)
-    devices = columns["mapping.*.tp"].astype(int)
+    devices = columns["mapping.both.tp"].astype(int)
     outcomes = evaluate(asked.space.stack(columns), asked.workload, cases=True)
     rows, fits = [], []
     for case, attention, ffn in zip(

@@ -9,7 +9,7 @@ from space.design import Design, key, stacked
 from space.errors import DesignError
 from space.fields import leaves, replaced
 from space.knobs import Choice, Interval, Space
-from tests.samples import base
+from tests.samples import base, wide
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,9 @@ def space(design: Design) -> Space:
         design,
         (
             Choice("chip.l2.size", (8e6, 16e6, 32e6)),
-            Choice("mapping.*.prefetch", ("none", "whole")),
-            Choice("mapping.*.prefetch_cap", (0.5, 1.0), when=(("mapping.*.prefetch", ("whole",)),)),
-            Choice("mapping.*.tp", (1, 2)),
+            Choice("mapping.both.prefetch", ("none", "whole")),
+            Choice("mapping.both.prefetch_cap", (0.5, 1.0), when=(("mapping.both.prefetch", ("whole",)),)),
+            Choice("mapping.both.tp", (1, 2)),
         ),
     )
 
@@ -44,8 +44,8 @@ def test_a_tag_gives_the_unit_of_a_sweep() -> None:
     assert asked.space.knobs[0].values[:2] == (8e6, 16e6)  # type: ignore[union-attr]
 
 
-def test_a_star_moves_every_leaf_that_matches(design: Design) -> None:
-    moved = space(design).at({"mapping.*.tp": 2})
+def test_both_moves_the_leaf_of_each_phase(design: Design) -> None:
+    moved = space(design).at({"mapping.both.tp": 2})
     assert (moved.mapping.prefill.tp, moved.mapping.decode.tp) == (2, 2)
 
 
@@ -57,7 +57,7 @@ def test_the_grid_has_no_row_twice_where_a_knob_is_conditional(design: Design) -
 
 
 def test_an_inactive_knob_leaves_the_base_value(design: Design) -> None:
-    moved = space(design).at({"mapping.*.prefetch": "none", "mapping.*.prefetch_cap": 0.5})
+    moved = space(design).at({"mapping.both.prefetch": "none", "mapping.both.prefetch_cap": 0.5})
     assert moved.mapping.prefill.prefetch_cap == design.mapping.prefill.prefetch_cap
 
 
@@ -76,12 +76,12 @@ def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
     "knob",
     [
         Choice("chip.l3.size", (1.0,)),
-        Choice("mapping.*.prefetch", ("hole",)),
+        Choice("mapping.both.prefetch", ("hole",)),
         Choice("chip.cores", (1.5,)),
         Choice("chip.cores", (2, 2)),
         Interval("chip.cores", 1, 9),
         Interval("chip.l2.size", 9.0, 1.0),
-        Choice("mapping.*.prefetch_cap", (1.5,)),
+        Choice("mapping.both.prefetch_cap", (1.5,)),
     ],
 )
 def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: Choice | Interval) -> None:
@@ -91,7 +91,7 @@ def test_a_knob_that_makes_no_sense_is_refused(design: Design, knob: Choice | In
 
 def test_two_knobs_on_one_leaf_are_refused(design: Design) -> None:
     with pytest.raises(DesignError, match="both move"):
-        Space(design, (Choice("mapping.*.tp", (1, 2)), Choice("mapping.prefill.tp", (1, 2))))
+        Space(design, (Choice("mapping.both.tp", (1, 2)), Choice("mapping.prefill.tp", (1, 2))))
 
 
 def test_equal_designs_have_equal_keys(design: Design) -> None:
@@ -103,6 +103,14 @@ def test_every_number_is_in_the_key(address: str) -> None:
     design = base()
     value = next(v for a, v, _ in leaves(design) if a == address)
     assert key(design) != key(replaced(design, {address: value * 1.5 + 1}))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_key_at_values_is_the_key_of_the_design_there(seed: int) -> None:
+    tried = wide(base())
+    columns = tried.sample(np.random.default_rng(seed).random((1, len(tried.knobs))))
+    values = tried.row(columns, 0)
+    assert tried.key_at(values) == key(tried.at(values))
 
 
 def test_one_design_stacked_is_itself(design: Design) -> None:

@@ -26,5 +26,5 @@ def allreduce(name: str) -> ModuleType:
         DesignError: no such algorithm; the message lists them.
     """
     if name not in ALLREDUCE:
-        raise DesignError(f"mapping.*.allreduce: no algorithm {name!r}; {nearest(name, ALLREDUCE)}")
+        raise DesignError(f"mapping.both.allreduce: no algorithm {name!r}; {nearest(name, ALLREDUCE)}")
     return ALLREDUCE[name]

@@ -1,0 +1,36 @@
+"""A golden set of results, with the physics version they belong to.
+
+python -m tests.contract.golden       # writes golden.json again; raise evaluators.evaluation.PHYSICS first
+"""
+
+import json
+from pathlib import Path
+
+from evaluators import PHYSICS, evaluate
+from space.design import stacked
+from tests.samples import asked
+
+PATH = Path(__file__).with_name("golden.json")
+QUESTIONS = (
+    ("chip=npu_dse", "model=llama3_8b"),
+    ("chip=npu_dse", "model=llama3_405b", "mapping.prefill.tp=32", "mapping.prefill.prefetch=partial"),
+    ("chip=npu_dse", "model=mixtral_8x7b", "mapping.prefill.allreduce=ring", "chip.network.latency_per=hop"),
+    ("chip=npu_dse", "model=deepseek_v3", "mapping.prefill.tp=16", "mapping.precision.weights=fp8"),
+    ("chip=npu_dse", "model=mistral_7b", "workload.decode_at=last", "mapping.prefill.tp=4"),
+    ("chip=ascend910b", "model=qwen2_7b", "mapping.prefill.tp=2", "mapping.prefill.allreduce=full_mesh"),
+    ("chip=npu_dse", "technology@chip.technology=n7", "mapping.prefill.tp=1", "mapping.precision.activations=bf16"),
+)
+
+
+def results() -> list[dict[str, float]]:
+    """The metrics of every question."""
+    found = []
+    for overrides in QUESTIONS:
+        question = asked(*overrides)
+        outcomes = evaluate(stacked([question.base]), question.workload)
+        found.append({name: float(column[0]) for name, column in outcomes.columns.items()})
+    return found
+
+
+if __name__ == "__main__":
+    PATH.write_text(json.dumps({"physics": PHYSICS, "results": results()}, indent=1) + "\n")

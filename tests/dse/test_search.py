@@ -1,0 +1,170 @@
+"""A search is a function of its seed and window: not of interruptions, nor of what was stored before."""
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dse.search import sampler
+from dse.store import Store
+from dse.workers import Serial
+from tests.dse.toy import searched, toy
+
+
+@pytest.mark.parametrize("name", ["nsga2", "random"])
+def test_the_same_seed_gives_the_same_search(tmp_path: Path, name: str) -> None:
+    once = searched(toy(tmp_path / "a", f"search.sampler={name}"))
+    again = searched(toy(tmp_path / "b", f"search.sampler={name}"))
+    assert once == again
+
+
+def test_another_seed_gives_another_search(tmp_path: Path) -> None:
+    assert searched(toy(tmp_path / "a")) != searched(toy(tmp_path / "b", "seed=1"))
+
+
+@pytest.mark.parametrize("name", ["nsga2", "random"])
+@pytest.mark.parametrize("stop", [1, 16, 17, 100, 239])
+def test_a_resumed_search_goes_on_as_an_uninterrupted_one(tmp_path: Path, name: str, stop: int) -> None:
+    whole = searched(toy(tmp_path / "a", f"search.sampler={name}"))
+    part = toy(tmp_path / "b", f"search.sampler={name}")
+    searched(part, budget=stop)
+    assert searched(part) == whole
+
+
+def test_a_design_that_is_stored_is_not_evaluated_again(tmp_path: Path) -> None:
+    counting = Counting(toy(tmp_path))
+    searched(toy(tmp_path), workers=counting)
+    searched(toy(tmp_path, "name=other"), workers=counting)
+    assert len(counting.keys) == len(set(counting.keys))
+
+
+def test_a_failing_design_costs_only_itself(tmp_path: Path) -> None:
+    asked = toy(tmp_path)
+    found = searched(asked, workers=Faulty(asked))
+    failed = [row for row in found if row[3] == (None, None)]
+    store = Store(asked.store)
+    errors = {result.error for result in store.results(asked.context).values() if result.error}
+    assert len(found) == 240
+    assert failed
+    assert errors == {"ZeroDivisionError: a fault of this design"}
+
+
+def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched(toy(tmp_path), budget=32)
+    monkeypatch.setattr("dse.study.PHYSICS", 999)
+    asked = toy(tmp_path)
+    store = Store(asked.store)
+    counts = store.of_other_physics(asked.context)
+    assert store.results(asked.context) == {}
+    assert list(counts) == [1]
+    assert 0 < counts[1] <= 32
+
+
+POINTS = ("ask", "map", "append", "appended", "tell")
+
+
+def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    """Twenty-five kills between ask, evaluate, commit and tell; then the search ends as one that was never interrupted."""
+    whole = searched(toy(tmp_path / "a", "search.budget=480"))
+    asked = toy(tmp_path / "b", "search.budget=480")
+    log = tmp_path / "told.log"
+    dice = random.Random(7)
+    killed = 0
+    for _ in range(200):
+        point = dice.choice(POINTS)
+        count = dice.randint(1, 12) if point in ("ask", "tell") else dice.randint(1, 2)
+        child = os.fork()
+        if not child:
+            try:
+                die_at(asked, point, count, log)
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        stored = set(Store(asked.store).results(asked.context)) if Path(asked.store).exists() else set()
+        told = set(log.read_text().split()) if log.exists() else set()
+        assert told <= stored
+        if killed == 25:
+            break
+    assert killed >= 20
+    assert searched(asked) == whole
+
+
+def die_at(asked: Any, point: str, count: int, log: Path) -> None:
+    """Runs the search in this process until the count-th time it comes to a point."""
+    left = [count]
+
+    def step(name: str) -> None:
+        if name == point:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    source = sampler("nsga2", asked.question.space, asked.directions, seed=asked.seed, population=asked.search["population"])
+    ask, tell, append = source.ask, source.tell, Store.append
+    keys: dict[int, str] = {}
+
+    def noted_ask(number: int, forced: Any) -> Any:
+        step("ask")
+        return ask(number, forced)
+
+    def noted_tell(which: Any, told: Any) -> None:
+        step("tell")
+        from space.design import key
+
+        keys[which.number] = key(asked.question.space.at(which.values))
+        with log.open("a") as file:
+            file.write(keys[which.number] + "\n")
+        tell(which, told)
+
+    def noted_append(*arguments: Any) -> None:
+        step("append")
+        append(*arguments)
+        step("appended")
+
+    class Mapped(Serial):
+        def map(self, batch: Any) -> Any:
+            step("map")
+            return super().map(batch)
+
+    source.ask, source.tell = noted_ask, noted_tell  # type: ignore[method-assign]
+    Store.append = noted_append  # type: ignore[method-assign]
+    searched(asked, source=source, workers=Mapped(asked.question.workload, asked.fidelity))
+
+
+class Counting(Serial):
+    """Remembers what it evaluated."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__(asked.question.workload, asked.fidelity)
+        self.keys: list[str] = []
+
+    def map(self, batch: Any) -> Any:
+        self.keys += [key for key, _, _ in batch]
+        return super().map(batch)
+
+
+class Faulty(Serial):
+    """Fails on designs of one cluster size."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__(asked.question.workload, asked.fidelity)
+
+    def map(self, batch: Any) -> Any:
+        import dse.workers
+
+        real = dse.workers.results
+
+        def results(entries: Any, workload: Any, fidelity: str) -> Any:
+            if any(design.mapping.prefill.tp == 8 for _, _, design in entries):
+                raise ZeroDivisionError("a fault of this design")
+            return real(entries, workload, fidelity)
+
+        dse.workers.results = results
+        try:
+            return super().map(batch)
+        finally:
+            dse.workers.results = real

@@ -1,0 +1,41 @@
+"""The wheel has everything: installed elsewhere, run from another folder, it finds its configs and studies."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, cwd=folder)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_runs_a_study_from_another_folder(installed: Path, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path = [p for p in sys.path if p != {str(ROOT)!r}]; sys.path.insert(0, {str(installed)!r})\n"
+        "import dse, dse.main\n"
+        f"assert dse.__file__.startswith({str(installed)!r}), dse.__file__\n"
+        "sys.argv = ['dse', 'run', 'study=quickstart', 'screen.limit=64', 'search.budget=16']\n"
+        "dse.main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/quickstart/report.html").exists()
+
+
+def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
+    for folder, pattern in (("conf", "**/*.yaml"), ("studies", "**/*.yaml"), ("studies", "**/*.csv"), ("studies", "**/*.md")):
+        here = {path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern)}
+        there = {path.relative_to(installed) for path in (installed / folder).glob(pattern)}
+        assert here == there

@@ -1,0 +1,58 @@
+"""The accuracy that the project promises on published figures, and that READMEs say what comes out."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from dse.validate import COLUMNS, compare
+from studies.write import names, written
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "studies").glob("*/published.csv"))
+SHARED = ROOT.parent / "shared" / "validation" / "published.csv"
+
+
+def test_every_speedup_of_table_1_is_within_fifteen_hundredths() -> None:
+    rows = [row for row in compare(ROOT / "studies/preserve_table1/published.csv") if row.unit == "ratio"]
+    assert len(rows) == 9
+    for row in rows:
+        assert row.simulated == pytest.approx(float(row.published), abs=0.15), row.id
+
+
+def test_the_gain_and_the_optimum_of_figure_6_come_out() -> None:
+    rows = {row.id: row for row in compare(ROOT / "studies/preserve_l2/published.csv")}
+    assert rows["p-f6-gain"].simulated == pytest.approx(1.25, abs=0.05)
+    assert rows["p-f6-l2-on"].simulated == pytest.approx(104, abs=32)
+    assert rows["p-f6-l2-off"].simulated == 8
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_finding_says_what_comes_out(name: str) -> None:
+    old, new = written(name)
+    assert old == new, f"run python -m studies.write {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_rows_state_only_what_the_paper_states(path: Path) -> None:
+    """No chip constant in a row, and one chip for each machine of a paper."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert tuple(rows[0]) == COLUMNS
+    for row in rows:
+        given = (row["overrides"] + " " + row["baseline"]).split()
+        assert not [override for override in given if override.startswith(("chip.", "+chip.", "technology"))]
+    chips = {override for row in rows for override in row["overrides"].split() if override.startswith("chip=")}
+    assert len(chips) <= 1
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the collected figures are not beside this checkout")
+def test_figures_are_keyed_as_collected() -> None:
+    with SHARED.open() as file:
+        collected = {row["id"]: row["value"] for row in csv.DictReader(file)}
+    for path in FILES:
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                if row["id"] in collected:
+                    assert float(row["value"]) == float(collected[row["id"]]), row["id"]

@@ -1,0 +1,264 @@
+"""How fast things are, each beside a baseline run in the same process: python -m tests.speed
+
+CPU seconds of one process unless it says wall. Machines are shared and noisy: quote the ratios.
+"""
+
+import logging
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dse.loop import search
+from dse.main import compose
+from dse.search import sampler
+from dse.store import Context, Result, Store
+from dse.study import study
+from evaluators import evaluate
+from space.design import stacked
+from space.knobs import Choice, Interval, Space
+from tests.samples import asked
+
+
+def cpu(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def roofline(designs: int) -> float:
+    """Baseline of the closed form: two roofs for 30 operators in NumPy, nothing else."""
+    flop, nbytes = np.random.rand(2, designs)
+
+    def work() -> None:
+        for _ in range(30):
+            np.maximum(flop * 2.0, nbytes * 3.0)
+
+    work()
+    return 100 * designs / cpu(lambda: [work() for _ in range(100)])
+
+
+def closed_form() -> list[tuple[str, str, str]]:
+    question = asked("model=llama3_8b")
+    space = knobs_of(question.base)
+    lines = []
+    for designs, repeats in ((1, 2000), (8192, 60), (49152, 12)):
+        columns = space.sample(np.random.default_rng(0).random((designs, len(space.knobs))))
+        many = space.stack(columns) if designs > 1 else stacked([space.at(space.row(columns, 0))])
+        evaluate(many, question.workload)
+
+        def work(many: Any = many, repeats: int = repeats) -> None:
+            for _ in range(repeats):
+                evaluate(many, question.workload)
+
+        rate = repeats * designs / cpu(work)
+        lines.append((f"closed form, {designs:,} at a time", f"{rate:,.0f} designs/s", f"{roofline(designs):,.0f} rooflines/s"))
+    return lines
+
+
+def knobs_of(base: Any) -> Space:
+    return Space(
+        base,
+        (
+            Choice("chip.cores", tuple(range(100, 600, 20))),
+            Interval("chip.l2.size", 8e6, 256e6),
+            Interval("chip.l2.bandwidth", 4e12, 20e12),
+            Interval("chip.hbm.bandwidth", 1e12, 4e12),
+            Interval("chip.network.bandwidth", 1e10, 2e11),
+            Choice("mapping.both.tp", (1, 2, 4, 8, 16, 32)),
+        ),
+    )
+
+
+MILLION = (
+    "name=million",
+    "+objectives.throughput_per_system_mm2=max",
+    "+objectives.tpot=min",
+    "+space.chip.cores=range(100,600,20)",
+    "+space.chip.l2.size=tag(MB,range(8,257,8))",
+    "+space.chip.hbm.bandwidth=tag(GB/s,range(500,3000,100))",
+    "+space.chip.network.bandwidth=tag(GB/s,range(10,100,10))",
+    "+space.mapping.both.tp=choice(1,2,4,8,16,32)",
+)
+"""1,080,000 designs of one model."""
+
+SCREEN = """
+import resource, sys, time
+from pathlib import Path
+from dse.main import compose
+from dse.screen import screen
+from dse.study import study
+from tests.speed.__main__ import MILLION
+
+asked = study(compose([*MILLION, "run_dir=" + sys.argv[1]]), Path("."))
+start = time.perf_counter()
+found = screen(asked, lambda done, total, size: None)
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(found.rows, len(found.front), time.perf_counter() - start, time.process_time(), memory)
+"""
+
+
+def screening() -> list[tuple[str, str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", SCREEN, folder]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows, front, wall, process, memory = (float(x) for x in out.split())
+    what = f"screen of {rows:,.0f} designs, stored, front of {front:,.0f}"
+    return [(what, f"{wall:.1f} s wall, {process:.1f} s CPU", f"{memory:,.0f} MB peak")]
+
+
+class Trivial:
+    """An objective that costs next to nothing, so that what is timed is the driver."""
+
+    def map(self, batch: Any) -> list[Result]:
+        results = []
+        for key, values, _ in batch:
+            numbers = [float(value) for value in values.values() if not isinstance(value, str)]
+            metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
+            results.append(Result(key, values, metrics))
+        return results
+
+
+TWELVE = (
+    "+space.chip.l2.size='tag(MB, interval(8,256))'",
+    "+space.chip.l2.bandwidth='tag(TB/s, interval(1,20))'",
+    "+space.chip.hbm.bandwidth='tag(GB/s, log, interval(500,3000))'",
+    "+space.chip.network.bandwidth='tag(GB/s, log, interval(10,100))'",
+    "+space.chip.cores=range(1,600)",
+    "+space.chip.network.ports=range(2,100)",
+    "+space.mapping.prefill.tp=range(1,100)",
+    "+space.mapping.decode.tp=range(1,100)",
+    "+space.chip.core.attention_passes=range(0,30)",
+    "+space.mapping.prefill.prefetch=choice(none,whole,partial)",
+    "+space.mapping.decode.prefetch=choice(none,whole,partial)",
+    "+space.mapping.precision.weights=choice(int8,bf16)",
+)
+
+
+def driver() -> list[tuple[str, str, str]]:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger().setLevel(logging.ERROR)
+    lines = []
+    for name, trials in (("random", 3000), ("nsga2", 1000)):
+        ours = max(driven(name, trials) for _ in range(3))
+        theirs = max(plain_optuna(name, trials) for _ in range(3))
+        lines.append(
+            (f"driver, {name}, {trials} trials, durable", f"{ours:,.0f} trials/s wall", f"{theirs:,.0f} Optuna in memory")
+        )
+    for storage, trials in (("journal", 200), ("sqlite", 60)):
+        lines.append((f"Optuna random on its own {storage}", f"{stored_optuna(storage, trials):,.0f} trials/s wall", ""))
+    return lines
+
+
+def driven(name: str, trials: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        config = compose(
+            ["name=speed", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min", *TWELVE,
+             f"search.sampler={name}", f"search.budget={trials}", f"run_dir={folder}"]
+        )  # fmt: skip
+        question = study(config, Path(folder))
+        store = Store(question.store)
+        source = sampler(name, question.question.space, question.directions, seed=0, population=50)
+        start = time.perf_counter()
+        search(question, store, source, Trivial(), trials, [], lambda told, results: None)
+        return trials / (time.perf_counter() - start)
+
+
+def plain_optuna(name: str, trials: int) -> float:
+    import optuna
+
+    samplers: dict[str, Any] = {
+        "random": lambda: optuna.samplers.RandomSampler(seed=0),
+        "nsga2": lambda: optuna.samplers.NSGAIISampler(population_size=50, seed=0),
+    }
+    opened = optuna.create_study(directions=["maximize", "minimize"], sampler=samplers[name]())
+    start = time.perf_counter()
+    opened.optimize(objective, n_trials=trials)
+    return trials / (time.perf_counter() - start)
+
+
+def stored_optuna(kind: str, trials: int) -> float:
+    import optuna
+
+    with tempfile.TemporaryDirectory() as folder:
+        backend = optuna.storages.journal.JournalFileBackend(f"{folder}/j.log")
+        storage: Any = optuna.storages.JournalStorage(backend) if kind == "journal" else f"sqlite:///{folder}/o.sqlite"
+        opened = optuna.create_study(
+            directions=["maximize", "minimize"], storage=storage, sampler=optuna.samplers.RandomSampler(seed=0)
+        )
+        start = time.perf_counter()
+        opened.optimize(objective, n_trials=trials)
+        return trials / (time.perf_counter() - start)
+
+
+def objective(trial: Any) -> tuple[float, float]:
+    numbers = [trial.suggest_float(f"f{i}", 1, 100, log=i > 1) for i in range(4)]
+    numbers += [trial.suggest_int(f"i{i}", 1, 100) for i in range(5)]
+    for i in range(3):
+        trial.suggest_categorical(f"c{i}", ["none", "whole", "partial"])
+    return sum(numbers), sum(x * x for x in numbers)
+
+
+def loading() -> list[tuple[str, str, str]]:
+    import json
+
+    with tempfile.TemporaryDirectory() as folder:
+        store, context = Store(f"{folder}/s.sqlite"), Context("w", "closed", 1)
+        rng = np.random.default_rng(0)
+        metrics = [f"metric_{i}" for i in range(14)]
+        knobs = "abcdefghijkl"
+
+        def named(names: Sequence[str]) -> dict[str, float]:
+            return dict(zip(names, rng.random(len(names)).tolist(), strict=True))
+
+        rows = [Result(f"{i:032x}", named(knobs), named(metrics)) for i in range(100_000)]
+        for start in range(0, len(rows), 5000):
+            store.append("s", context, ("b", "{}"), [], rows[start : start + 5000])
+        start_time = time.perf_counter()
+        found = Store(f"{folder}/s.sqlite").results(context)
+        seconds = time.perf_counter() - start_time
+        text = [json.dumps(row.metrics) for row in rows]
+        baseline = cpu(lambda: [json.loads(line) for line in text])
+    assert len(found) == 100_000
+    return [
+        ("load and index 100,000 stored results", f"{seconds:.2f} s wall", f"{baseline:.2f} s to parse their metrics alone")
+    ]
+
+
+def start_up() -> list[tuple[str, str, str]]:
+    def wall(*command: str) -> float:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            subprocess.run(command, capture_output=True, check=True)
+            times.append(time.perf_counter() - start)
+        return sorted(times)[2]
+
+    ours = wall(sys.executable, "-c", "import sys; sys.argv = ['dse', '--help']; import dse.main; dse.main.main()")
+    bare = wall(sys.executable, "-c", "pass")
+    return [("dse --help", f"{ours:.3f} s wall", f"{bare:.3f} s for a bare interpreter")]
+
+
+def main() -> None:
+    table = Table(title="speed", title_justify="left")
+    for column in ("what", "measured", "baseline, same process"):
+        table.add_column(column)
+    for part in (closed_form, screening, driver, loading, start_up):
+        for line in part():
+            table.add_row(*line)
+    Console(width=140, highlight=False).print(table)
+    print(f"peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
