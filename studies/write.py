@@ -20,18 +20,39 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def written(name: str) -> tuple[str, str]:
-    """A study's README as it is, and as its finding makes it."""
-    path = HERE / name / "README.md"
-    text = path.read_text()
+    """A README as it is, and as its numbers make it; ``README`` is the project's own."""
+    text = place(name).read_text()
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
-    finding = importlib.import_module(f"studies.{name}.finding").finding()
+    finding = published() if name == "README" else importlib.import_module(f"studies.{name}.finding").finding()
     return text, f"{before}{START}\n\n{finding.strip()}\n\n{END}{after}"
+
+
+def place(name: str) -> Path:
+    """Where a README is."""
+    return HERE.parent / "README.md" if name == "README" else HERE / name / "README.md"
+
+
+def published() -> str:
+    """Published against simulated, all studies, rows that are ratios or optima first; seconds are in the studies."""
+    from dse.validate import compare
+
+    rows = []
+    for path in sorted(HERE.glob("*/published.csv")):
+        for row in compare(path):
+            if row.unit == "s":
+                continue
+            what = f"{row.where}: {row.note or row.metric}"
+            simulated = "infeasible" if row.simulated is None else f"{row.simulated:.3g}"
+            error = "" if row.error is None else f"{row.error:+.1%}"
+            rows.append([path.parent.name, what, f"{row.published} {row.unit}", simulated, error, row.role])
+    return table(["study", "figure", "published", "simulated", "error", "role"], rows)
 
 
 def names() -> list[str]:
     """Studies that have a finding."""
-    return sorted(path.parent.name for path in HERE.glob("*/finding.py"))
+    found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
+    return [*found, "README"] if place("README").exists() else found
 
 
 def main(arguments: list[str]) -> int:
@@ -43,8 +64,8 @@ def main(arguments: list[str]) -> int:
             continue
         stale.append(name)
         if "--check" not in arguments:
-            (HERE / name / "README.md").write_text(new)
-            print(f"studies/{name}/README.md written")
+            place(name).write_text(new)
+            print(f"{place(name)} written")
     if stale and "--check" in arguments:
         print(f"numbers are stale in {', '.join(stale)}: run python -m studies.write", file=sys.stderr)
         return 1

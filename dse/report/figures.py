@@ -96,8 +96,8 @@ def pareto(asked: Study, frame: pd.DataFrame) -> go.Figure:
     )
     figure.update_layout(xaxis_title=_goal(asked, scaled[x].title, x), yaxis_title=_goal(asked, scaled[y].title, y))
     if len(best) > 1:
-        figure.update_xaxes(range=_window(scaled[x].values[cut:], asked.objectives[x]))
-        figure.update_yaxes(range=_window(scaled[y].values[cut:], asked.objectives[y]))
+        figure.update_xaxes(range=_window(scaled[x].values, cut, asked.objectives[x]))
+        figure.update_yaxes(range=_window(scaled[y].values, cut, asked.objectives[y]))
     return styled(figure)
 
 
@@ -110,6 +110,8 @@ def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
     better = METRICS[spec["y"]].better
     best = table.groupby(["by", "x"], as_index=False)["y"].agg(better)
     figure = go.Figure()
+    ticks = sorted(set(best["x"]))
+    doubling = len(ticks) > 3 and all(not isinstance(t, str) and abs(t / ticks[0] - 2.0**i) < 1e-9 for i, t in enumerate(ticks))
     for color, (name, group) in zip(SERIES * 9, best.groupby("by"), strict=False):
         peak = group.loc[group["y"].idxmax() if better == "max" else group["y"].idxmin()]
         label = f"{by} = {name}" if by else str(name)
@@ -117,12 +119,17 @@ def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
             go.Scatter(x=group["x"], y=group["y"], mode="lines+markers", name=label, line={"color": color}, marker={"size": 5})
         )
         figure.add_annotation(
-            x=peak["x"], y=peak["y"], text=f"{peak['y']:.4g} at {peak['x']:.4g}", showarrow=True, arrowhead=0,
-            arrowcolor=color, font={"color": color}, ay=-28 if better == "max" else 28,
-        )  # fmt: skip
+            x=np.log10(peak["x"]) if doubling else peak["x"],
+            y=peak["y"],
+            text=f"{peak['y']:.4g} at {peak['x']:.4g}",
+            showarrow=True,
+            arrowhead=0,
+            arrowcolor=color,
+            font={"color": color},
+            ay=-28 if better == "max" else 28,
+        )
     figure.update_layout(xaxis_title=x.title, yaxis_title=f"{y.title}, {'highest' if better == 'max' else 'lowest'}")
-    ticks = sorted(set(best["x"]))
-    if len(ticks) > 3 and all(not isinstance(t, str) and abs(t / ticks[0] - 2.0**i) < 1e-9 for i, t in enumerate(ticks)):
+    if doubling:
         figure.update_xaxes(type="log", tickvals=ticks)
     return styled(figure)
 
@@ -179,8 +186,8 @@ def styled(figure: go.Figure) -> go.Figure:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "Inter, system-ui, sans-serif", "size": 13, "color": INK},
-        margin={"l": 70, "r": 20, "t": 40, "b": 55},
-        legend={"orientation": "h", "y": 1.1, "x": 0},
+        margin={"l": 70, "r": 20, "t": 70, "b": 55},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hoverlabel={"align": "left", "bgcolor": "white", "font": {"color": INK}},
         height=460,
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": MUTED, "activecolor": INK},
@@ -194,11 +201,14 @@ def _goal(asked: Study, title: str, name: str) -> str:
     return f"{title}, {'more' if asked.objectives[name] == 'max' else 'less'} is better"
 
 
-def _window(values: Any, direction: str) -> list[float]:
-    """The span of the front and as much again on its worse side; a double click shows the rest."""
-    low, high = float(np.min(values)), float(np.max(values))
+def _window(values: Any, cut: int, direction: str) -> list[float]:
+    """The span of the front, from row `cut` on, and some more on its worse side; a double click shows the rest."""
+    low, high = float(np.min(values[cut:])), float(np.max(values[cut:]))
     span = (high - low) or abs(high) or 1.0
-    return [low - span * 0.6, high + span * 0.08] if direction == "max" else [low - span * 0.08, high + span * 0.6]
+    worst = float(np.min(values) if direction == "max" else np.max(values))
+    if direction == "max":
+        return [max(low - span * 0.6, worst - span * 0.04), high + span * 0.08]
+    return [low - span * 0.08, min(high + span * 0.6, worst + span * 0.04)]
 
 
 def _corners(values: Any, directions: list[str]) -> tuple[Any, Any]:

@@ -89,15 +89,15 @@ def page(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: lis
     return template
 
 
-def _section(title: str, caption: str, figure: go.Figure) -> str:
+def _section(title: str, caption: str, figure: go.Figure, *, wide: bool = False) -> str:
     name = f"figure-{abs(hash(title)) % 10**8}"
     data = figure.to_json().replace("</", "<\\/")
     body = f'<div class="plot" id="{name}"></div><script type="application/json" data-plot="{name}">{data}</script>'
-    return _card(title, caption, body)
+    return _card(title, caption, body, wide=wide)
 
 
-def _card(title: str, caption: str, body: str) -> str:
-    return f"<section><h2>{html.escape(title)}</h2><p>{html.escape(caption)}</p>{body}</section>"
+def _card(title: str, caption: str, body: str, *, wide: bool = False) -> str:
+    return f"<section{' class=wide' if wide else ''}><h2>{html.escape(title)}</h2><p>{html.escape(caption)}</p>{body}</section>"
 
 
 def _summary(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> str:
@@ -138,7 +138,7 @@ def _binding(asked: Study, best: pd.DataFrame) -> str:
     of = f" of {case.label}" if len(asked.question.workload.cases) > 1 else ""
     names = ", ".join(knob.address for knob in space.knobs)
     caption = f"What the time{of} is spent on, best first objective first. Designs by {names}."
-    return _section("What binds", caption, figures.binding(labels, parts))
+    return _section("What binds", caption, figures.binding(labels, parts), wide=True)
 
 
 def _values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
