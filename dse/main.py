@@ -213,23 +213,54 @@ def _hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
         task(plain)
 
 
+VALUED = {
+    "--cfg",
+    "-c",
+    "--config-dir",
+    "-cd",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+    "--info",
+    "-i",
+    "--package",
+    "-p",
+}
+"""Flags of Hydra's that take a value."""
+
+
 def _translated(arguments: list[str]) -> list[str]:
-    """``study=NAME`` as Hydra knows it: the file NAME/study.yaml on the search path, composed over everything else."""
-    known = studies()
-    translated = []
-    for argument in arguments:
+    """The arguments as Hydra knows them: flags first, sweeps quoted, and ``study=NAME`` as the file it names.
+
+    That file, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip, space, ...)
+    may stand in its folder.
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    places: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
         key, equals, value = argument.partition("=")
-        if key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
-            argument = f"{key}='{value}'"  # a sweep is a value here; bare, Hydra takes it for a multirun
-        if key != "study" or not equals:
-            translated.append(argument)
-            continue
-        if value not in known:
-            raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
-        folder = known[value].parent.parent
-        # before the user's own overrides, which win; the search path is Hydra's own, and may be given only once
-        translated = [f"+{value}@_global_=study", f"hydra.searchpath=[file://{folder}]", f"name={value}", *translated]
-    return translated
+        if argument.startswith("-"):
+            flags.append(argument)
+            if argument in VALUED:
+                flags += [next(rest, "")]
+        elif key == "study" and equals:
+            known = studies()
+            if value not in known:
+                raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
+            folder = known[value].parent
+            places += [f"file://{folder}", f"file://{folder.parent}"]
+            overrides = [f"+{value}@_global_=study", f"name={value}", *overrides]
+        elif key == "hydra.searchpath":
+            places = [*value.strip("[]").split(","), *places]
+        elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
+            overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
+        else:
+            overrides.append(argument)
+    path = [f"hydra.searchpath=[{','.join(places)}]"] if places else []
+    return [*flags, *path, *overrides]
 
 
 def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
