@@ -52,22 +52,7 @@ class Evaluation:
 
     def frame(self) -> pd.DataFrame:
         """The operators as a table."""
-        return pd.DataFrame(
-            [
-                {
-                    "phase": row.phase,
-                    "segment": row.segment,
-                    "operator": row.operator,
-                    "shape": row.shape,
-                    "flop": row.flop,
-                    "bytes": row.nbytes,
-                    "prefetched": row.prefetched,
-                    "bound": row.bound,
-                    "seconds": row.seconds,
-                }
-                for row in self.breakdown.rows
-            ]
-        )
+        return pd.DataFrame([row.record() for row in self.breakdown.rows])
 
 
 @dataclass(frozen=True)

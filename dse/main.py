@@ -26,7 +26,8 @@ HELP = """\
 mesh-dse: which chip and which mapping for this model and this load, and why
 
   dse run study=NAME [overrides]      start the study or go on with it; ends with the front and the path of the report
-  dse evaluate [overrides]            one design: metrics, time by operator, what binds; --json for machines
+  dse evaluate [overrides]            one design: metrics, time by operator, what binds; --json for machines,
+                                      --trace FILE for a timeline viewer
   dse report STUDY                    write the report of a study again
   dse validate [FILE...]              published figures against simulated ones; --json for machines
   dse list                            studies that ship, studies that ran here
@@ -106,14 +107,24 @@ def _run(arguments: list[str]) -> int:
 
 
 def _evaluate(arguments: list[str]) -> int:
-    as_json = "--json" in arguments
+    as_json, trace = "--json" in arguments, ""
+    rest = iter(argument for argument in arguments if argument != "--json")
+    others = []
+    for argument in rest:
+        flag, _, value = argument.partition("=")
+        if flag == "--trace":
+            trace = value or next(rest, "")
+            if not trace:
+                raise DesignError("evaluate --trace: takes a file, as in --trace step.json")
+        else:
+            others.append(argument)
 
     def task(config: dict[str, Any]) -> None:
         from dse.show import evaluation
 
-        evaluation(config, as_json=as_json)
+        evaluation(config, as_json=as_json, trace=trace)
 
-    _hydra([argument for argument in arguments if argument != "--json"], task)
+    _hydra(others, task)
     return 0
 
 

@@ -73,7 +73,8 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
         table = _read(path)
         if table is None:
             columns = space.grid(start, stop) if exact else space.sample(_sobol(len(space.knobs), start, stop, study.seed))
-            table = _evaluate(study, columns)
+            size = len(best) if best is not None else 0
+            table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
             _write(table, path)
             evaluated += table.num_rows
         blocks.append(path)
@@ -99,7 +100,7 @@ def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
     return np.asarray(sampler.random(stop - start))
 
 
-def _evaluate(study: Study, columns: Columns) -> pa.Table:
+def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:
     space, workload = study.question.space, study.question.workload
     size = len(next(iter(columns.values())))
     models = [case.model for case in workload.cases]
@@ -114,6 +115,7 @@ def _evaluate(study: Study, columns: Columns) -> pa.Table:
             metrics[name][part] = outcomes.columns[name]
         limit[part] = outcomes.limit
         excess[part] = outcomes.excess
+        progress(part.stop)
     arrays: dict[str, Any] = {}
     for knob in space.knobs:
         column = columns[knob.address]

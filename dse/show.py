@@ -14,6 +14,7 @@ from rich.table import Table
 
 from dse.build import Question, question
 from dse.study import Study
+from dse.trace import write as write_trace
 from evaluators import METRICS, evaluate, explain
 from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
@@ -25,13 +26,15 @@ ROWS = 15
 """Designs of a front that are printed; the report has all."""
 
 
-def evaluation(config: Mapping[str, Any], *, as_json: bool) -> None:
+def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     """Prints one design: metrics, time by operator of the first case, and what binds."""
     asked = question(dict(config), folder_of(config))
     outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
     verdict = infeasible(asked.base, asked.workload)
     parts = explain(asked.base, asked.workload.cases[0], decode_at=asked.workload.decode_at, fidelity=config["fidelity"])
     metrics = {name: float(column[0]) for name, column in outcomes.columns.items()}
+    if trace:
+        write_trace(parts, Path(trace))
     if as_json:
         print(json.dumps(_as_json(asked, metrics, verdict, parts), indent=1))
         return
@@ -137,21 +140,7 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
-        "operators": [
-            {
-                "phase": row.phase,
-                "segment": row.segment,
-                "operator": row.operator,
-                "shape": row.shape,
-                "flop": row.flop,
-                "bytes": row.nbytes,
-                "flop_per_byte": row.intensity,
-                "prefetched": row.prefetched,
-                "bound": row.bound,
-                "seconds": row.seconds,
-            }
-            for row in parts.rows
-        ],
+        "operators": [row.record() for row in parts.rows],
         "seconds_by_bound": parts.by_bound(),
         "area_mm2": parts.area,
         "sources": [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in asked.sources],

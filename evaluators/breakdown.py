@@ -41,6 +41,21 @@ class Row:
     seconds: float
     parts: dict[str, float]
 
+    def record(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return {
+            "phase": self.phase,
+            "segment": self.segment,
+            "operator": self.operator,
+            "shape": self.shape,
+            "flop": self.flop,
+            "bytes": self.nbytes,
+            "flop_per_byte": self.intensity,
+            "prefetched": self.prefetched,
+            "bound": self.bound,
+            "seconds": self.seconds,
+        }
+
     @property
     def intensity(self) -> float:
         """Operations per byte. [op/B]"""

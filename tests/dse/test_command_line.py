@@ -148,6 +148,20 @@ def test_evaluate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert not list(tmp_path.iterdir())
 
 
+def test_a_trace_covers_the_first_step_of_each_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed(monkeypatch, capsys, "evaluate", "--trace", "step.json", "mapping.prefill.tp=4")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {"prefill", "decode", "compute", "communication", "prefetch"}
+    for pid in (0, 1):
+        for tid in (0, 1, 2):
+            bars = sorted((e["ts"], e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid))
+            assert all(a + d <= b * (1 + 1e-9) for (a, d), (b, _) in zip(bars, bars[1:], strict=False))
+
+
 def test_hydras_flags_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "chip").mkdir()
     own = "defaults: [npu_dse, _self_]\ncores: 7\n"

@@ -1,0 +1,38 @@
+"""One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evaluators.breakdown import Breakdown
+from space.errors import DesignError
+
+STREAMS = ("compute", "communication", "prefetch")
+
+
+def write(parts: Breakdown, path: Path) -> None:
+    """Writes the first step of each phase, every kind of layer once.
+
+    Raises:
+        DesignError: the file cannot be written.
+    """
+    try:
+        path.write_text(json.dumps({"traceEvents": events(parts), "displayTimeUnit": "ms"}))
+    except OSError as error:
+        raise DesignError(f"--trace {path}: {error.strerror}") from None
+
+
+def events(parts: Breakdown) -> list[dict[str, Any]]:
+    """Complete events in microseconds, after the names of their tracks."""
+    found: list[dict[str, Any]] = []
+    for process, (phase, segments) in enumerate(parts.segments.items()):
+        found.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": phase}})
+        for track, stream in enumerate(STREAMS):
+            found.append({"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": stream}})
+        origin = 0.0
+        for segment, bars in segments.items():
+            for stream, name, start, end in bars:
+                place = {"pid": process, "tid": STREAMS.index(stream), "cat": segment}
+                found.append({"ph": "X", "name": name, "ts": (origin + start) * 1e6, "dur": (end - start) * 1e6, **place})
+            origin += max(end for _, _, _, end in bars)
+    return found
