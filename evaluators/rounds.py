@@ -1,22 +1,34 @@
 """The vocabulary in which kernels say what they do, one grammar on one screen; readers play it.
 
-    Program(slots, strands)      strands run side by side; a strand is a list of rounds
-    Round(steps)                 a simultaneous assignment: every step reads what the cores held before it
-    Send(source, target, ...)    a slice of a slot goes from core to core; the target sets or sums it
-    Cores(row, col)              integer arrays that broadcast: a set of cores, never an object per core
-    Slot(name, shape, dtype)     a tile that every core holds
+    Program(rows, cols, slots, strands)   strands run side by side; a strand is a sequence of rounds and loops
+    Round(steps, wait)                    a simultaneous assignment: every step reads what the cores held before it
+    Loop(body, times)                     the same rounds over and over
+    Multiply(a, b, out, subscripts)       the matrix engine of every core adds a product to a tile
+    Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
+    Multicast(slot, path, ...)            along groups of cores, the root first: everyone gets the root's slice
+    Reduce(slot, path, ...)               along groups of cores, the root first: the root gets the sum of all slices
+    Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
+    Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
+
+`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through),
+``relay`` (the whole slice is stored and forwarded at each core). `wait` says where an algorithm synchronises: ``slots`` (a step
+starts when what it reads is there), ``line`` (a round ends for a whole row or column before its next one starts), ``mesh``.
 
 A new word needs two kernels that want it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from space.elementwise import Array
 
-COMBINE = ("set", "sum")
+COMBINE = ("set", "sum", "max")
+VIA = ("router", "core", "relay")
+WAIT = ("slots", "line", "mesh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,11 @@ class Cores:
     row: Array
     col: Array
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the broadcast arrays."""
+        return np.broadcast_shapes(self.row.shape, self.col.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -33,7 +50,7 @@ class Slot:
 
     Attributes:
         name: how steps refer to it.
-        shape: of one core's tile.
+        shape: of one core's tile; slices are cut along its first axis.
         dtype: number format, as NumPy names it.
         depth: versions held at a time; one that is both sent and received in a round needs 2.
     """
@@ -44,20 +61,37 @@ class Slot:
     depth: int = 1
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of one entry along the first axis."""
+        return prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one core's memory that the slot takes."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize * self.depth
+        return self.shape[0] * self.row_bytes * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """``out += einsum(subscripts, a, b)`` on every core."""
+
+    a: str
+    b: str
+    out: str
+    subscripts: str = "mk,kn->mn"
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Rows `start` to `stop` of a slot go from each source to the target in the same place.
+    """Rows `start` to `stop` of a slot go from each source to rows `at` and on of `into` on its target.
 
     Attributes:
-        slot: name of the slot.
+        slot, into: names of slots; the same where `into` is empty.
         source, target: equally shaped sets of cores.
-        start, stop: per pair of cores, along the slot's first axis.
+        start, stop: per pair of cores, along the first axis of `slot`.
+        at: where they go, per pair, along the first axis of `into`; `start` where it is None.
         combine: what the target does with what arrives, a word of `COMBINE`.
+        via: a word of `VIA`.
     """
 
     slot: str
@@ -65,14 +99,68 @@ class Send:
     target: Cores
     start: Array
     stop: Array
+    at: Array | None = None
+    into: str = ""
     combine: str = "set"
+    via: str = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """Rows `start` to `stop` of the root's slot go to rows `at` and on of `into` on every core of its group, itself included.
+
+    Attributes:
+        path: shape (groups, members), the root first.
+        start, stop, at: per group, along the first axis; `at` is 0 where None.
+    """
+
+    slot: str
+    path: Cores
+    start: Array
+    stop: Array
+    into: str
+    at: Array | None = None
+    via: str = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Rows `start` to `stop` of the slot, combined over each group, become rows `at` and on of `into` at the root.
+
+    Attributes:
+        path: shape (groups, members), the root first, all on one line; via core, partial results pass from member to member
+            towards the root, from both sides of it at once.
+        start, stop, at: per group, along the first axis; `at` is 0 where None.
+        combine: how members are combined: sum or max.
+    """
+
+    slot: str
+    path: Cores
+    start: Array
+    stop: Array
+    into: str
+    at: Array | None = None
+    combine: str = "sum"
+    via: str = "core"
+
+
+Step = Multiply | Send | Multicast | Reduce
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """Steps that all read the state before the round."""
 
-    steps: tuple[Send, ...]
+    steps: tuple[Step, ...]
+    wait: str = "slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The same rounds `times` over; a reader may count what it has played."""
+
+    body: tuple[Round, ...]
+    times: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +170,108 @@ class Program:
     rows: int
     cols: int
     slots: tuple[Slot, ...]
-    strands: tuple[tuple[Round, ...], ...]
+    strands: tuple[tuple[Round | Loop, ...], ...]
+
+    @property
+    def core_bytes(self) -> int:
+        """Memory of one core: the sum of its slots."""
+        return sum(slot.nbytes for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a program moves, independent of who plays it; leaves are floats or arrays over designs."""
+    """What a program does, whoever plays it; leaves are floats or arrays over designs.
 
+    Attributes:
+        macs: multiply-adds, padding included.
+        sent_bytes: that leave a core, once for each message.
+        hop_bytes: bytes times the links they cross on the mesh.
+    """
+
+    macs: Any = 0.0
     sent_bytes: Any = 0.0
+    hop_bytes: Any = 0.0
+
+
+def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
+    """Every round of a strand in turn, loops unrolled."""
+    for part in strand:
+        if isinstance(part, Loop):
+            for _ in range(part.times):
+                yield from part.body
+        else:
+            yield part
 
 
 def activity(program: Program) -> Activity:
     """Counted from the steps."""
-    width = {slot.name: np.dtype(slot.dtype).itemsize * int(np.prod(slot.shape[1:])) for slot in program.slots}
-    sent = 0.0
+    slots = {slot.name: slot for slot in program.slots}
+    macs = sent = hops = 0.0
     for strand in program.strands:
-        for turn in strand:
-            sent += sum(float(np.sum(send.stop - send.start)) * width[send.slot] for send in turn.steps)
-    return Activity(sent_bytes=sent)
+        for part in strand:
+            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
+            for step in (step for turn in body for step in turn.steps):
+                if isinstance(step, Multiply):
+                    macs += times * program.rows * program.cols * _macs(step, slots)
+                else:
+                    nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
+                    moved, crossed = _moved(step)
+                    sent += times * float(np.sum(nbytes * moved))
+                    hops += times * float(np.sum(nbytes * crossed))
+    return Activity(macs, sent, hops)
+
+
+def longest_hop(program: Program) -> int:
+    """Most links that one message crosses from a core to the next that handles it."""
+    longest = 0
+    for strand in program.strands:
+        for turn in {id(turn): turn for turn in rounds_of(strand)}.values():
+            for step in turn.steps:
+                if isinstance(step, Send):
+                    longest = max(longest, int(np.max(distance(step.source, step.target), initial=0)))
+                elif not isinstance(step, Multiply):
+                    legs = _legs(step.path) if isinstance(step, Reduce) and step.via == "core" else _reach(step.path)
+                    longest = max(longest, int(np.max(legs, initial=0)))
+    return longest
+
+
+def distance(source: Cores, target: Cores) -> Array:
+    """Links between cores on the mesh, dimension by dimension."""
+    return np.asarray(np.abs(source.row - target.row) + np.abs(source.col - target.col))
+
+
+def _macs(step: Multiply, slots: dict[str, Slot]) -> int:
+    inputs, _, _ = step.subscripts.partition("->")
+    sizes: dict[str, int] = {}
+    for letters, name in zip(inputs.split(","), (step.a, step.b), strict=True):
+        sizes.update(zip(letters, slots[name].shape, strict=True))
+    return prod(sizes.values())
+
+
+def _moved(step: Send | Multicast | Reduce) -> tuple[Any, Any]:
+    """Of each pair or group: messages that leave a core, and links that they cross."""
+    if isinstance(step, Send):
+        hops = distance(step.source, step.target)
+        return (hops > 0).astype(float), hops
+    members = step.path.shape[-1]
+    # on a line each link is crossed once: the network copies where the path forks, partial results are added on the way
+    messages = float(members > 1) if isinstance(step, Multicast) else members - 1.0
+    return np.full(step.path.shape[:-1], messages), _line(step.path)
+
+
+def _legs(path: Cores) -> Array:
+    """Links from each member to the next along the line, shape (..., members - 1)."""
+    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
+    return np.asarray(np.diff(np.sort(row, axis=-1), axis=-1) + np.diff(np.sort(col, axis=-1), axis=-1))
+
+
+def _reach(path: Cores) -> Array:
+    """Links from the root to its farthest member."""
+    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
+    return np.asarray(np.max(np.abs(row - row[..., :1]) + np.abs(col - col[..., :1]), axis=-1))
+
+
+def _line(path: Cores) -> Array:
+    """Links of the line from its first member to its last."""
+    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
+    return np.asarray(np.ptp(row, axis=-1) + np.ptp(col, axis=-1))

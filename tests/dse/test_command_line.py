@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_a_trace_covers_the_first_step_of_each_phase(
     for pid in (0, 1):
         for tid in (0, 1, 2):
             bars = sorted((e["ts"], e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid))
-            assert all(a + d <= b * (1 + 1e-9) for (a, d), (b, _) in zip(bars, bars[1:], strict=False))
+            assert all(a + d <= b * (1 + 1e-9) for (a, d), (b, _) in pairwise(bars))
 
 
 def test_hydras_flags_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

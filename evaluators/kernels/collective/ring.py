@@ -55,5 +55,5 @@ def rounds(ring: Array, start: int, stop: int) -> tuple[Round, ...]:
     for combine, lag in (("sum", 0), ("set", -1)):
         for turn in range(p - 1):
             part = (place - turn - lag) % p
-            turns.append(Round((Send("x", here, there, bounds[part], bounds[part + 1], combine),)))
+            turns.append(Round((Send("x", here, there, bounds[part], bounds[part + 1], combine=combine),)))
     return tuple(turns)

@@ -1,0 +1,33 @@
+"""Matrix products over a mesh of cores, by name.
+
+Each module has
+
+    steps(shape, mesh, dtype)     the program
+    place(shape, mesh, a, b)      the operands as tiles, before it
+    result(shape, mesh, tiles)    the product, after it
+    paths(mesh)                   routing paths that a core needs
+"""
+
+from types import ModuleType
+
+from evaluators.kernels.gemm import allgather, cannon, meshgemm, meshgemm_t, summa
+from space.errors import DesignError, nearest
+
+GEMM: dict[str, ModuleType] = {
+    "allgather": allgather,
+    "summa": summa,
+    "cannon": cannon,
+    "meshgemm": meshgemm,
+    "meshgemm_t": meshgemm_t,
+}
+
+
+def gemm(name: str) -> ModuleType:
+    """The algorithm of a name.
+
+    Raises:
+        DesignError: no such algorithm; the message lists them.
+    """
+    if name not in GEMM:
+        raise DesignError(f"mapping.both.gemm: no algorithm {name!r}; {nearest(name, GEMM)}")
+    return GEMM[name]

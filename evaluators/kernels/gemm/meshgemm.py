@@ -1,0 +1,61 @@
+"""MeshGEMM: compute and shift on an interleaved ring, on which no neighbour is more than two hops away.
+
+[he2025] section 5.2 and algorithm 1. Two hops are the least possible: on a line, a circle of one-hop neighbours cannot close.
+"""
+
+import numpy as np
+
+from evaluators.kernels.gemm import shift
+from evaluators.kernels.gemm.shift import place, result
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.rounds import Program
+from space.elementwise import Array
+
+__all__ = ["WAIT", "interleave", "interleaved", "paths", "place", "result", "steps"]
+
+WAIT = "slots"
+"""[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""
+
+
+def paths(mesh: Mesh) -> int:
+    """Routing paths of a core: two neighbours in row and column, and one message that passes through in each."""
+    return 4 + 2
+
+
+def interleave(places: int) -> tuple[Array, Array]:
+    """Whom each place of a line sends to and receives from, [he2025] algorithm 1.
+
+    Returns:
+        send, receive: places, shape (places,).
+
+    >>> interleave(5)[0].tolist(), interleave(5)[1].tolist()
+    ([2, 0, 4, 1, 3], [1, 3, 0, 4, 2])
+    """
+    index = np.arange(places)
+    up, down = np.minimum(index + 2, places - 1), np.maximum(index - 2, 0)
+    even = index % 2 == 0
+    send, receive = np.where(even, up, down), np.where(even, down, up)
+    receive[0] = min(1, places - 1)
+    if places % 2 == 0:
+        receive[-1] = max(places - 2, 0)
+    else:
+        send[-1] = max(places - 2, 0)
+    return send, receive
+
+
+def interleaved(places: int) -> Array:
+    """The order of the ring: the place on the line of each logical position, every place's follower one position back.
+
+    >>> interleaved(5).tolist()
+    [1, 3, 4, 2, 0]
+    """
+    send, _ = interleave(places)
+    ring = [0]
+    while len(ring) < places:
+        ring.append(int(send[ring[-1]]))
+    return np.array(ring[::-1])
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+    """The program."""
+    return shift.steps(shape, mesh, order=interleaved(mesh.chunks), wait=WAIT, dtype=dtype)

@@ -1,0 +1,63 @@
+"""How matrices are cut for a mesh: every core gets equal tiles, padded where a dimension does not divide.
+
+A non-square mesh is cut as if it were the square mesh of the least common multiple of its sides ([he2025] section 5.4): K has
+that many chunks.
+"""
+
+from dataclasses import dataclass
+from math import ceil, lcm
+
+import numpy as np
+
+from space.elementwise import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """C[m, n] = A[m, k] B[k, n]."""
+
+    m: int
+    k: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Cores by rows and columns."""
+
+    rows: int
+    cols: int
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of K: the least common multiple of the sides."""
+        return lcm(self.rows, self.cols)
+
+    @property
+    def per_row(self) -> int:
+        """Chunks that a row of the mesh stands for."""
+        return self.chunks // self.rows
+
+    @property
+    def per_col(self) -> int:
+        """Chunks that a column of the mesh stands for."""
+        return self.chunks // self.cols
+
+
+def blocks(matrix: Array, rows: int, cols: int) -> Array:
+    """A matrix in rows x cols equal blocks, zero-padded: shape (rows, cols, height, width)."""
+    height, width = ceil(matrix.shape[0] / rows), ceil(matrix.shape[1] / cols)
+    padded = np.zeros((rows * height, cols * width), matrix.dtype)
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return padded.reshape(rows, height, cols, width).swapaxes(1, 2)
+
+
+def joined(tiles: Array, m: int, n: int) -> Array:
+    """The matrix of blocks, shape (rows, cols, height, width), without its padding."""
+    rows, cols, height, width = tiles.shape
+    return tiles.swapaxes(1, 2).reshape(rows * height, cols * width)[:m, :n]
+
+
+def all_cores(mesh: Mesh) -> tuple[Array, Array]:
+    """Row and column numbers of all cores, as arrays that broadcast to the mesh."""
+    return np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
