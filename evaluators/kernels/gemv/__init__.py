@@ -1,0 +1,28 @@
+"""Vector-matrix products over a mesh of cores, by the way their partial sums are added up.
+
+Each module has
+
+    steps(shape, mesh, dtype, broadcast=..)   the program; ktree takes its number of phases too
+    place(shape, mesh, x, w)                  the operands as tiles
+    result(shape, mesh, tiles)                the product
+    paths(mesh)                               routing paths that a core needs
+    stages(side)                              software stages on the critical path
+"""
+
+from types import ModuleType
+
+from evaluators.kernels.gemv import ktree, pipeline, ring
+from space.errors import DesignError, nearest
+
+GEMV: dict[str, ModuleType] = {"pipeline": pipeline, "ring": ring, "ktree": ktree}
+
+
+def gemv(name: str) -> ModuleType:
+    """The algorithm of a name.
+
+    Raises:
+        DesignError: no such algorithm; the message lists them.
+    """
+    if name not in GEMV:
+        raise DesignError(f"mapping.both.gemv: no algorithm {name!r}; {nearest(name, GEMV)}")
+    return GEMV[name]

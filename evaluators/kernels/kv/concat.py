@@ -1,0 +1,31 @@
+"""Concatenation: a new token is stored by the last row of cores, which fills alone and computes alone over what it holds.
+
+[he2025] section 4.3 and figure 5 (1, 2): what is common on GPUs; on a mesh memory and work are skewed to one row.
+"""
+
+import numpy as np
+
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.rounds import Cores, Program, Round, Send, Slot
+
+
+def capacity(rows: int, per_core: int) -> int:
+    """Tokens that can be generated: those that fit the last row."""
+    return per_core
+
+
+def held(tokens: int, rows: int) -> list[int]:
+    """Generated tokens on each row.
+
+    >>> held(5, 3)
+    [0, 0, 5]
+    """
+    return [0] * (rows - 1) + [tokens]
+
+
+def steps(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "float32") -> Program:
+    """One new token, from slot ``new`` of the last row to the end of its ``cache``, which holds `tokens` so far."""
+    slots = (Slot("cache", (per_core, width), dtype, depth=2), Slot("new", (1, width), dtype))
+    last = Cores(np.array([[mesh.rows - 1]]), np.arange(mesh.cols)[None, :])
+    store = Send("new", last, last, np.asarray(0), np.asarray(1), at=np.asarray(tokens), into="cache")
+    return Program(mesh.rows, mesh.cols, slots, ((Round((store,)),),))

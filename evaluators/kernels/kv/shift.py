@@ -1,0 +1,52 @@
+"""Balanced upward shift: rows as full as their neighbour pass their oldest token up, so that rows differ by one at most.
+
+[he2025] section 4.3 and figure 5 (3, 4): all rows shift at once, between neighbours only; tokens are in the order of rows.
+"""
+
+import numpy as np
+
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.rounds import Cores, Program, Round, Send, Slot, Step
+
+
+def capacity(rows: int, per_core: int) -> int:
+    """Tokens that can be generated: those that fit all rows."""
+    return rows * per_core
+
+
+def held(tokens: int, rows: int) -> list[int]:
+    """Generated tokens on each row, oldest at the top; the rows that have one more are the upper ones.
+
+    >>> held(5, 3), held(6, 3)
+    ([2, 2, 1], [2, 2, 2])
+    """
+    return [tokens // rows + (row < tokens % rows) for row in range(rows)]
+
+
+def steps(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "float32") -> Program:
+    """One new token into a ``cache`` that holds `tokens` so far, oldest first in every core.
+
+    The row that gains a token gets it from the row below, which gets one from below in turn, down to the last row, which stores
+    the new one; a row that passes its oldest on moves the rest down a place.
+    """
+    slots = (Slot("cache", (per_core, width), dtype, depth=2), Slot("new", (1, width), dtype))
+    before = held(tokens, mesh.rows)
+    gaining = tokens % mesh.rows
+    cols = np.arange(mesh.cols)[None, :]
+    sends: list[Step] = []
+
+    def send(source: int, target: int, start: int, stop: int, at: int, slot: str = "cache") -> None:
+        pair = Cores(np.array([[source]]), cols), Cores(np.array([[target]]), cols)
+        sends.append(Send(slot, *pair, np.asarray(start), np.asarray(stop), at=np.asarray(at), into="cache"))
+
+    for row in range(gaining, mesh.rows):
+        passes_on = row > gaining
+        if passes_on:
+            send(row, row, 1, before[row], 0)
+        end = before[row] - passes_on
+        if row + 1 < mesh.rows and before[row + 1]:
+            send(row + 1, row, 0, 1, end)
+        elif row + 1 == mesh.rows or not before[row + 1]:
+            send(mesh.rows - 1, row, 0, 1, end, slot="new")
+            break
+    return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))
