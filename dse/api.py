@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from dse.build import Source, question
+from dse.compose import compose, folder_of, studies
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
-from dse.main import compose, studies
+from dse.screen import Screened, screen
 from dse.search import Ask
-from dse.show import folder_of
 from dse.store import Result, Store
 from dse.study import Study, study
 from evaluators import METRICS, PHYSICS, explain
@@ -63,8 +63,36 @@ class Loaded:
 
     def frame(self) -> pd.DataFrame:
         """Every design that was searched or screened: knobs and metrics in SI, ``feasible``, ``front``, ``stage``."""
-        from dse.screen import screen
+        searched, screened = self._stages()
+        return with_front(self.study, searched, screened)
 
+    def front(self) -> pd.DataFrame:
+        """The designs that no other beats."""
+        frame = self.frame()
+        return frame[frame["front"]].reset_index(drop=True)
+
+    def report(self) -> Path:
+        """Writes the report again, from what is stored; returns its path.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        from dse.report import write
+
+        asked = self.study
+        searched, screened = self._stages() if asked.run_dir.exists() else (pd.DataFrame(), None)
+        frame = with_front(asked, searched, screened)
+        if not len(frame):
+            raise DesignError(
+                f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
+            )
+        return write(asked, frame, screened, self.runs())
+
+    def runs(self) -> list[dict[str, Any]]:
+        """When, with what and how far it was run here."""
+        return Store(self.study.store).runs(self.study.name) if Path(self.study.store).exists() else []
+
+    def _stages(self) -> tuple[pd.DataFrame, Screened | None]:
         asked = self.study
         store = Store(asked.store)
         known = store.results(asked.context)
@@ -72,12 +100,7 @@ class Loaded:
             ask.number: (ask, known[design]) for ask, design in store.asks(asked.name, PHYSICS) if design in known
         }
         screened = screen(asked, lambda done, total, size: None) if asked.screen["run"] else None
-        return with_front(asked, search_frame(asked, found), screened)
-
-    def front(self) -> pd.DataFrame:
-        """The designs that no other beats."""
-        frame = self.frame()
-        return frame[frame["front"]].reset_index(drop=True)
+        return search_frame(asked, found), screened
 
     @property
     def units(self) -> dict[str, str]:

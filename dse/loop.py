@@ -14,10 +14,13 @@ import numpy as np
 import pandas as pd
 
 from dse import version
+from dse.compose import folder_of
 from dse.frame import search_frame, with_front
 from dse.progress import Progress, say
+from dse.report import write
 from dse.screen import Screened, screen
 from dse.search import Ask, Sampler, Told, sampler
+from dse.show import front_table
 from dse.store import Result, Store
 from dse.study import Study, study
 from dse.workers import Serial
@@ -29,11 +32,7 @@ from space.fields import leaves
 
 def run(config: Mapping[str, Any]) -> int:
     """Starts a study or goes on with it; ends with the front and the path of the report. Returns the exit status."""
-    from dse.main import studies
-
-    known = studies()
-    name = str(config["name"])
-    return run_study(study(config, known[name].parent if name in known else Path.cwd()))
+    return run_study(study(config, folder_of(config)))
 
 
 def run_study(asked: Study) -> int:
@@ -63,9 +62,6 @@ def run_study(asked: Study) -> int:
     if not len(frame):
         raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
     store.end(number, "done", {"cpu_seconds": time.process_time() - started, "results": len(found)})
-    from dse.report import write
-    from dse.show import front_table
-
     path = write(asked, frame, screened, store.runs(asked.name))
     front_table(asked, frame)
     say(f"report  {path}")

@@ -1,4 +1,4 @@
-"""The command line, and the one room of Hydra: overrides in, a plain dictionary out.
+"""The command line.
 
     dse run study=NAME [overrides]     start a study or go on with it
     dse evaluate [overrides]           one design: metrics, operators, what binds
@@ -9,18 +9,14 @@
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
 
-import contextlib
-import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dse.compose import STUDIES, hydra_job, studies
 from space.errors import DesignError, nearest
-
-STUDIES = Path(__file__).resolve().parent.parent / "studies"
-CONF = Path(__file__).resolve().parent.parent / "conf"
 
 HELP = """\
 mesh-dse: which chip and which mapping for this model and this load, and why
@@ -49,21 +45,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-
-
-def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.build`."""
-    found: list[dict[str, Any]] = []
-    _hydra(list(overrides), found.append)
-    return found[0]
-
-
-def studies() -> dict[str, Path]:
-    """Study definitions by name: those of the working folder hide those that ship."""
-    found = {}
-    for folder in (STUDIES, Path.cwd() / "studies"):
-        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml"))})
-    return found
 
 
 def _command(arguments: list[str]) -> int:
@@ -102,7 +83,7 @@ def _run(arguments: list[str]) -> int:
         codes.append(run(config))
 
     codes: list[int] = []
-    _hydra(arguments, task)
+    hydra_job(arguments, task)
     return codes[0] if codes else 0
 
 
@@ -124,14 +105,17 @@ def _evaluate(arguments: list[str]) -> int:
 
         evaluation(config, as_json=as_json, trace=trace)
 
-    _hydra(others, task)
+    hydra_job(others, task)
     return 0
 
 
 def _report(arguments: list[str]) -> int:
-    from dse.report import rewrite
+    (name,) = _named("report", arguments, 1)
+    from dse.api import load
+    from dse.progress import say
 
-    return rewrite(*_named("report", arguments, 1))
+    say(f"report  {load(name).report()}")
+    return 0
 
 
 def _validate(arguments: list[str]) -> int:
@@ -152,10 +136,12 @@ def _list(arguments: list[str]) -> int:
 
 
 def _show(arguments: list[str]) -> int:
-    from dse.show import study
-
     (name,) = _named("show", arguments, 1)
-    return study(name)
+    from dse.api import load
+    from dse.show import summary
+
+    loaded = load(name)
+    return summary(loaded.study, loaded.runs())
 
 
 def _export(arguments: list[str]) -> int:
@@ -188,198 +174,6 @@ def _named(command: str, arguments: list[str], count: int) -> list[str]:
     return arguments
 
 
-def _hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
-    """Composes under Hydra's own command line, so that all its flags work, and hands a plain dictionary to the task."""
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    jobs: list[dict[str, Any]] = []
-
-    def job(config: DictConfig) -> None:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        jobs.append(plain)
-
-    saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    complaint = io.StringIO()
-    try:
-        sys.argv = ["dse", *_translated(arguments)]
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
-        with contextlib.redirect_stderr(complaint):
-            hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise DesignError(_explained(error)) from None
-    except SystemExit:  # from its argument parser, which has said why
-        raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
-    finally:
-        sys.argv = saved[0]
-        if saved[1] is None:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = saved[1]
-    for plain in jobs:
-        plain["space"] = _knobs(plain.get("space") or {})
-        plain["overrides"] = arguments
-        task(plain)
-
-
-VALUED = {
-    "--cfg",
-    "-c",
-    "--config-dir",
-    "-cd",
-    "--config-name",
-    "-cn",
-    "--config-path",
-    "-cp",
-    "--info",
-    "-i",
-    "--package",
-    "-p",
-}
-"""Flags of Hydra's that take a value."""
-
-
-def _translated(arguments: list[str]) -> list[str]:
-    """The arguments as Hydra knows them: flags first, sweeps quoted, and ``study=NAME`` as the file it names.
-
-    That file, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip, space, ...)
-    may stand in its folder.
-    """
-    flags: list[str] = []
-    overrides: list[str] = []
-    places: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        key, equals, value = argument.partition("=")
-        if argument.startswith("-"):
-            flags.append(argument)
-            if argument in VALUED:
-                flags += [next(rest, "")]
-        elif key == "study" and equals:
-            known = studies()
-            if value not in known:
-                raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
-            folder = known[value].parent
-            places += [f"file://{folder}", f"file://{folder.parent}"]
-            overrides = [f"+{value}@_global_=study", f"name={value}", *overrides]
-        elif key == "hydra.searchpath":
-            places = [*value.strip("[]").split(","), *places]
-        elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
-            overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
-        else:
-            overrides.append(argument)
-    path = [f"hydra.searchpath=[{','.join(places)}]"] if places else []
-    return [*flags, *path, *overrides]
-
-
-def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Hydra's sweep grammar as plain knob dictionaries by dotted address.
-
-    ``range(a, b, step)`` leaves out its end, as Hydra's and Python's do; ``interval(a, b)`` has both ends.
-    """
-    if not isinstance(space, dict):
-        raise DesignError(
-            f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)"
-        )
-    found: dict[str, dict[str, Any]] = {}
-    for key, entry in space.items():
-        address = f"{prefix}{key}"
-        if isinstance(entry, dict) and "sweep" in entry:
-            unknown = set(entry) - {"sweep", "when"}
-            if unknown:
-                raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
-            found[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
-        elif isinstance(entry, dict):
-            found |= _knobs(entry, f"{address}.")
-        elif isinstance(entry, list):
-            found[address] = {"values": entry}
-        elif entry is not None:
-            found[address] = _sweep(address, entry)
-    return found
-
-
-def _sweep(address: str, text: Any) -> dict[str, Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
-    from hydra.errors import HydraException
-
-    where = f"space.{address}"
-    try:
-        sweep: Any = OverridesParser.create().parse_override(f"x={text}").value()
-    except HydraException as error:
-        raise DesignError(f"{where}: {str(text)!r} is not a sweep: {_one_line(error)}") from None
-    if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
-        raise DesignError(f"{where}: {str(text)!r} is not a sweep; write choice(...), range(...) or interval(...)")
-    units = sorted(sweep.tags - {"log"})
-    if len(units) > 1:
-        raise DesignError(f"{where}: more than one unit in {str(text)!r}: {', '.join(units)}")
-    unit = {"unit": units[0]} if units else {}
-    if isinstance(sweep, IntervalSweep):
-        return {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags} | unit
-    if isinstance(sweep, ChoiceSweep):
-        return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
-    start: Any = sweep.start
-    values: list[Any] = []
-    while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
-        values.append(start + len(values) * sweep.step)
-    if not values:
-        raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
-    return {"values": values} | unit
-
-
-def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs = []
-    for key, value in group.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((f"{prefix}{key}", value))
-    return pairs
-
-
-def _explained(error: Exception) -> str:
-    """Hydra's error in one line, with the nearest valid name where it is about a name."""
-    import re
-
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines)
-    group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
-    if group:
-        known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
-        return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"
-    key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
-        r"Could not override '([^']+)'", text
-    )
-    if key:
-        return _misspelt(key.groups()[-1])
-    return _one_line(error)
-
-
-def _misspelt(address: str) -> str:
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
-
-    GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
-        config: Any = OmegaConf.to_container(hydra_compose("config"), resolve=False)
-    *path, last = address.split(".")
-    for part in path:
-        config = config.get(part, {}) if isinstance(config, dict) else {}
-    parent = ".".join(path)
-    if isinstance(config, dict) and config:
-        return f"{parent or 'config'}: no field {address!r}; {nearest(last, config)}"
-    return f"no field {address!r}"
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:2]) if lines else type(error).__name__
-
-
 def _complete(arguments: list[str], commands: list[str]) -> int:
     """Shell completion: the command itself here, everything after it by Hydra."""
     line = os.environ.get("COMP_LINE", "")
@@ -394,7 +188,7 @@ def _complete(arguments: list[str], commands: list[str]) -> int:
             print(" ".join(f"study={name}" for name in studies() if f"study={name}".startswith(current)))
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
-    _hydra([argument for argument in arguments if argument not in commands], lambda config: None)
+    hydra_job([argument for argument in arguments if argument not in commands], lambda config: None)
     return 0
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dse.build import Question, question
+from dse.compose import folder_of
 from dse.study import Study
 from dse.trace import write as write_trace
 from evaluators import METRICS, evaluate, explain
@@ -98,12 +99,8 @@ def listing(known: dict[str, Path]) -> int:
     return 0
 
 
-def study(name: str) -> int:
+def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
-    from dse.api import study_of
-    from dse.store import Store
-
-    asked = study_of(name)
     console = Console(highlight=False, width=None if Console().is_terminal else 140)
     console.print(f"[bold]{asked.name}[/]  {asked.text}")
     goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
@@ -119,18 +116,9 @@ def study(name: str) -> int:
     for source in asked.question.sources:
         if source.source in ("assumed", "fitted"):
             console.print(f"{source.source:12} {source.address} = {source.value}: {source.note}")
-    if Path(asked.store).exists():
-        for run in Store(asked.store).runs(name):
-            console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
+    for run in runs:
+        console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
     return 0
-
-
-def folder_of(config: Mapping[str, Any]) -> Path:
-    """Where the files that a study names are."""
-    from dse.main import studies
-
-    known = studies()
-    return known[str(config["name"])].parent if config["name"] in known else Path.cwd()
 
 
 def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Breakdown) -> dict[str, Any]:

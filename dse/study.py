@@ -87,7 +87,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     """The study of a composed configuration.
 
     Args:
-        config: plain dictionary, as `dse.main.compose` returns it.
+        config: plain dictionary, as `dse.compose.compose` returns it.
         folder: of the study definition, where its own files are.
 
     Raises:

@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dse.build import question
-from dse.main import compose
-from dse.show import folder_of
+from dse.compose import compose, folder_of
 from evaluators import METRICS, evaluate
 from evaluators.metrics import metric
 from space.design import stacked

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from dse.build import Question, question
-from dse.main import compose
+from dse.compose import compose
 from space.design import Design
 from space.knobs import Choice, Interval, Space
 

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("space", "evaluators", "dse", "studies")
 SOURCES = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
 ROOMS = {
-    "hydra": {"dse/main.py"},
-    "omegaconf": {"dse/main.py"},
+    "hydra": {"dse/compose.py"},
+    "omegaconf": {"dse/compose.py"},
     "optuna": {"dse/search.py"},
     "ray": {"dse/workers.py"},
     "sqlalchemy": {"dse/store.py"},
@@ -109,3 +109,26 @@ def test_every_citation_is_in_the_bibliography() -> None:
     known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
     cited = {key for path in SOURCES for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text())}
     assert cited <= set(known)
+
+
+def test_no_modules_import_each_other() -> None:
+    """A circle hides which way a value walks; imports inside functions count as well."""
+    modules = {place(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in SOURCES}
+    arrows = {name: {found for found in imported(path) if found in modules and found != name} for name, path in modules.items()}
+    packages = {place(path.parent).replace("/", ".") for path in SOURCES if path.name == "__init__.py"}
+    # a package's front door re-exports its rooms, and a room may name its package to reach another room
+    for package in packages:
+        for name in modules:
+            if name.startswith(f"{package}."):
+                arrows[name].discard(package)
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in arrows[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in modules:
+        visit(name, ())

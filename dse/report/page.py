@@ -37,26 +37,6 @@ def write(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: li
     return path
 
 
-def rewrite(name: str) -> int:
-    """Writes the report of a study again, from what is stored."""
-    from dse.api import load
-    from dse.progress import say
-    from dse.screen import screen
-    from dse.store import Store
-    from space.errors import DesignError
-
-    loaded = load(name)
-    asked = loaded.study
-    if not asked.run_dir.exists():
-        raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
-    frame = loaded.frame()
-    if not len(frame):
-        raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
-    screened = screen(asked, lambda done, total, size: None) if asked.screen["run"] else None
-    say(f"report  {write(asked, frame, screened, Store(asked.store).runs(name))}")
-    return 0
-
-
 def page(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: list[dict[str, Any]]) -> str:
     """The report as text."""
     first, direction = next(iter(asked.objectives.items()))

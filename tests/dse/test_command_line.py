@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dse.main import compose, main
+from dse.compose import compose
+from dse.main import main
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from dse.compose import compose
 from dse.loop import search
-from dse.main import compose
 from dse.search import sampler
 from dse.store import Store
 from dse.study import Study, study

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.build import question
-from dse.main import _sweep, compose
+from dse.compose import _sweep, compose
 from space.design import Design, key, stacked
 from space.errors import DesignError
 from space.fields import leaves, replaced

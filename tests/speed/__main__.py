@@ -17,8 +17,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dse.compose import compose
 from dse.loop import search
-from dse.main import compose
 from dse.search import sampler
 from dse.store import Context, Result, Store
 from dse.study import study
@@ -93,7 +93,7 @@ MILLION = (
 SCREEN = """
 import resource, sys, time
 from pathlib import Path
-from dse.main import compose
+from dse.compose import compose
 from dse.screen import screen
 from dse.study import study
 from tests.speed.__main__ import MILLION
