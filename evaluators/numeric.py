@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.rounds import Multicast, Multiply, Program, Reduce, Round, Send, Slot, Step, rounds_of
+from evaluators.rounds import Multicast, Multiply, Program, Reduce, Round, Send, Slot, reads, rounds_of, writes
 from space.elementwise import Array
 
 Tiles = dict[str, Array]
@@ -43,11 +43,11 @@ def play(program: Program, tiles: Tiles) -> Tiles:
 
 
 def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
-    read = {name for step in turn.steps for name in _reads(step)}
-    written = {name for step in turn.steps for name in _writes(step)}
+    read = {name for step in turn.steps for name in reads(step)}
+    written = {name for step in turn.steps for name in writes(step)}
     before = dict(held)
     for name in read & written:
-        communicated = any(not isinstance(step, Multiply) and name in _writes(step) for step in turn.steps)
+        communicated = any(not isinstance(step, Multiply) and name in writes(step) for step in turn.steps)
         if communicated and slots[name].depth < 2:
             raise ValueError(f"slot {name!r} is sent and received in one round: needs depth 2, has {slots[name].depth}")
     for name in written:
@@ -111,16 +111,6 @@ def _slices(shape: tuple[int, ...], start: Array, stop: Array, at: Array) -> lis
     kinds, which = np.unique(cuts, axis=0, return_inverse=True)
     which = which.ravel()
     return [((int(a), int(b), int(c)), np.flatnonzero(which == kind)) for kind, (a, b, c) in enumerate(kinds)]
-
-
-def _reads(step: Step) -> tuple[str, ...]:
-    return (step.a, step.b) if isinstance(step, Multiply) else (step.slot,)
-
-
-def _writes(step: Step) -> tuple[str, ...]:
-    if isinstance(step, Multiply):
-        return (step.out,)
-    return (step.into or step.slot,)
 
 
 def _held_as(slot: Slot) -> str:

@@ -193,6 +193,16 @@ class Activity:
     hop_bytes: Any = 0.0
 
 
+def reads(step: Step) -> tuple[str, ...]:
+    """Slots that a step looks at."""
+    return (step.a, step.b) if isinstance(step, Multiply) else (step.slot,)
+
+
+def writes(step: Step) -> tuple[str, ...]:
+    """Slots that a step changes."""
+    return (step.out,) if isinstance(step, Multiply) else (step.into or step.slot,)
+
+
 def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
     """Every round of a strand in turn, loops unrolled."""
     for part in strand:
@@ -212,7 +222,7 @@ def activity(program: Program) -> Activity:
             body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
             for step in (step for turn in body for step in turn.steps):
                 if isinstance(step, Multiply):
-                    macs += times * program.rows * program.cols * _macs(step, slots)
+                    macs += times * program.rows * program.cols * products(step, slots)
                 else:
                     nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
                     moved, crossed = _moved(step)
@@ -240,7 +250,8 @@ def distance(source: Cores, target: Cores) -> Array:
     return np.asarray(np.abs(source.row - target.row) + np.abs(source.col - target.col))
 
 
-def _macs(step: Multiply, slots: dict[str, Slot]) -> int:
+def products(step: Multiply, slots: dict[str, Slot]) -> int:
+    """Multiply-adds of one core."""
     inputs, _, _ = step.subscripts.partition("->")
     sizes: dict[str, int] = {}
     for letters, name in zip(inputs.split(","), (step.a, step.b), strict=True):

@@ -17,7 +17,10 @@ from space.elementwise import Array
 
 
 def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> Program:
-    """Align, then as many rounds of multiply and shift as there are chunks; the last one only multiplies."""
+    """Align, then multiply and shift as often as there are chunks; the last time only multiply.
+
+    With ``wait="slots"`` a shift runs beside the product of the chunks that it takes away; else after it.
+    """
     chunks, slices = mesh.chunks, mesh.per_row * mesh.per_col
     m, k, n = (ceil(size / chunks) for size in (shape.m, shape.k, shape.n))
     slots = (
@@ -28,9 +31,10 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> P
     position = np.argsort(order)
     follower = order[(position - 1) % chunks]
     multiply = Multiply("a", "b", "c", "imk,ikn->imn")
-    shift = Round((multiply, *_sends("a", mesh, follower, None), *_sends("b", mesh, follower, None)), wait)
+    sends = (*_sends("a", mesh, follower, None), *_sends("b", mesh, follower, None))
+    body = (Round((multiply, *sends), wait),) if wait == "slots" else (Round((multiply,), wait), Round(sends, wait))
     align = Round((*_sends("a", mesh, order, position), *_sends("b", mesh, order, position)), wait)
-    strand = (align, Loop((shift,), chunks - 1), Round((multiply,), wait))
+    strand = (align, Loop(body, chunks - 1), Round((multiply,), wait))
     return Program(mesh.rows, mesh.cols, slots, (strand,))
 
 

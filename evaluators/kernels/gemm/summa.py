@@ -1,7 +1,7 @@
 """SUMMA: in step p, the column that holds chunk p of A multicasts it along the rows, the row of B's along the columns.
 
 [he2025] section 5.1 (2): a working set of two tiles beside the operands' own doubles the memory; every core needs a path from
-each core of its row and column. The broadcast of one step runs beside the product of the step before.
+each core of its row and column. Each broadcast ends before its product starts.
 """
 
 from math import ceil
@@ -23,7 +23,7 @@ def paths(mesh: Mesh) -> int:
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
-    """The program: a multicast of each chunk, and a step later its product."""
+    """The program: a multicast of each chunk, then its product."""
     m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.chunks), ceil(shape.n / mesh.cols)
     slots = (
         Slot("a", (mesh.per_col, m, k), dtype),
@@ -35,9 +35,8 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
     multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
     strand = []
     for chunk in range(mesh.chunks):
-        sends = (_along_rows(mesh, chunk), _along_cols(mesh, chunk))
-        strand.append(Round((*sends, multiply) if chunk else sends, WAIT))
-    return Program(mesh.rows, mesh.cols, slots, ((*strand, Round((multiply,), WAIT)),))
+        strand += [Round((_along_rows(mesh, chunk), _along_cols(mesh, chunk)), WAIT), Round((multiply,), WAIT)]
+    return Program(mesh.rows, mesh.cols, slots, (tuple(strand),))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:

@@ -1,0 +1,246 @@
+"""The events reader: plays a program on links, ramps and engines that can be busy, and says when everything is done.
+
+Every core is played; there are no representatives. A step starts when the versions that it reads are there, its engine or
+ramp is free, the links of its route are free when its first word comes to them, and the version that it overwrites has been
+read (`depth` versions back).
+
+Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
+ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly.
+"""
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
+
+from evaluators.machine import noc
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import (
+    Activity,
+    Cores,
+    Loop,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Slot,
+    activity,
+    products,
+    reads,
+    writes,
+)
+from space.elementwise import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What came out.
+
+    Attributes:
+        seconds: until the last core is done.
+        activity: as counted from the steps.
+        engine_seconds: that the busiest core's engine worked. [s]
+        played: rounds that were played; the others were jumped.
+        ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
+    """
+
+    seconds: float
+    activity: Activity
+    engine_seconds: float
+    played: int
+    ready: dict[str, Array]
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time that the busiest engine worked."""
+        return self.engine_seconds / self.seconds if self.seconds else 0.0
+
+
+def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
+    """The time of a program on a fabric.
+
+    Args:
+        program: what every core does.
+        fabric: what it costs.
+        jump: whether repetition may be jumped; the answer is the same, later.
+    """
+    state = _State.of(program)
+    slots = {slot.name: slot for slot in program.slots}
+    for parts in zip_longest(*program.strands):
+        for part in parts:
+            if isinstance(part, Loop):
+                _play_loop(part, state, slots, fabric, jump)
+            elif part is not None:
+                _play_round(part, state, slots, fabric)
+    done = max(float(times.max()) for times in (*state.ready.values(), state.engine))
+    return Timing(done, activity(program), float(state.worked.max()), state.played, dict(state.ready))
+
+
+@dataclass
+class _State:
+    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free."""
+
+    ready: dict[str, Array]
+    read: dict[str, Array]
+    engine: Array
+    worked: Array
+    ramps: Array
+    links: Array
+    known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
+    played: int = 0
+
+    @classmethod
+    def of(cls, program: Program) -> "_State":
+        shape = (program.rows, program.cols)
+        return cls(
+            {slot.name: np.zeros(shape) for slot in program.slots},
+            {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
+            np.zeros(shape),
+            np.zeros(shape),
+            np.zeros((2, *shape)),
+            np.zeros((4, *shape)),
+        )
+
+    def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
+        """Sources, targets and words of a step, pair by pair; kept, since loops come back to the same step."""
+        if id(step) not in self.known:
+            shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+            ends = (step.source.row, step.source.col, step.target.row, step.target.col)
+            flat = (*(_flat(axis, shape) for axis in ends), _words(step, slots, fabric, shape))
+            self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, flat)}
+        return self.known[id(step)][1]
+
+    def arrays(self) -> list[Array]:
+        """Everything that a round may move."""
+        return [*self.ready.values(), *self.read.values(), self.engine, self.worked, self.ramps, self.links]
+
+
+def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric, jump: bool) -> None:
+    """Plays bodies one by one; looks for uniform movement ever more seldom, since looking costs more than playing."""
+    look = 1
+    for turn in range(loop.times):
+        before = [times.copy() for times in state.arrays()] if jump and turn in (look, look + 1) else []
+        for part in loop.body:
+            _play_round(part, state, slots, fabric)
+        if not before:
+            continue
+        now = [after - times for after, times in zip(state.arrays(), before, strict=True)]
+        if turn == look:
+            moved = now
+            continue
+        if _uniform(now, moved):
+            for times, step in zip(state.arrays(), now, strict=True):
+                times += step * (loop.times - 1 - turn)
+            return
+        look *= 2
+
+
+def _uniform(now: list[Array], before: list[Array]) -> bool:
+    """Whether two consecutive bodies moved every time by the same amount, or not at all; engines' work moves by its own."""
+    largest = max(float(times.max()) for times in now)
+    slack = 1e-9 * largest
+    work = len(now) - 3  # `worked` is a sum, not a time: it need only move alike
+    for place, (a, b) in enumerate(zip(now, before, strict=True)):
+        if np.abs(a - b).max() > slack:
+            return False
+        if place != work and not (((np.abs(a - largest) <= slack) | (a == 0)).all()):
+            return False
+    return True
+
+
+def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabric) -> None:
+    state.played += 1
+    read = {name for step in turn.steps for name in reads(step)}
+    written = {name for step in turn.steps for name in writes(step)}
+    # every step of a round reads, and overwrites, what was there before it
+    ready = {name: state.ready[name].copy() if name in written else state.ready[name] for name in read}
+    free = {name: state.read[name][-1].copy() for name in written}
+    for step in turn.steps:
+        if isinstance(step, Multiply):
+            _multiply(step, state, ready, slots, fabric)
+        elif isinstance(step, Send):
+            _send(step, state, ready, free, slots, fabric)
+        elif isinstance(step, Multicast):
+            _multicast(step, state, ready, free, slots, fabric)
+        else:
+            _reduce(step, state, ready, free, slots, fabric)
+    if turn.wait != "slots":
+        _synchronise(turn.wait, state)
+
+
+def _multiply(step: Multiply, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
+    start = np.maximum(np.maximum(ready[step.a], ready[step.b]), np.maximum(state.ready[step.out], state.engine))
+    seconds = fabric.launch + products(step, slots) * fabric.mac
+    end = start + seconds
+    state.engine[:] = end
+    state.worked += seconds
+    state.ready[step.out][:] = end
+    for name in (step.a, step.b):
+        np.maximum(state.read[name][0], end, out=state.read[name][0])
+
+
+def _send(
+    step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
+) -> None:
+    into = step.into or step.slot
+    sr, sc, tr, tc, words = state.pairs(step, slots, fabric)
+    end, left = np.empty(len(sr)), np.empty(len(sr))
+    stage = 0.0 if step.via == "router" else fabric.stage
+    noc.messages(
+        sr, sc, tr, tc, words, step.via == "relay", ready[step.slot], free[into],
+        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, stage, end, left,
+    )  # fmt: skip
+    noc.has_read(sr, sc, left, state.read[step.slot])
+    noc.has_written(tr, tc, end, state.ready[into], state.read[into])
+
+
+def _multicast(
+    step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
+) -> None:
+    row, col = _groups(step.path)
+    end, left = np.empty(row.shape), np.empty(len(row))
+    noc.multicasts(
+        row, col, _words(step, slots, fabric, step.path.shape[:-1]), ready[step.slot], free[step.into],
+        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, end, left,
+    )  # fmt: skip
+    noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
+    noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
+
+
+def _reduce(
+    step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
+) -> None:
+    row, col = _groups(step.path)
+    order = np.argsort(row + col, axis=1, kind="stable")
+    left, end = np.empty(row.shape), np.empty(len(row))
+    stage = fabric.stage if step.via == "core" else 0.0
+    noc.reductions(
+        row, col, order, _words(step, slots, fabric, step.path.shape[:-1]), ready[step.slot], free[step.into],
+        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, stage, left, end,
+    )  # fmt: skip
+    noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
+    noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
+
+
+def _synchronise(wait: str, state: _State) -> None:
+    done = np.maximum.reduce([*state.ready.values(), state.engine])
+    line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True)) if wait == "line" else done.max()
+    for times in (*state.ready.values(), state.engine):
+        np.maximum(times, line, out=times)
+
+
+def _groups(path: Cores) -> tuple[Array, Array]:
+    """Rows and columns of the members, shape (groups, members)."""
+    members = path.shape[-1]
+    return _flat(path.row, path.shape).reshape(-1, members), _flat(path.col, path.shape).reshape(-1, members)
+
+
+def _flat(axis: Array, shape: tuple[int, ...]) -> Array:
+    return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int64)
+
+
+def _words(step: Send | Multicast | Reduce, slots: dict[str, Slot], fabric: Fabric, shape: tuple[int, ...]) -> Array:
+    nbytes = np.broadcast_to((step.stop - step.start) * slots[step.slot].row_bytes, shape).ravel()
+    return np.ceil(nbytes / fabric.word_bytes)

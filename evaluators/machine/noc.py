@@ -1,0 +1,184 @@
+"""The network of the events reader: messages on links and ramps that can be busy, compiled.
+
+Routes go along the columns first, then along the rows. A message streams: it holds each link of its route from when its first
+word comes there for as long as its words take, and starts when that finds every link free. Who comes first in the arrays goes
+first.
+
+Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in; `links` is (4, rows, cols), by the core
+where a link begins, towards east, west, south and north. All times in seconds.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from numba import njit
+
+EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
+
+
+@njit(cache=True)
+def _direction(row, col, to_row, to_col):
+    if col != to_col:
+        return 0 if to_col > col else 1
+    return 2 if to_row > row else 3
+
+
+@njit(cache=True)
+def _next(row, col, way):
+    if way == 0:
+        return row, col + 1
+    if way == 1:
+        return row, col - 1
+    if way == 2:
+        return row + 1, col
+    return row - 1, col
+
+
+@njit(cache=True)
+def messages(sr, sc, tr, tc, words, relay, ready, free, ramps, links, hop, word, ramp, launch, stage, end, left):
+    """Messages from (sr, sc) to (tr, tc), each of `words` words.
+
+    With `relay`, each core on the way stores the message and sends it on; else the network carries it to the target, whose
+    software takes `stage`.
+
+    Args:
+        ready: when sources have what they send.
+        free: when targets may be overwritten.
+        end: filled with when targets have it.
+        left: filled with when sources have sent it.
+    """
+    for i in range(len(sr)):
+        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        hops = abs(to_row - row) + abs(to_col - col)
+        start = max(ready[row, col], free[to_row, to_col])
+        if hops == 0:
+            end[i] = left[i] = start
+            continue
+        stream = words[i] * word
+        start = max(start, ramps[0, row, col])
+        if relay:
+            left[i] = ramps[0, row, col] = start + launch + stream
+            end[i] = start + hops * (launch + 2 * ramp + hop + stream + stage)
+            continue
+        ahead = launch + ramp
+        start = max(start, ramps[1, to_row, to_col] - ahead - hops * hop - ramp)
+        r, c = row, col
+        for step in range(hops):
+            way = _direction(r, c, to_row, to_col)
+            start = max(start, links[way, r, c] - ahead - step * hop)
+            r, c = _next(r, c, way)
+        r, c = row, col
+        for step in range(hops):
+            way = _direction(r, c, to_row, to_col)
+            links[way, r, c] = start + ahead + step * hop + stream
+            r, c = _next(r, c, way)
+        left[i] = ramps[0, row, col] = start + launch + stream
+        arrived = start + ahead + hops * hop + ramp + stream
+        ramps[1, to_row, to_col] = arrived
+        end[i] = arrived + stage
+
+
+@njit(cache=True)
+def multicasts(row, col, words, ready, free, ramps, links, hop, word, ramp, launch, end, left):
+    """From the first member of each line to all others, both ways at once; the network copies where the path forks.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        end: filled with when each member has it, shape (groups, members); the root has it when it starts.
+        left: filled with when the root has sent it.
+    """
+    for g in range(len(row)):
+        r0, c0 = row[g, 0], col[g, 0]
+        stream = words[g] * word
+        start = max(ready[r0, c0], ramps[0, r0, c0])
+        ends = [c0, c0, r0, r0]
+        for m in range(row.shape[1]):
+            r, c = row[g, m], col[g, m]
+            away = abs(r - r0) + abs(c - c0)
+            start = max(start, free[r, c])
+            if away:
+                start = max(start, ramps[1, r, c] - launch - 2 * ramp - away * hop)
+            ends[0], ends[1] = max(ends[0], c), min(ends[1], c)
+            ends[2], ends[3] = max(ends[2], r), min(ends[3], r)
+        ahead = launch + ramp
+        for fill in range(2):
+            for way in range(4):
+                r, c = r0, c0
+                count = abs(ends[way] - (c0 if way < 2 else r0))
+                for step in range(count):
+                    if fill:
+                        links[way, r, c] = start + ahead + step * hop + stream
+                    else:
+                        start = max(start, links[way, r, c] - ahead - step * hop)
+                    r, c = _next(r, c, way)
+        for m in range(row.shape[1]):
+            r, c = row[g, m], col[g, m]
+            away = abs(r - r0) + abs(c - c0)
+            end[g, m] = start + ahead + away * hop + ramp + stream if away else start
+            if away:
+                ramps[1, r, c] = end[g, m]
+        left[g] = ramps[0, r0, c0] = start + launch + stream
+
+
+@njit(cache=True)
+def reductions(row, col, order, words, ready, free, ramps, links, hop, word, ramp, launch, stage, left, end):
+    """Along each line to its first member, from both ends at once; each member adds its own words as the others come by.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        order: members by their place on the line, shape (groups, members).
+        left: filled with when each member has sent its words on, shape (groups, members).
+        end: filled with when the root has the sums, shape (groups,).
+    """
+    members = row.shape[1]
+    for g in range(len(row)):
+        r0, c0 = row[g, 0], col[g, 0]
+        stream = words[g] * word
+        end[g] = max(ready[r0, c0], free[r0, c0])
+        middle = 0
+        for place in range(members):
+            if order[g, place] == 0:
+                middle = place
+        left[g, 0] = end[g]
+        for side in range(2):
+            head = -1.0
+            count = members - 1 - middle if side == 0 else middle
+            for turn in range(count):
+                m = order[g, members - 1 - turn] if side == 0 else order[g, turn]
+                after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
+                r, c, to_row, to_col = row[g, m], col[g, m], row[g, after], col[g, after]
+                start = max(ready[r, c], ramps[0, r, c])
+                start = start + launch if head < 0 else max(start, head)
+                hops = abs(to_row - r) + abs(to_col - c)
+                for fill in range(2):
+                    y, x = r, c
+                    for step in range(hops):
+                        way = _direction(y, x, to_row, to_col)
+                        if fill:
+                            links[way, y, x] = start + ramp + step * hop + stream
+                        else:
+                            start = max(start, links[way, y, x] - ramp - step * hop)
+                        y, x = _next(y, x, way)
+                left[g, m] = ramps[0, r, c] = start + stream
+                head = start + 2 * ramp + hops * hop + stage
+            if head >= 0:
+                end[g] = max(end[g], head + stream)
+        if members > 1:
+            ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
+
+
+@njit(cache=True)
+def has_read(row, col, times, read):
+    """Cores have read a version until `times`."""
+    for i in range(len(row)):
+        read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
+
+
+@njit(cache=True)
+def has_written(row, col, times, ready, read):
+    """Cores have a new version from `times` on; the versions before it grow older by one."""
+    for i in range(len(row)):
+        r, c = row[i], col[i]
+        ready[r, c] = max(ready[r, c], times[i])
+        for age in range(len(read) - 1, 0, -1):
+            read[age, r, c] = read[age - 1, r, c]
+        read[0, r, c] = max(read[0, r, c], ready[r, c])

@@ -1,0 +1,148 @@
+"""The events reader against what is known of single messages, of published collectives, and of itself."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.events import play
+from evaluators.kernels.gemm import GEMM
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import GEMV, ktree
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot, activity
+
+CYCLES = Fabric(hop=1.0, stage=1.0, word=1.0, word_bytes=4, ramp=2.0, launch=0.0, mac=0.25)
+"""Cycles of WSE-2's fabric: one hop, one addition on the way, one word, and a ramp of 2 ([luczynski2024])."""
+
+SLOW = Fabric(hop=1.3, stage=16.0, word=4.5, word_bytes=4, ramp=2.0, launch=110.0, mac=0.6)
+
+
+def core(row: int, col: int) -> Cores:
+    return Cores(np.array([row]), np.array([col]))
+
+
+def sends(mesh: Mesh, *pairs: tuple[tuple[int, int], tuple[int, int], int], via: str = "router") -> Program:
+    """Messages of some words between cores, all at once."""
+    slots = (Slot("x", (64, 1), depth=2), Slot("y", (64, 1), depth=2))
+    steps = [
+        Send("x", core(*source), core(*target), np.asarray(0), np.asarray(words), into="y", via=via)
+        for source, target, words in pairs
+    ]
+    return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(steps)),),))
+
+
+places = st.tuples(st.integers(0, 6), st.integers(0, 6))
+
+
+@given(places, places, st.integers(1, 64))
+def test_a_lone_message_takes_ramps_hops_and_words(source: tuple[int, int], target: tuple[int, int], words: int) -> None:
+    hops = abs(source[0] - target[0]) + abs(source[1] - target[1])
+    expected = SLOW.launch + 2 * SLOW.ramp + hops * SLOW.hop + words * SLOW.word if hops else 0.0
+    assert play(sends(Mesh(7, 7), (source, target, words)), SLOW).seconds == pytest.approx(expected)
+
+
+@given(places, places, st.integers(1, 64))
+def test_a_relay_pays_everything_at_each_hop(source: tuple[int, int], target: tuple[int, int], words: int) -> None:
+    hops = abs(source[0] - target[0]) + abs(source[1] - target[1])
+    one = SLOW.launch + SLOW.stage + 2 * SLOW.ramp + SLOW.hop + words * SLOW.word
+    assert play(sends(Mesh(7, 7), (source, target, words), via="relay"), SLOW).seconds == pytest.approx(hops * one)
+
+
+def test_messages_that_share_a_link_take_turns() -> None:
+    together = play(sends(Mesh(1, 4), ((0, 0), (0, 2), 40), ((0, 1), (0, 3), 40)), CYCLES).seconds
+    apart = play(sends(Mesh(1, 4), ((0, 0), (0, 1), 40), ((0, 2), (0, 3), 40)), CYCLES).seconds
+    assert together >= apart + 40 - 2
+    assert apart == 40 + 1 + 4
+
+
+def test_two_messages_from_one_core_share_its_ramp() -> None:
+    one = play(sends(Mesh(1, 3), ((0, 1), (0, 0), 40)), CYCLES).seconds
+    assert play(sends(Mesh(1, 3), ((0, 1), (0, 0), 40), ((0, 1), (0, 2), 40)), CYCLES).seconds == one + 40
+
+
+def without_product(program: Program, rounds: slice) -> Program:
+    return replace(program, strands=(program.strands[0][rounds],))
+
+
+@pytest.mark.parametrize("words", [1, 20, 256])
+@pytest.mark.parametrize("cores", [2, 4, 16, 64, 512])
+def test_a_chain_takes_what_is_published_for_this_fabric(cores: int, words: int) -> None:
+    """B + (2 T_R + 2)(P - 1) cycles, validated on hardware by [luczynski2024]."""
+    program = GEMV["pipeline"].steps(Shape(1, cores, words), Mesh(cores, 1), broadcast=False)
+    assert play(without_product(program, slice(1, None)), CYCLES).seconds == words + 6 * (cores - 1)
+
+
+@pytest.mark.parametrize("words", [1, 20, 256])
+@pytest.mark.parametrize("cores", [4, 16, 64, 512])
+def test_a_broadcast_takes_what_is_published_for_this_fabric(cores: int, words: int) -> None:
+    """B + P + 2 T_R cycles; ours is one below, since P cores are P - 1 hops apart."""
+    program = GEMV["pipeline"].steps(Shape(1, cores, words), Mesh(cores, 1))
+    assert play(without_product(program, slice(2, None)), CYCLES).seconds == words + cores + 4 - 1
+
+
+@given(st.integers(2, 200), st.integers(1, 4), st.integers(1, 40))
+@settings(max_examples=40)
+def test_a_tree_is_its_stages_and_gaps(side: int, phases: int, words: int) -> None:
+    """Phase by phase: the longer arm of each group, a stage and its gap at a time, then the words."""
+    program = GEMV["ktree"].steps(Shape(1, side, words), Mesh(side, 1), phases=phases, broadcast=False)
+    ready = dict.fromkeys(range(side), 0.0)
+    for level in ktree.groups(side, phases):
+        for group, middle in level:
+            arms = [group[:middle], group[middle + 1 :][::-1]]
+            ends = [ready[int(group[middle])]]
+            for arm in arms:
+                head, members = None, [*arm.tolist(), int(group[middle])]
+                for here, after in pairwise(members):
+                    start = ready[here] + SLOW.launch if head is None else max(ready[here], head)
+                    head = start + 2 * SLOW.ramp + abs(after - here) * SLOW.hop + SLOW.stage
+                if head is not None:
+                    ends.append(head + words * SLOW.word)
+            ready[int(group[middle])] = max(ends)
+    assert play(without_product(program, slice(1, None)), SLOW).seconds == pytest.approx(max(ready.values()))
+
+
+@pytest.mark.parametrize("wait", ["slots", "line", "mesh"])
+def test_products_alone_take_their_multiply_adds(wait: str) -> None:
+    slots = (Slot("a", (4, 5)), Slot("b", (5, 6)), Slot("c", (4, 6)))
+    program = Program(3, 3, slots, ((Loop((Round((Multiply("a", "b", "c"),), wait),), 10),),))
+    timing = play(program, SLOW)
+    assert timing.seconds == pytest.approx(10 * (SLOW.launch + 120 * SLOW.mac))
+    assert timing.utilisation == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("mesh", [Mesh(4, 4), Mesh(7, 7), Mesh(4, 6), Mesh(12, 12)], ids=str)
+@pytest.mark.parametrize("name", GEMM)
+def test_jumping_over_repetition_changes_nothing(name: str, mesh: Mesh) -> None:
+    for size in (mesh.chunks, 16 * mesh.chunks):
+        program = GEMM[name].steps(Shape(size, size, size), mesh)
+        jumped, played = play(program, SLOW), play(program, SLOW, jump=False)
+        assert jumped.seconds == pytest.approx(played.seconds, rel=1e-9)
+        assert jumped.engine_seconds == pytest.approx(played.engine_seconds, rel=1e-9)
+        assert jumped.played <= played.played
+
+
+def test_repetition_is_jumped_where_products_decide() -> None:
+    program = GEMM["meshgemm"].steps(Shape(3200, 3200, 3200), Mesh(40, 40), "float16")
+    assert play(program, SLOW).played < 20
+
+
+@pytest.mark.parametrize("name", GEMM)
+def test_no_engine_works_more_than_all_the_time(name: str) -> None:
+    timing = play(GEMM[name].steps(Shape(64, 64, 64), Mesh(8, 8)), SLOW)
+    assert 0 < timing.utilisation <= 1
+
+
+def test_activity_is_that_of_the_steps() -> None:
+    program = GEMM["meshgemm"].steps(Shape(30, 30, 30), Mesh(6, 6))
+    assert play(program, SLOW).activity == activity(program)
+
+
+def test_interleaving_beats_the_ring_in_line_on_a_large_mesh() -> None:
+    """[he2025] section 7.2: MeshGEMM keeps its engines busy where Cannon and SUMMA wait for long messages."""
+    shape, mesh = Shape(1200, 1200, 1200), Mesh(120, 120)
+    used = {name: play(GEMM[name].steps(shape, mesh, "float16"), SLOW).utilisation for name in ("meshgemm", "cannon", "summa")}
+    assert used["meshgemm"] > 1.5 * max(used["cannon"], used["summa"])
