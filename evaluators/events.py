@@ -238,7 +238,7 @@ def _groups(path: Cores) -> tuple[Array, Array]:
 
 
 def _flat(axis: Array, shape: tuple[int, ...]) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int64)
+    return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int32)
 
 
 def _words(step: Send | Multicast | Reduce, slots: dict[str, Slot], fabric: Fabric, shape: tuple[int, ...]) -> Array:

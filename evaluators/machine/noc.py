@@ -23,14 +23,32 @@ def _direction(row, col, to_row, to_col):
 
 
 @njit(cache=True)
-def _next(row, col, way):
-    if way == 0:
-        return row, col + 1
-    if way == 1:
-        return row, col - 1
-    if way == 2:
-        return row + 1, col
-    return row - 1, col
+def _free_line(links, row, col, way, count, start, first, hop):
+    """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
+
+    `first` is the time from its start until its first word comes to the first of these links.
+    """
+    dr = (way == 2) - (way == 3)
+    dc = (way == 0) - (way == 1)
+    late = start + first
+    for _ in range(count):
+        late = max(late, links[way, row, col])
+        late += hop
+        row += dr
+        col += dc
+    return late - count * hop - first
+
+
+@njit(cache=True)
+def _hold_line(links, row, col, way, count, until, hop):
+    """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
+    dr = (way == 2) - (way == 3)
+    dc = (way == 0) - (way == 1)
+    for _ in range(count):
+        links[way, row, col] = until
+        until += hop
+        row += dr
+        col += dc
 
 
 @njit(cache=True)
@@ -46,9 +64,11 @@ def messages(sr, sc, tr, tc, words, relay, ready, free, ramps, links, hop, word,
         end: filled with when targets have it.
         left: filled with when sources have sent it.
     """
+    ahead = launch + ramp
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
-        hops = abs(to_row - row) + abs(to_col - col)
+        across, down = abs(to_col - col), abs(to_row - row)
+        hops = across + down
         start = max(ready[row, col], free[to_row, to_col])
         if hops == 0:
             end[i] = left[i] = start
@@ -59,20 +79,20 @@ def messages(sr, sc, tr, tc, words, relay, ready, free, ramps, links, hop, word,
             left[i] = ramps[0, row, col] = start + launch + stream
             end[i] = start + hops * (launch + 2 * ramp + hop + stream + stage)
             continue
-        ahead = launch + ramp
         start = max(start, ramps[1, to_row, to_col] - ahead - hops * hop - ramp)
-        r, c = row, col
-        for step in range(hops):
-            way = _direction(r, c, to_row, to_col)
-            start = max(start, links[way, r, c] - ahead - step * hop)
-            r, c = _next(r, c, way)
-        r, c = row, col
-        for step in range(hops):
-            way = _direction(r, c, to_row, to_col)
-            links[way, r, c] = start + ahead + step * hop + stream
-            r, c = _next(r, c, way)
+        x_way = 0 if to_col > col else 1
+        y_way = 2 if to_row > row else 3
+        if across:
+            start = _free_line(links, row, col, x_way, across, start, ahead, hop)
+        if down:
+            start = _free_line(links, row, to_col, y_way, down, start, ahead + across * hop, hop)
+        until = start + ahead + stream
+        if across:
+            _hold_line(links, row, col, x_way, across, until, hop)
+        if down:
+            _hold_line(links, row, to_col, y_way, down, until + across * hop, hop)
         left[i] = ramps[0, row, col] = start + launch + stream
-        arrived = start + ahead + hops * hop + ramp + stream
+        arrived = until + hops * hop + ramp
         ramps[1, to_row, to_col] = arrived
         end[i] = arrived + stage
 
@@ -100,16 +120,12 @@ def multicasts(row, col, words, ready, free, ramps, links, hop, word, ramp, laun
             ends[0], ends[1] = max(ends[0], c), min(ends[1], c)
             ends[2], ends[3] = max(ends[2], r), min(ends[3], r)
         ahead = launch + ramp
-        for fill in range(2):
-            for way in range(4):
-                r, c = r0, c0
-                count = abs(ends[way] - (c0 if way < 2 else r0))
-                for step in range(count):
-                    if fill:
-                        links[way, r, c] = start + ahead + step * hop + stream
-                    else:
-                        start = max(start, links[way, r, c] - ahead - step * hop)
-                    r, c = _next(r, c, way)
+        for way in range(4):
+            count = abs(ends[way] - (c0 if way < 2 else r0))
+            start = _free_line(links, r0, c0, way, count, start, ahead, hop)
+        for way in range(4):
+            count = abs(ends[way] - (c0 if way < 2 else r0))
+            _hold_line(links, r0, c0, way, count, start + ahead + stream, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
             away = abs(r - r0) + abs(c - c0)
@@ -149,15 +165,9 @@ def reductions(row, col, order, words, ready, free, ramps, links, hop, word, ram
                 start = max(ready[r, c], ramps[0, r, c])
                 start = start + launch if head < 0 else max(start, head)
                 hops = abs(to_row - r) + abs(to_col - c)
-                for fill in range(2):
-                    y, x = r, c
-                    for step in range(hops):
-                        way = _direction(y, x, to_row, to_col)
-                        if fill:
-                            links[way, y, x] = start + ramp + step * hop + stream
-                        else:
-                            start = max(start, links[way, y, x] - ramp - step * hop)
-                        y, x = _next(y, x, way)
+                way = _direction(r, c, to_row, to_col)
+                start = _free_line(links, r, c, way, hops, start, ramp, hop)
+                _hold_line(links, r, c, way, hops, start + ramp + stream, hop)
                 left[g, m] = ramps[0, r, c] = start + stream
                 head = start + 2 * ramp + hops * hop + stage
             if head >= 0:
