@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from space.elementwise import Array
-from space.errors import DesignError, nearest
+from space.errors import chosen
 from space.limits import Infeasible
 
 
@@ -48,14 +48,8 @@ LIMIT_UNITS = {"chip.hbm.capacity": "B", "chip.network.ports": "1", "mapping.dec
 
 
 def metric(name: str) -> Metric:
-    """The metric of a name.
-
-    Raises:
-        DesignError: no such metric; the message lists them.
-    """
-    if name not in METRICS:
-        raise DesignError(f"no metric {name!r}; {nearest(name, METRICS)}")
-    return METRICS[name]
+    """The metric of a name."""
+    return chosen(METRICS, name, "metric")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ MISTAKES = [
     ("evaluate foo=1", "no field 'foo'"),
     ("run study=quickstart constraints.ttft=4", "constraints.ttft: 4 is no bound"),
     ("run study=quickstart objectives.tpot=up", "objectives.tpot: no direction 'up'"),
-    ("run study=quickstart +objectives.foo=max", "no metric 'foo'"),
+    ("run study=quickstart +objectives.foo=max", "metric: no option 'foo'"),
     ("run study=quickstart search.sampler=foo", "no sampler 'foo'"),
     ("run study=quickstart search.budget=-1", "search.budget: -1"),
     ("run study=quickstart seed=a", "seed: 'a'"),

@@ -10,7 +10,7 @@ Each module has
 from types import ModuleType
 
 from evaluators.kernels.collective import bidirectional_ring, full_mesh, ring
-from space.errors import DesignError, nearest
+from space.errors import chosen
 
 ALLREDUCE: dict[str, ModuleType] = {
     "ring": ring,
@@ -20,11 +20,5 @@ ALLREDUCE: dict[str, ModuleType] = {
 
 
 def allreduce(name: str) -> ModuleType:
-    """The allreduce of a name.
-
-    Raises:
-        DesignError: no such algorithm; the message lists them.
-    """
-    if name not in ALLREDUCE:
-        raise DesignError(f"mapping.both.allreduce: no algorithm {name!r}; {nearest(name, ALLREDUCE)}")
-    return ALLREDUCE[name]
+    """The allreduce of a name."""
+    return chosen(ALLREDUCE, name, "mapping.both.allreduce")

@@ -11,7 +11,7 @@ Each module has
 from types import ModuleType
 
 from evaluators.kernels.gemm import allgather, cannon, meshgemm, meshgemm_t, summa
-from space.errors import DesignError, nearest
+from space.errors import chosen
 
 GEMM: dict[str, ModuleType] = {
     "allgather": allgather,
@@ -23,11 +23,5 @@ GEMM: dict[str, ModuleType] = {
 
 
 def gemm(name: str) -> ModuleType:
-    """The algorithm of a name.
-
-    Raises:
-        DesignError: no such algorithm; the message lists them.
-    """
-    if name not in GEMM:
-        raise DesignError(f"mapping.both.gemm: no algorithm {name!r}; {nearest(name, GEMM)}")
-    return GEMM[name]
+    """The algorithm of a name."""
+    return chosen(GEMM, name, "mapping.both.gemm")

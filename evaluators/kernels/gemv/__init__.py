@@ -12,17 +12,11 @@ Each module has
 from types import ModuleType
 
 from evaluators.kernels.gemv import ktree, pipeline, ring
-from space.errors import DesignError, nearest
+from space.errors import chosen
 
 GEMV: dict[str, ModuleType] = {"pipeline": pipeline, "ring": ring, "ktree": ktree}
 
 
 def gemv(name: str) -> ModuleType:
-    """The algorithm of a name.
-
-    Raises:
-        DesignError: no such algorithm; the message lists them.
-    """
-    if name not in GEMV:
-        raise DesignError(f"mapping.both.gemv: no algorithm {name!r}; {nearest(name, GEMV)}")
-    return GEMV[name]
+    """The algorithm of a name."""
+    return chosen(GEMV, name, "mapping.both.gemv")

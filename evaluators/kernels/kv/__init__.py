@@ -10,17 +10,11 @@ Each module has
 from types import ModuleType
 
 from evaluators.kernels.kv import concat, shift
-from space.errors import DesignError, nearest
+from space.errors import chosen
 
 KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 
 def kv(name: str) -> ModuleType:
-    """The method of a name.
-
-    Raises:
-        DesignError: no such method; the message lists them.
-    """
-    if name not in KV:
-        raise DesignError(f"mapping.decode.kv: no method {name!r}; {nearest(name, KV)}")
-    return KV[name]
+    """The method of a name."""
+    return chosen(KV, name, "mapping.decode.kv")
