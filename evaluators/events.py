@@ -27,6 +27,7 @@ from evaluators.rounds import (
     Send,
     Slot,
     activity,
+    in_place,
     products,
     reads,
     writes,
@@ -188,12 +189,13 @@ def _send(
     sr, sc, tr, tc, words = state.pairs(step, slots, fabric)
     end, left = np.empty(len(sr)), np.empty(len(sr))
     stage = 0.0 if step.via == "router" else fabric.stage
+    parts = in_place(step, slots[step.slot])
     noc.messages(
-        sr, sc, tr, tc, words, step.via == "relay", ready[step.slot], free[into],
+        sr, sc, tr, tc, words, step.via == "relay", ready[step.slot], np.zeros_like(free[into]) if parts else free[into],
         state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, stage, end, left,
     )  # fmt: skip
     noc.has_read(sr, sc, left, state.read[step.slot])
-    noc.has_written(tr, tc, end, state.ready[into], state.read[into])
+    noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
 def _multicast(

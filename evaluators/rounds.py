@@ -92,6 +92,8 @@ class Send:
         at: where they go, per pair, along the first axis of `into`; `start` where it is None.
         combine: what the target does with what arrives, a word of `COMBINE`.
         via: a word of `VIA`.
+
+    Parts of a slot that keep their place (no `at`, no `into`) are versions of their own: the rest stays as it is.
     """
 
     slot: str
@@ -142,6 +144,11 @@ class Reduce:
     at: Array | None = None
     combine: str = "sum"
     via: str = "core"
+
+
+def in_place(step: Send, slot: Slot) -> bool:
+    """Whether a step moves parts of a slot that keep their place."""
+    return step.at is None and not step.into and int(np.max(step.stop - step.start)) < slot.shape[0]
 
 
 Step = Multiply | Send | Multicast | Reduce

@@ -146,3 +146,53 @@ def test_interleaving_beats_the_ring_in_line_on_a_large_mesh() -> None:
     shape, mesh = Shape(1200, 1200, 1200), Mesh(120, 120)
     used = {name: play(GEMM[name].steps(shape, mesh, "float16"), SLOW).utilisation for name in ("meshgemm", "cannon", "summa")}
     assert used["meshgemm"] > 1.5 * max(used["cannon"], used["summa"])
+
+
+FORMS = [("pipeline", {}), ("ktree", {"phases": 1}), ("ktree", {"phases": 2}), ("ktree", {"phases": 3}), ("ring", {})]
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
+@pytest.mark.parametrize("side", [3, 9, 27, 49, 64, 81])
+def test_the_closed_form_of_a_gemv_is_its_program_played(name: str, options: dict[str, int], side: int) -> None:
+    shape, mesh = Shape(1, 10 * side, 20 * side), Mesh(side, side)
+    closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
+    assert closed == pytest.approx(play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds, rel=1e-9)
+
+
+@given(st.sampled_from(FORMS), st.integers(2, 120))
+@settings(max_examples=60)
+def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: int) -> None:
+    """By less than a stage, its ramps and its gap a phase, and never more."""
+    name, options = form
+    shape, mesh = Shape(1, side, side), Mesh(side, 1)
+    closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
+    played = play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds
+    slack = options.get("phases", 0) * (SLOW.stage + 2 * SLOW.ramp + side * SLOW.hop)
+    assert closed - slack - 1e-6 <= played <= closed + 1e-6
+
+
+@given(st.sampled_from([form for form in FORMS if form[0] != "ring"]), st.integers(1, 60), st.integers(1, 9), st.booleans())
+@settings(max_examples=60)
+def test_the_closed_form_of_a_gemv_counts_what_its_steps_count(form: tuple, rows: int, cols: int, broadcast: bool) -> None:
+    name, options = form
+    shape, mesh = Shape(1, 3 * rows, 4 * cols), Mesh(rows, cols)
+    closed = GEMV[name].cost(shape, mesh, SLOW, broadcast=broadcast, **options).activity
+    counted = activity(GEMV[name].steps(shape, mesh, broadcast=broadcast, **options))
+    assert (closed.macs, closed.sent_bytes, closed.hop_bytes) == (counted.macs, counted.sent_bytes, counted.hop_bytes)
+
+
+@pytest.mark.parametrize("side", [2, 5, 8])
+def test_the_closed_form_of_a_ring_counts_what_its_steps_count(side: int) -> None:
+    shape, mesh = Shape(1, 3 * side, 4 * side * side), Mesh(side, side)
+    closed, counted = GEMV["ring"].cost(shape, mesh, SLOW).activity, activity(GEMV["ring"].steps(shape, mesh))
+    assert closed.sent_bytes == pytest.approx(counted.sent_bytes)
+    assert closed.hop_bytes == pytest.approx(counted.hop_bytes)
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
+def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: dict[str, int]) -> None:
+    sides = np.array([3.0, 16.0, 81.0, 81.0])
+    many = GEMV[name].cost(Shape(1, 1000, 500), Mesh(sides, sides), SLOW, **options)  # type: ignore[arg-type]
+    ones = [GEMV[name].cost(Shape(1, 1000, 500), Mesh(int(s), int(s)), SLOW, **options) for s in sides]
+    assert many.seconds.tolist() == [one.seconds for one in ones]
+    assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]

@@ -9,12 +9,14 @@ from math import ceil
 
 import numpy as np
 
+from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
 from evaluators.kernels.gemv.partial import place, result
+from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program, Round
 
-__all__ = ["groups", "paths", "place", "result", "root", "stages", "steps"]
+__all__ = ["cost", "groups", "paths", "place", "result", "root", "stages", "steps"]
 
 
 def paths(mesh: Mesh, phases: int = 2) -> int:
@@ -29,8 +31,7 @@ def stages(side: int, phases: int = 2) -> int:
 
 def root(mesh: Mesh, phases: int = 2) -> int:
     """The row that holds the sums."""
-    ((group, place),) = groups(mesh.rows, phases)[-1]
-    return int(group[place])
+    return _root(mesh.rows, phases)
 
 
 def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
@@ -51,6 +52,53 @@ def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
         found.append(level)
         members = np.array([part[place] for part, place in level])
     return found
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+    """Time until the root (or with `broadcast` every row) has the product.
+
+    Phase by phase the longer arm of its largest group, whose members are `gap` rows apart, through which the words stream:
+
+        t = sum over phases of launch + arm (2 ramp + gap hop + stage) + words
+
+    Exact where groups of a phase are equal; elsewhere groups that end early wait less, by less than a stage a phase.
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+        broadcast: whether the sums go back to all rows.
+        phases: K, one for the whole batch.
+
+    Source:
+        [he2025] section 6.2.
+    """
+    rows = mesh.rows
+    stages_ = partial.by_side(lambda side: float(stages(side, phases)), rows)
+    hops = partial.by_side(lambda side: _arm_hops(side, phases), rows)
+    active = partial.by_side(lambda side: float(sum(any(len(g) > 1 for g, _ in level) for level in groups(side, phases))), rows)
+    words = partial.stream(shape, mesh, fabric)
+    reduction = active * (fabric.launch + words) + stages_ * (2 * fabric.ramp + fabric.stage) + hops * fabric.hop
+    middle = partial.by_side(lambda side: float(_root(side, phases)), rows)
+    seconds = partial.seconds(shape, mesh, fabric, reduction, broadcast=broadcast, root=middle)
+    spread = broadcast * (rows > 1)
+    legs = partial.by_side(lambda side: _all_hops(side, phases), rows)
+    return Cost(seconds, partial.counted(shape, mesh, rows - 1.0 + spread, legs + spread * (rows - 1.0)))
+
+
+def _root(side: int, phases: int) -> int:
+    ((group, place),) = groups(side, phases)[-1]
+    return int(group[place])
+
+
+def _arm_hops(side: int, phases: int) -> float:
+    """Links along the longer arm of a group, the most of each phase."""
+    return float(
+        sum(max(max(group[-1] - group[p], group[p] - group[0]) for group, p in level) for level in groups(side, phases))
+    )
+
+
+def _all_hops(side: int, phases: int) -> float:
+    """Links that all partial sums of a column cross."""
+    return float(sum(int(group[-1] - group[0]) for level in groups(side, phases) for group, _ in level))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
