@@ -5,13 +5,15 @@
 
 import numpy as np
 
+from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import shift
 from evaluators.kernels.gemm.shift import place, result
 from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program
 from space.elementwise import Array
 
-__all__ = ["WAIT", "interleave", "interleaved", "paths", "place", "result", "steps"]
+__all__ = ["WAIT", "cost", "interleave", "interleaved", "paths", "place", "result", "steps"]
 
 WAIT = "slots"
 """[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""
@@ -54,6 +56,11 @@ def interleaved(places: int) -> Array:
     while len(ring) < places:
         ring.append(int(send[ring[-1]]))
     return np.array(ring[::-1])
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, word_bytes: int = 4) -> Cost:
+    """The closed form on a square mesh: two hops whatever the mesh."""
+    return shift.cost(shape, mesh, fabric, reach=2, overlapped=True, crowd=1.1, word_bytes=word_bytes)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -7,13 +7,16 @@ square mesh there is one.
 """
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 
+from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
+from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
-from space.elementwise import Array
+from evaluators.rounds import Activity, Cores, Loop, Multiply, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum
 
 
 def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> Program:
@@ -36,6 +39,35 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> P
     align = Round((*_sends("a", mesh, order, position), *_sends("b", mesh, order, position)), wait)
     strand = (align, Loop(body, chunks - 1), Round((multiply,), wait))
     return Program(mesh.rows, mesh.cols, slots, (strand,))
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, reach: Any, overlapped: bool, crowd: float, word_bytes: int) -> Cost:
+    """Time of the program on a square mesh of N x N cores.
+
+    A shift sends A, then B through the same ramp; the farthest message decides where a line waits for all of its own:
+
+        shift   = 2 launch + words A + words B + 2 ramp + reach hop
+        step    = product + shift, or the larger of the two where they overlap
+        t       = align + (N - 1) step + product
+        align   = 2 launch + 2 ramp + N hop + crowd N words
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+        reach: links that the longest message of a shift crosses.
+        overlapped: whether a shift runs beside the product.
+        crowd: slices through the busiest link of the alignment, over N; measured with the events reader.
+        word_bytes: bytes of one value of A and B.
+    """
+    n = mesh.rows * 1.0
+    m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
+    a_words = ceil_div(m_ * k_ * word_bytes, fabric.word_bytes) * fabric.word
+    b_words = ceil_div(k_ * n_ * word_bytes, fabric.word_bytes) * fabric.word
+    product = fabric.launch + m_ * k_ * n_ * fabric.mac
+    ends = 2 * fabric.launch + 2 * fabric.ramp
+    shift = ends + a_words + b_words + reach * fabric.hop
+    step = maximum(product, shift) if overlapped else product + shift
+    align = ends + n * fabric.hop + crowd * n * maximum(a_words, b_words)
+    return Cost(align + (n - 1) * step + product, Activity(macs=m_ * k_ * n_ * n * n * n))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:

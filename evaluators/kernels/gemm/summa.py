@@ -8,10 +8,12 @@ from math import ceil
 
 import numpy as np
 
+from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multicast, Multiply, Program, Round, Slot
-from space.elementwise import Array
+from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
+from space.elementwise import Array, ceil_div
 
 WAIT = "line"
 """[he2025] section 7.2: "pipeline broadcast in SUMMA" is not overlapped with computation as MeshGEMM's shifts are."""
@@ -20,6 +22,29 @@ WAIT = "line"
 def paths(mesh: Mesh) -> int:
     """Routing paths of a core: one from every core of its row and of its column."""
     return mesh.rows + mesh.cols
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, word_bytes: int = 4) -> Cost:
+    """Time of the program on a square mesh of N x N cores.
+
+    Each chunk: a multicast of A, then of B through the ramp of the core that roots both, to the farther end, then the product:
+
+        t = N (product + 2 launch + words A + words B + 2 ramp) + hop * sum over chunks p of max(p, N - 1 - p)
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+        word_bytes: bytes of one value of A and B.
+
+    Source:
+        [he2025] section 5.1 (2).
+    """
+    n = mesh.rows * 1.0
+    m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
+    values = ceil_div(m_ * k_ * word_bytes, fabric.word_bytes) + ceil_div(k_ * n_ * word_bytes, fabric.word_bytes)
+    product = fabric.launch + m_ * k_ * n_ * fabric.mac
+    far = 0.75 * n * n - 0.5 * n - 0.25 * (n % 2)
+    each = product + 2 * fabric.launch + values * fabric.word + 2 * fabric.ramp
+    return Cost(n * each + far * fabric.hop, Activity(macs=m_ * k_ * n_ * n * n * n))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
