@@ -15,12 +15,16 @@ from space.mapping import BYTES, Plan, Precision
 
 
 class Rates(NamedTuple):
-    """A chip and a number format as seconds per thing, so that pricing a work is multiplication."""
+    """A chip and a number format as seconds per thing, so that pricing a work is multiplication.
+
+    `saved` is what a byte costs less from L2 than from HBM.
+    """
 
     matrix: Any
     vector: Any
     hbm: Any
     l2: Any
+    saved: Any
     l2_size: Any
     l2_smallest: float
     l2_largest: float
@@ -41,6 +45,7 @@ class Times(NamedTuple):
         spilled: where that is HBM; elsewhere it is L2.
         need: bytes of weights and KV. [B]
         per_byte: time to read one of them from HBM. [s/B]
+        memory: activations and all of these bytes from HBM.
     """
 
     matrix: Any
@@ -50,6 +55,7 @@ class Times(NamedTuple):
     spilled: Any
     need: Any
     per_byte: Any
+    memory: Any
 
 
 class SegmentTimes(NamedTuple):
@@ -89,6 +95,7 @@ def rates(chip: Chip, precision: Precision) -> Rates:
         vector=1 / (chip.cores * chip.core.vector),
         hbm=1 / chip.hbm.bandwidth,
         l2=1 / chip.l2.bandwidth,
+        saved=1 / chip.hbm.bandwidth - 1 / chip.l2.bandwidth,
         l2_size=chip.l2.size,
         l2_smallest=smallest,
         l2_largest=largest,
@@ -124,23 +131,26 @@ def work_times(work: Work, rate: Rates) -> Times:
         activations = nbytes * (rate.hbm if spilled else rate.l2)
     else:
         activations = nbytes * where(spilled, rate.hbm, rate.l2)
-    if work.kind == "matmul":
-        matrix = work.flop * rate.matrix
-        return Times(matrix, 0.0, matrix, activations, spilled, work.weight_bytes, rate.hbm)
     if work.kind == "elementwise":
         vector = work.vector_op * rate.vector
-        return Times(0.0, vector, vector, activations, spilled, 0.0, 0.0)
-    vector = (work.vector_op + work.streamed_op * rate.attention_passes) * rate.vector
-    efficiency = strided_efficiency(work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste)
-    matrix = work.flop * rate.matrix
-    return Times(matrix, vector, maximum(matrix, vector), activations, spilled, work.kv_bytes, rate.hbm / efficiency)
+        return Times(0.0, vector, vector, activations, spilled, 0.0, rate.hbm, activations)
+    matrix = engines = work.flop * rate.matrix
+    vector, need, per_byte = 0.0, work.weight_bytes, rate.hbm
+    if work.kind == "attention":
+        vector = (work.vector_op + work.streamed_op * rate.attention_passes) * rate.vector
+        engines = maximum(matrix, vector)
+        efficiency = strided_efficiency(work.kv_piece, work.kv_stride, rate.hbm_bandwidth, rate.gap, rate.waste)
+        need, per_byte = work.kv_bytes, rate.hbm / efficiency
+    return Times(matrix, vector, engines, activations, spilled, need, per_byte, activations + need * per_byte)
 
 
 def memory_times(times: Times, bytes_in: Any, rate: Rates) -> Any:
-    """Time on the one path to memory: activations, bytes from HBM, then bytes from L2."""
+    """Time on the one path to memory: activations, bytes from HBM, and those that were prefetched from L2 instead."""
     if bytes_in is None:
-        return times.activations + times.need * times.per_byte
-    return times.activations + (times.need - bytes_in) * times.per_byte + bytes_in * rate.l2
+        return times.memory
+    if times.per_byte is rate.hbm:
+        return times.memory - bytes_in * rate.saved
+    return times.memory - bytes_in * (times.per_byte - rate.l2)
 
 
 def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan, rate: Rates) -> SegmentTimes:
@@ -153,9 +163,10 @@ def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan,
             budget = where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0)
             resident = prefetched(segment, plan.prefetch, budget)
     durations = [
-        maximum(times.engines, memory_times(times, bytes_in, rate)) + rate.overhead
-        for times, bytes_in in zip(works, resident, strict=True)
+        maximum(times.engines, memory_times(times, bytes_in, rate)) for times, bytes_in in zip(works, resident, strict=True)
     ]
+    if not (isinstance(rate.overhead, float) and rate.overhead == 0):
+        durations = [duration + rate.overhead for duration in durations]
     prefetches = [None if bytes_in is None else bytes_in * rate.hbm for bytes_in in resident]
     seconds = schedule(collective, durations, prefetches, segment.order)
     return SegmentTimes(segment, collective, works, resident, durations, prefetches, seconds)
