@@ -54,10 +54,7 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
         held[name] = held[name].copy() if name in read else held[name]
     for step in turn.steps:
         if isinstance(step, Multiply):
-            inputs, _, out = step.subscripts.partition("->")
-            a, b = inputs.split(",")
-            product = _product(f"..{a}", f"..{b}", f"..{out}", before[step.a], before[step.b])
-            held[step.out] += product
+            held[step.out] += _product(step.subscripts, before[step.a], before[step.b])
         elif isinstance(step, Send):
             _send(step, before[step.slot], held[step.into or step.slot])
         elif isinstance(step, Multicast):
@@ -66,10 +63,11 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
             _reduce(step, before[step.slot], held[step.into])
 
 
-def _product(a: str, b: str, out: str, x: Array, y: Array) -> Array:
-    if (a, b, out) == ("..mk", "..kn", "..mn"):
-        return np.asarray(np.matmul(x, y))
-    return np.asarray(np.einsum(f"{a},{b}->{out}".replace("..", "..."), x, y, optimize=True))
+def _product(subscripts: str, a: Array, b: Array) -> Array:
+    """The same product of tiles on every core."""
+    inputs, _, out = subscripts.partition("->")
+    left, right = inputs.split(",")
+    return np.asarray(np.einsum(f"...{left},...{right}->...{out}", a, b, optimize=True))
 
 
 def _send(step: Send, source: Array, target: Array) -> None:

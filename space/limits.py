@@ -1,7 +1,6 @@
 """Limits as values: what is needed, what is there, and what makes up the need."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from space.elementwise import Number
 from space.units import show
@@ -44,8 +43,3 @@ class Infeasible:
         parts = ", ".join(f"{name} {show(value, self.unit)}" for name, value in self.parts)
         items = f" ({parts})" if parts else ""
         return f"needs {show(self.need, self.unit)} of {self.limit}, has {show(self.have, self.unit)}{items}"
-
-
-def excess(limit: Limit) -> Any:
-    """Need / have - 1 over designs."""
-    return limit.need / limit.have - 1

@@ -37,6 +37,7 @@ class Axis:
 
     values: Any
     title: str
+    unit: str = ""
 
 
 def axis(asked: Study, frame: pd.DataFrame, name: str) -> Axis:
@@ -49,7 +50,7 @@ def axis(asked: Study, frame: pd.DataFrame, name: str) -> Axis:
             return Axis(frame[name].fillna("-"), name)
     values = frame[name].to_numpy(dtype=float)
     divisor, label = display(float(np.nanmax(np.abs(values))) if len(values) else 0.0, unit)
-    return Axis(values / divisor, f"{name} [{label}]" if label else name)
+    return Axis(values / divisor, f"{name} [{label}]" if label else name, label)
 
 
 def hover(asked: Study, frame: pd.DataFrame) -> list[str]:
@@ -121,7 +122,7 @@ def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
         figure.add_annotation(
             x=np.log10(peak["x"]) if doubling else peak["x"],
             y=peak["y"],
-            text=f"{peak['y']:.4g} at {peak['x']:.4g}",
+            text=f"{peak['y']:.4g} {y.unit} at {peak['x']:.4g} {x.unit}".rstrip(),
             showarrow=True,
             arrowhead=0,
             arrowcolor=color,

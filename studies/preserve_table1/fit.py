@@ -10,7 +10,7 @@ from dse.api import study_of
 from evaluators import evaluate
 from space.design import stacked
 from space.fields import replaced
-from studies.preserve_table1.finding import PUBLISHED
+from studies.preserve_table1.finding import published
 
 ADDRESSES = ("chip.operator_overhead", "chip.core.attention_passes", "chip.hbm.gap", "chip.hbm.waste")
 START = (15e-6, 15.0, 3e-9, 0.5)
@@ -20,12 +20,12 @@ def residuals(scaled: list[float]) -> list[float]:
     """Relative errors of the six seconds, for constants in multiples of `START`."""
     values = {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
     errors = []
-    for devices, seconds in PUBLISHED["llama3_8b"].items():
+    for devices, seconds in published()["llama3_8b"].items():
         asked = study_of("preserve_table1", f"mapping.prefill.tp={devices}").question
-        for prefetch, published in zip(("none", "whole"), seconds, strict=True):
+        for prefetch, measured in zip(("none", "whole"), seconds, strict=True):
             policy = {"mapping.prefill.prefetch": prefetch, "mapping.decode.prefetch": prefetch}
             design = replaced(asked.base, values | policy)
-            errors.append(float(evaluate(stacked([design]), asked.workload).columns["latency"][0]) / published - 1)
+            errors.append(float(evaluate(stacked([design]), asked.workload).columns["latency"][0]) / measured - 1)
     return errors
 
 

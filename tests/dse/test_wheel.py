@@ -1,5 +1,6 @@
 """The wheel has everything: installed elsewhere, run from another folder, it finds its configs and studies."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,7 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), str(ROOT)]
+    # built from a copy: setuptools leaves a build folder behind, whose stale files would be in the next wheel
+    copy = folder / "source"
+    left_out = shutil.ignore_patterns(".*", "build", "dist", "runs", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, copy, ignore=left_out)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), str(copy)]
     subprocess.run(command, check=True, cwd=folder)
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
