@@ -10,12 +10,15 @@ ones do as well, since times are only ever added and compared; then the rest is 
 
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from math import prod
 
 import numpy as np
 
 from evaluators.machine import noc
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import (
+    FUNCTIONS,
+    VIA,
     Activity,
     Cores,
     Loop,
@@ -26,7 +29,10 @@ from evaluators.rounds import (
     Round,
     Send,
     Slot,
+    Vector,
     activity,
+    calls,
+    elements,
     in_place,
     products,
     reads,
@@ -105,11 +111,12 @@ class _State:
         )
 
     def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
-        """Sources, targets and words of a step, pair by pair; kept, since loops come back to the same step."""
+        """Sources, targets, words and values of a step, pair by pair; kept, since loops come back to the same step."""
         if id(step) not in self.known:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
-            flat = (*(_flat(axis, shape) for axis in ends), _words(step, slots, fabric, shape))
+            values = np.broadcast_to((step.stop - step.start) * prod(slots[step.slot].shape[1:]), shape).ravel()
+            flat = (*(_flat(axis, shape) for axis in ends), _words(step, slots, fabric, shape), values)
             self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, flat)}
         return self.known[id(step)][1]
 
@@ -161,6 +168,8 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
     for step in turn.steps:
         if isinstance(step, Multiply):
             _multiply(step, state, ready, slots, fabric)
+        elif isinstance(step, Vector):
+            _vector(step, state, ready, slots, fabric)
         elif isinstance(step, Send):
             _send(step, state, ready, free, slots, fabric)
         elif isinstance(step, Multicast):
@@ -173,7 +182,7 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
 
 def _multiply(step: Multiply, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
     start = np.maximum(np.maximum(ready[step.a], ready[step.b]), np.maximum(state.ready[step.out], state.engine))
-    seconds = fabric.launch + products(step, slots) * fabric.mac
+    seconds = fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac
     end = start + seconds
     state.engine[:] = end
     state.worked += seconds
@@ -182,17 +191,28 @@ def _multiply(step: Multiply, state: _State, ready: dict[str, Array], slots: dic
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
+def _vector(step: Vector, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
+    start = np.maximum.reduce([*(ready[name] for name in step.inputs), state.read[step.out][-1], state.engine])
+    function = FUNCTIONS[step.function]
+    each = function.operations * fabric.operation + function.specials * fabric.special
+    end = start + fabric.call + elements(step, slots) * each
+    state.engine[:] = end
+    state.worked += end - start
+    state.ready[step.out][:] = end
+    for name in step.inputs:
+        np.maximum(state.read[name][0], end, out=state.read[name][0])
+
+
 def _send(
     step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
 ) -> None:
     into = step.into or step.slot
-    sr, sc, tr, tc, words = state.pairs(step, slots, fabric)
+    sr, sc, tr, tc, words, values = state.pairs(step, slots, fabric)
     end, left = np.empty(len(sr)), np.empty(len(sr))
-    stage = 0.0 if step.via == "router" else fabric.stage
     parts = in_place(step, slots[step.slot])
     noc.messages(
-        sr, sc, tr, tc, words, step.via == "relay", ready[step.slot], np.zeros_like(free[into]) if parts else free[into],
-        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, stage, end, left,
+        sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", ready[step.slot], np.zeros_like(free[into])
+        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, left,
     )  # fmt: skip
     noc.has_read(sr, sc, left, state.read[step.slot])
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
@@ -204,8 +224,8 @@ def _multicast(
     row, col = _groups(step.path)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, _words(step, slots, fabric, step.path.shape[:-1]), ready[step.slot], free[step.into],
-        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, end, left,
+        row, col, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", ready[step.slot], free[step.into],
+        state.engine, state.ramps, state.links, fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
@@ -217,10 +237,9 @@ def _reduce(
     row, col = _groups(step.path)
     order = np.argsort(row + col, axis=1, kind="stable")
     left, end = np.empty(row.shape), np.empty(len(row))
-    stage = fabric.stage if step.via == "core" else 0.0
     noc.reductions(
-        row, col, order, _words(step, slots, fabric, step.path.shape[:-1]), ready[step.slot], free[step.into],
-        state.ramps, state.links, fabric.hop, fabric.word, fabric.ramp, fabric.launch, stage, left, end,
+        row, col, order, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", ready[step.slot],
+        free[step.into], state.ramps, state.links, fabric, left, end,
     )  # fmt: skip
     noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
     noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
@@ -245,4 +264,4 @@ def _flat(axis: Array, shape: tuple[int, ...]) -> Array:
 
 def _words(step: Send | Multicast | Reduce, slots: dict[str, Slot], fabric: Fabric, shape: tuple[int, ...]) -> Array:
     nbytes = np.broadcast_to((step.stop - step.start) * slots[step.slot].row_bytes, shape).ravel()
-    return np.ceil(nbytes / fabric.word_bytes)
+    return np.asarray(np.ceil(nbytes / fabric.word_bytes))

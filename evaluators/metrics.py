@@ -7,7 +7,7 @@ import numpy as np
 
 from space.elementwise import Array
 from space.errors import chosen
-from space.limits import Infeasible
+from space.limits import Infeasible, Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,13 @@ class Metric:
         unit: as `space.units` spells it.
         better: "max" or "min".
         definition: one sentence.
+        over: how a workload's cases make one number: mean, max or min.
     """
 
     unit: str
     better: str
     definition: str
+    over: str = "mean"
 
 
 METRICS: dict[str, Metric] = {
@@ -30,7 +32,9 @@ METRICS: dict[str, Metric] = {
     "decode_throughput": Metric("token/s", "max", "output tokens over decode time, all devices together"),
     "ttft": Metric("s", "min", "time to first token: prefill of the batch"),
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
-    "latency": Metric("s", "min", "prefill and decode of the batch"),
+    "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
+    "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
+    "latency": Metric("s", "min", "prefill, decode and what is between them"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
     "throughput_per_die_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of one die"),
@@ -39,12 +43,69 @@ METRICS: dict[str, Metric] = {
     "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
     "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
     "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
-    "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case"),
+    "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
+    "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
+    "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
+    "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
+    "energy": Metric("J", "min", "of the batch: dynamic and static where activity is counted, else power x time"),
+    "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
+    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
+    "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
 }
-"""Every metric of a workload with several cases is the arithmetic mean over them, `hbm_used` the maximum."""
+"""Metrics that a chip does not have are not a number there."""
 
-LIMITS = ("chip.hbm.capacity", "chip.network.ports", "mapping.decode.tp")
-LIMIT_UNITS = {"chip.hbm.capacity": "B", "chip.network.ports": "1", "mapping.decode.tp": "1"}
+LIMITS = {
+    "chip.hbm.capacity": "B",
+    "chip.network.ports": "1",
+    "mapping.decode.tp": "1",
+    "chip.core.sram": "B",
+    "chip.mesh.rows": "1",
+    "chip.mesh.cols": "1",
+    "chip.noc.paths": "1",
+    "mapping.prefill.chunks": "1",
+    "mapping.prefill.rows": "1",
+    "mapping.decode.rows": "1",
+    "mapping.prefill.regions": "1",
+    "mapping.decode.regions": "1",
+}
+"""What can bind, with its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The cases of a workload that share a model, under designs.
+
+    Attributes:
+        rows: of the cases.
+        metrics: by name, shape (cases, designs), or floats for one of each.
+        limits: itemised; the first is memory.
+    """
+
+    rows: tuple[int, ...]
+    metrics: dict[str, Any]
+    limits: list[Limit]
+
+
+def per_area(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:
+    """Areas, and throughputs over them."""
+    return {
+        "die_mm2": die,
+        "system_mm2": system,
+        "throughput_per_die_mm2": throughput / die,
+        "throughput_per_system_mm2": throughput / system,
+        "decode_throughput_per_die_mm2": decode_throughput / die,
+        "decode_throughput_per_system_mm2": decode_throughput / system,
+    }
+
+
+def energies(power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any) -> dict[str, Any]:
+    """Energies as power x time."""
+    return {
+        "energy": power * latency,
+        "energy_per_token": power * latency / output_tokens,
+        "prefill_power_energy": power * ttft / prompt_tokens,
+        "decode_power_energy": power * decoding / output_tokens,
+    }
 
 
 def metric(name: str) -> Metric:
@@ -87,17 +148,12 @@ class Outcomes:
         index = int(self.limit[row])
         if index < 0:
             return {name: float(column[row]) for name, column in self.columns.items()}
-        name = LIMITS[index]
-        return Infeasible(name, float(self.need[row]), float(self.have[row]), LIMIT_UNITS[name])
+        name = list(LIMITS)[index]
+        return Infeasible(name, float(self.need[row]), float(self.have[row]), LIMITS[name])
 
 
 def empty(size: int) -> Outcomes:
     """Outcomes to be filled."""
     return Outcomes(
-        {name: np.empty(size) for name in METRICS}, np.full(size, -1, dtype=np.int8), np.zeros(size), np.zeros(size)
+        {name: np.full(size, np.nan) for name in METRICS}, np.full(size, -1, dtype=np.int8), np.zeros(size), np.zeros(size)
     )
-
-
-def mean(values: Any, axis: int = 0) -> Any:
-    """Mean over cases: of a float itself, of an array along its first axis."""
-    return values.mean(axis=axis) if isinstance(values, np.ndarray) else values

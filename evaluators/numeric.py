@@ -8,7 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.rounds import Multicast, Multiply, Program, Reduce, Round, Send, Slot, reads, rounds_of, writes
+from evaluators.rounds import (
+    FUNCTIONS,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Slot,
+    Vector,
+    reads,
+    rounds_of,
+    writes,
+)
 from space.elementwise import Array
 
 Tiles = dict[str, Array]
@@ -47,7 +60,7 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
     written = {name for step in turn.steps for name in writes(step)}
     before = dict(held)
     for name in read & written:
-        communicated = any(not isinstance(step, Multiply) and name in writes(step) for step in turn.steps)
+        communicated = any(not isinstance(step, Multiply | Vector) and name in writes(step) for step in turn.steps)
         if communicated and slots[name].depth < 2:
             raise ValueError(f"slot {name!r} is sent and received in one round: needs depth 2, has {slots[name].depth}")
     for name in written:
@@ -55,6 +68,8 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
     for step in turn.steps:
         if isinstance(step, Multiply):
             held[step.out] += _product(step.subscripts, before[step.a], before[step.b])
+        elif isinstance(step, Vector):
+            held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs))
         elif isinstance(step, Send):
             _send(step, before[step.slot], held[step.into or step.slot])
         elif isinstance(step, Multicast):

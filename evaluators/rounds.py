@@ -3,22 +3,28 @@
     Program(rows, cols, slots, strands)   strands run side by side; a strand is a sequence of rounds and loops
     Round(steps, wait)                    a simultaneous assignment: every step reads what the cores held before it
     Loop(body, times)                     the same rounds over and over
-    Multiply(a, b, out, subscripts)       the matrix engine of every core adds a product to a tile
+    Multiply(a, b, out, subscripts)       the engine of every core adds a product to a tile
+    Vector(function, inputs, out)         the engine of every core computes a function of `FUNCTIONS`, element by element
     Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
     Multicast(slot, path, ...)            along groups of cores, the root first: everyone gets the root's slice
     Reduce(slot, path, ...)               along groups of cores, the root first: the root gets the sum of all slices
     Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
     Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
 
-`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through),
-``relay`` (the whole slice is stored and forwarded at each core). `wait` says where an algorithm synchronises: ``slots`` (a step
-starts when what it reads is there), ``line`` (a round ends for a whole row or column before its next one starts), ``mesh``.
+`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
+multicast, whose words the network copies, its route is set by software first),
+``relay`` (the whole slice is stored and forwarded at each core), ``shared`` (memory of another core as if it were one's own: a
+load is a request, a grant and a release, each a task of the owner, and then one value at a time, there and back; sums are
+posted). `wait` says where an algorithm synchronises: ``slots`` (a step starts when what it reads is there), ``line`` (a round
+ends for a whole row or column before its next one starts), ``mesh``.
 
 A new word needs two kernels that want it.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -27,7 +33,7 @@ import numpy as np
 from space.elementwise import Array
 
 COMBINE = ("set", "sum", "max")
-VIA = ("router", "core", "relay")
+VIA = ("router", "core", "relay", "shared")
 WAIT = ("slots", "line", "mesh")
 
 
@@ -79,6 +85,45 @@ class Multiply:
     b: str
     out: str
     subscripts: str = "mk,kn->mn"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a vector instruction does to tiles.
+
+    Attributes:
+        operations, specials: of each element; a special one is an exponential, a root or a quotient.
+        apply: the function itself, of tiles with the mesh in front.
+    """
+
+    operations: float
+    specials: float
+    apply: Callable[..., Array]
+
+
+FUNCTIONS: dict[str, Function] = {
+    "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
+    "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
+    "largest": Function(1, 0, lambda x: x.max(axis=2, keepdims=True)),
+    "total": Function(1, 0, lambda x: x.sum(axis=2, keepdims=True)),
+    "roots": Function(0, 2, lambda x: 1 / np.sqrt(x)),
+    "scale": Function(1, 0, lambda x, by: x * by),
+    "exponentials": Function(1, 1, lambda x, largest: np.exp(x - largest)),
+    "divide": Function(1, 0, lambda x, total: x / total),
+    "rotate": Function(3, 0, lambda x, y, cos, sin: x * cos + y * sin),
+    "gate": Function(2, 1, lambda gate, up: gate / (1 + np.exp(-gate)) * up),
+    "add": Function(1, 0, lambda x, y: x + y),
+}
+"""Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``out = function(*inputs)`` on every core, element by element of the largest tile."""
+
+    function: str
+    inputs: tuple[str, ...]
+    out: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +196,7 @@ def in_place(step: Send, slot: Slot) -> bool:
     return step.at is None and not step.into and int(np.max(step.stop - step.start)) < slot.shape[0]
 
 
-Step = Multiply | Send | Multicast | Reduce
+Step = Multiply | Vector | Send | Multicast | Reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +238,36 @@ class Activity:
         macs: multiply-adds, padding included.
         sent_bytes: that leave a core, once for each message.
         hop_bytes: bytes times the links they cross on the mesh.
+        elements: that vector instructions compute.
     """
 
     macs: Any = 0.0
     sent_bytes: Any = 0.0
     hop_bytes: Any = 0.0
+    elements: Any = 0.0
+
+    def __add__(self, other: "Activity") -> "Activity":
+        return Activity(
+            self.macs + other.macs,
+            self.sent_bytes + other.sent_bytes,
+            self.hop_bytes + other.hop_bytes,
+            self.elements + other.elements,
+        )
+
+    def __mul__(self, times: Any) -> "Activity":
+        return Activity(self.macs * times, self.sent_bytes * times, self.hop_bytes * times, self.elements * times)
 
 
 def reads(step: Step) -> tuple[str, ...]:
     """Slots that a step looks at."""
-    return (step.a, step.b) if isinstance(step, Multiply) else (step.slot,)
+    if isinstance(step, Multiply):
+        return step.a, step.b
+    return step.inputs if isinstance(step, Vector) else (step.slot,)
 
 
 def writes(step: Step) -> tuple[str, ...]:
     """Slots that a step changes."""
-    return (step.out,) if isinstance(step, Multiply) else (step.into or step.slot,)
+    return (step.out,) if isinstance(step, Multiply | Vector) else (step.into or step.slot,)
 
 
 def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
@@ -223,19 +283,21 @@ def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
 def activity(program: Program) -> Activity:
     """Counted from the steps."""
     slots = {slot.name: slot for slot in program.slots}
-    macs = sent = hops = 0.0
+    macs = vector = sent = hops = 0.0
     for strand in program.strands:
         for part in strand:
             body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
             for step in (step for turn in body for step in turn.steps):
                 if isinstance(step, Multiply):
                     macs += times * program.rows * program.cols * products(step, slots)
+                elif isinstance(step, Vector):
+                    vector += times * program.rows * program.cols * elements(step, slots)
                 else:
                     nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
                     moved, crossed = _moved(step)
                     sent += times * float(np.sum(nbytes * moved))
                     hops += times * float(np.sum(nbytes * crossed))
-    return Activity(macs, sent, hops)
+    return Activity(macs, sent, hops, vector)
 
 
 def longest_hop(program: Program) -> int:
@@ -246,10 +308,72 @@ def longest_hop(program: Program) -> int:
             for step in turn.steps:
                 if isinstance(step, Send):
                     longest = max(longest, int(np.max(distance(step.source, step.target), initial=0)))
-                elif not isinstance(step, Multiply):
+                elif not isinstance(step, Multiply | Vector):
                     legs = _legs(step.path) if isinstance(step, Reduce) and step.via == "core" else _reach(step.path)
                     longest = max(longest, int(np.max(legs, initial=0)))
     return longest
+
+
+def paths(program: Program, *, at_once: bool = False) -> int:
+    """Routing paths of the core that is part of most: it begins or ends there, or passes through.
+
+    A path is a pair of cores between which the network carries messages, the neighbours between which one is relayed, a tree
+    with its root, or a line on which sums pass from core to core, whichever way.
+
+    Args:
+        program: what every core does.
+        at_once: count those of a round, for a fabric whose routes are set anew; else those of the whole program.
+    """
+    most = 0
+    found: set[tuple[tuple[int, int], Any]] = set()
+    seen: set[int] = set()
+    for strand in program.strands:
+        for turn in rounds_of(strand):
+            if id(turn) in seen:
+                continue
+            seen.add(id(turn))
+            found = set() if at_once else found
+            for step in turn.steps:
+                if isinstance(step, Send | Multicast | Reduce):
+                    found |= set(_routes(step))
+            most = max(most, _most_common(core for core, _ in found))
+    return most
+
+
+def _routes(step: Send | Multicast | Reduce) -> Iterator[tuple[tuple[int, int], Any]]:
+    """(core, path) for every core of every path."""
+    if isinstance(step, Send):
+        shape = np.broadcast_shapes(step.source.shape, step.target.shape, np.shape(step.start))
+        ends = (step.source.row, step.source.col, step.target.row, step.target.col)
+        for r, c, to_r, to_c in zip(*(np.broadcast_to(end, shape).ravel().tolist() for end in ends), strict=True):
+            way = _way((r, c), (to_r, to_c))
+            if len(way) > 1 and step.via == "relay":
+                for pair in pairwise(way):
+                    yield from ((core, pair) for core in pair)
+            elif len(way) > 1:
+                yield from ((core, ((r, c), (to_r, to_c))) for core in way)
+        return
+    row, col = (
+        np.broadcast_to(axis, step.path.shape).reshape(-1, step.path.shape[-1]) for axis in (step.path.row, step.path.col)
+    )
+    for r, c in zip(row, col, strict=True):
+        if len(r) > 1:
+            line = _way((int(r.min()), int(c.min())), (int(r.max()), int(c.max())))
+            name = ("tree", int(r[0]), int(c[0]), line[0], line[-1])
+            members = tuple(sorted(zip(r.tolist(), c.tolist(), strict=True)))
+            yield from ((core, name if isinstance(step, Multicast) else ("sums", members)) for core in line)
+
+
+def _way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
+    """Cores from one to another, along the columns first."""
+    (r, c), (to_r, to_c) = source, target
+    across, down = (1 if to_c > c else -1), (1 if to_r > r else -1)
+    return [(r, col) for col in range(c, to_c, across)] + [(row, to_c) for row in range(r, to_r + down, down)]
+
+
+def _most_common(cores: Iterator[tuple[int, int]]) -> int:
+    counts = Counter(cores)
+    return max(counts.values(), default=0)
 
 
 def distance(source: Cores, target: Cores) -> Array:
@@ -259,11 +383,27 @@ def distance(source: Cores, target: Cores) -> Array:
 
 def products(step: Multiply, slots: dict[str, Slot]) -> int:
     """Multiply-adds of one core."""
-    inputs, _, _ = step.subscripts.partition("->")
+    return prod(_sizes(step, slots).values())
+
+
+def calls(step: Multiply, slots: dict[str, Slot]) -> int:
+    """Vector instructions of one core: results are made in vectors along their longest axis, one value at a time."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+    return prod(sizes.values()) // max(sizes[letter] for letter in out if not (letter in a and letter in b))
+
+
+def elements(step: Vector, slots: dict[str, Slot]) -> int:
+    """Elements of one core that a vector instruction passes over: those of its largest tile."""
+    return max(prod(slots[name].shape) for name in (*step.inputs, step.out))
+
+
+def _sizes(step: Multiply, slots: dict[str, Slot]) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for letters, name in zip(inputs.split(","), (step.a, step.b), strict=True):
+    for letters, name in zip(step.subscripts.partition("->")[0].split(","), (step.a, step.b), strict=True):
         sizes.update(zip(letters, slots[name].shape, strict=True))
-    return prod(sizes.values())
+    return sizes
 
 
 def _moved(step: Send | Multicast | Reduce) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """Quantities with units: text to SI once, at the border, and SI to text for people.
 
-`pint` knows the units; this file adds those the field counts in (op, token, USD). It is the only file that knows pint.
+`pint` knows the units; this file adds those the field counts in (op, token, USD, cycle). It is the only file that knows pint.
 """
 
 from functools import cache
@@ -71,7 +71,7 @@ def _registry() -> "UnitRegistry[Any]":
     import pint
 
     registry: UnitRegistry[Any] = pint.UnitRegistry(cache_folder=":auto:")
-    for definition in ("bit = [information]", "op = [operation]", "token = [token]", "USD = [currency]"):
+    for definition in ("bit = [information]", "op = [operation]", "token = [token]", "USD = [currency]", "cycle = [cycle]"):
         registry.define(definition)
     return registry
 

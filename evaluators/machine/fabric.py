@@ -1,26 +1,45 @@
 """A mesh of cores as a program feels it: a hop, a word, a software stage, a product (PLMR, [he2025] section 3.1)."""
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from space.elementwise import maximum
 
 
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """Times of one core, its router and its links.
+class Fabric(NamedTuple):
+    """Times of one core, its router and its links; leaves broadcast over designs where a closed form uses them.
+
+    A core whose engine also moves words between memory and router (WSE-2) has `post` and `copy`; where a DMA engine does it
+    they are 0, and messages go beside products. Words of a message follow one another at `pace`, whichever is slower.
 
     Attributes:
         hop: alpha, a router that passes a word on to the next. [s]
         stage: beta, a core that handles a message in software and sends it on. [s]
-        word: a word on a link, or between a core and its router. [s]
-        word_bytes: bytes of a word. [B]
+        word: a word on a link. [s]
+        copy: a word between memory and router, which the core's engine spends. [s]
+        post: starting to send from memory, which the core's engine spends. [s]
         ramp: between a core and its router, one way. [s]
-        launch: starting a message or a product. [s]
-        mac: a multiply-add of the matrix engine. [s]
+        launch: starting a task on a core: a product, or a tile stored and forwarded. [s]
+        call: starting a vector instruction: a product is one for each vector of results and value multiplied with it. [s]
+        mac: a multiply-add of a vector instruction. [s]
+        operation: an operation on an element that is no product, as in norms and rotations. [s]
+        special: an exponential, a root or a quotient. [s]
+        word_bytes: bytes of a word. [B]
     """
 
-    hop: float
-    stage: float
-    word: float
-    word_bytes: int
-    ramp: float
-    launch: float
-    mac: float
+    hop: Any
+    stage: Any
+    word: Any
+    copy: Any
+    post: Any
+    ramp: Any
+    launch: Any
+    call: Any
+    mac: Any
+    operation: Any
+    special: Any
+    word_bytes: Any
+
+    @property
+    def pace(self) -> Any:
+        """From one word of a message to the next. [s]"""
+        return maximum(self.word, self.copy)

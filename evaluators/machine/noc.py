@@ -1,8 +1,8 @@
 """The network of the events reader: messages on links and ramps that can be busy, compiled.
 
 Routes go along the columns first, then along the rows. A message streams: it holds each link of its route from when its first
-word comes there for as long as its words take, and starts when that finds every link free. Who comes first in the arrays goes
-first.
+word comes there for as long as its words take it, and starts when that finds every link free. Who comes first in the arrays
+goes first.
 
 Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in; `links` is (4, rows, cols), by the core
 where a link begins, towards east, west, south and north. All times in seconds.
@@ -52,103 +52,139 @@ def _hold_line(links, row, col, way, count, until, hop):
 
 
 @njit(cache=True)
-def messages(sr, sc, tr, tc, words, relay, ready, free, ramps, links, hop, word, ramp, launch, stage, end, left):
+def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, ramps, links, fabric, end, left):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
-    With `relay`, each core on the way stores the message and sends it on; else the network carries it to the target, whose
-    software takes `stage`.
-
     Args:
+        via: 0 the network carries it; 1 so, and the target's software takes a stage; 2 each core on the way stores the message
+            and sends it on; 3 as shared memory.
+        values: of each message, which shared memory loads one by one.
+        reading: whether shared memory is read, its owner being the source, or added to, the target.
         ready: when sources have what they send.
         free: when targets may be overwritten.
+        engine: when cores' engines are free; sending from memory takes them.
         end: filled with when targets have it.
         left: filled with when sources have sent it.
     """
-    ahead = launch + ramp
+    hop, ramp = fabric.hop, fabric.ramp
+    pace = max(fabric.word, fabric.copy)
+    stage = fabric.stage if via == 1 else 0.0
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
         across, down = abs(to_col - col), abs(to_row - row)
         hops = across + down
-        start = max(ready[row, col], free[to_row, to_col])
         if hops == 0:
-            end[i] = left[i] = start
+            end[i] = left[i] = max(ready[row, col], free[to_row, to_col])
             continue
-        stream = words[i] * word
-        start = max(start, ramps[0, row, col])
-        if relay:
-            left[i] = ramps[0, row, col] = start + launch + stream
-            end[i] = start + hops * (launch + 2 * ramp + hop + stream + stage)
+        stream = words[i] * pace
+        start = max(ready[row, col], engine[row, col])
+        if via == 2:
+            start = max(start, free[to_row, to_col], ramps[0, row, col])
+            engine[row, col] = start + fabric.launch + words[i] * fabric.copy
+            left[i] = ramps[0, row, col] = start + fabric.launch + stream
+            end[i] = start + hops * (fabric.launch + 2 * ramp + hop + stream + fabric.stage)
             continue
-        start = max(start, ramps[1, to_row, to_col] - ahead - hops * hop - ramp)
+        if via == 3 and reading:
+            # tasks of the owner one after the other; whoever reads waits for each value
+            start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
+            start += 3 * fabric.launch
+            ramps[0, row, col] = start
+            end[i] = left[i] = start + values[i] * 2 * (2 * ramp + hops * hop)
+            engine[to_row, to_col] = end[i]
+            continue
+        if via == 3:
+            start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
+            left[i] = start + stream
+            end[i] = ramps[1, to_row, to_col] = start + 2 * ramp + hops * hop + fabric.stage + stream
+            continue
+        start += fabric.post
+        engine[row, col] = start + words[i] * fabric.copy
+        start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
         x_way = 0 if to_col > col else 1
         y_way = 2 if to_row > row else 3
         if across:
-            start = _free_line(links, row, col, x_way, across, start, ahead, hop)
+            start = _free_line(links, row, col, x_way, across, start, ramp, hop)
         if down:
-            start = _free_line(links, row, to_col, y_way, down, start, ahead + across * hop, hop)
-        until = start + ahead + stream
+            start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, hop)
+        until = start + ramp + words[i] * fabric.word
         if across:
             _hold_line(links, row, col, x_way, across, until, hop)
         if down:
             _hold_line(links, row, to_col, y_way, down, until + across * hop, hop)
-        left[i] = ramps[0, row, col] = start + launch + stream
-        arrived = until + hops * hop + ramp
+        left[i] = ramps[0, row, col] = start + stream
+        arrived = start + 2 * ramp + hops * hop + stream
         ramps[1, to_row, to_col] = arrived
         end[i] = arrived + stage
 
 
 @njit(cache=True)
-def multicasts(row, col, words, ready, free, ramps, links, hop, word, ramp, launch, end, left):
+def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fabric, end, left):
     """From the first member of each line to all others, both ways at once; the network copies where the path forks.
 
     Args:
         row, col: shape (groups, members), the root first.
+        switched: whether routes are set for this message, a task of every core.
+        engine: when cores' engines are free; sending from memory takes the root's.
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
     """
+    hop, ramp = fabric.hop, fabric.ramp
+    pace = max(fabric.word, fabric.copy)
     for g in range(len(row)):
         r0, c0 = row[g, 0], col[g, 0]
-        stream = words[g] * word
-        start = max(ready[r0, c0], ramps[0, r0, c0])
+        if row.shape[1] == 1:
+            end[g, 0] = left[g] = max(ready[r0, c0], free[r0, c0])
+            continue
+        stream = words[g] * pace
+        start = max(ready[r0, c0], engine[r0, c0]) + fabric.post
+        if switched:
+            start += fabric.launch
+        engine[r0, c0] = start + words[g] * fabric.copy
+        start = max(start, ramps[0, r0, c0])
         ends = [c0, c0, r0, r0]
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
             away = abs(r - r0) + abs(c - c0)
             start = max(start, free[r, c])
             if away:
-                start = max(start, ramps[1, r, c] - launch - 2 * ramp - away * hop)
+                start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
             ends[0], ends[1] = max(ends[0], c), min(ends[1], c)
             ends[2], ends[3] = max(ends[2], r), min(ends[3], r)
-        ahead = launch + ramp
         for way in range(4):
             count = abs(ends[way] - (c0 if way < 2 else r0))
-            start = _free_line(links, r0, c0, way, count, start, ahead, hop)
+            start = _free_line(links, r0, c0, way, count, start, ramp, hop)
         for way in range(4):
             count = abs(ends[way] - (c0 if way < 2 else r0))
-            _hold_line(links, r0, c0, way, count, start + ahead + stream, hop)
+            _hold_line(links, r0, c0, way, count, start + ramp + words[g] * fabric.word, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
             away = abs(r - r0) + abs(c - c0)
-            end[g, m] = start + ahead + away * hop + ramp + stream if away else start
+            end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
                 ramps[1, r, c] = end[g, m]
-        left[g] = ramps[0, r0, c0] = start + launch + stream
+        left[g] = ramps[0, r0, c0] = start + stream
 
 
 @njit(cache=True)
-def reductions(row, col, order, words, ready, free, ramps, links, hop, word, ramp, launch, stage, left, end):
+def reductions(row, col, order, words, software, ready, free, ramps, links, fabric, left, end):
     """Along each line to its first member, from both ends at once; each member adds its own words as the others come by.
+
+    Paths are set up ahead and words start what they find, so that nothing is posted.
 
     Args:
         row, col: shape (groups, members), the root first.
         order: members by their place on the line, shape (groups, members).
+        software: whether each member takes a stage, or the network adds.
         left: filled with when each member has sent its words on, shape (groups, members).
         end: filled with when the root has the sums, shape (groups,).
     """
     members = row.shape[1]
+    hop, ramp = fabric.hop, fabric.ramp
+    pace = max(fabric.word, fabric.copy)
+    stage = fabric.stage if software else 0.0
     for g in range(len(row)):
         r0, c0 = row[g, 0], col[g, 0]
-        stream = words[g] * word
+        stream = words[g] * pace
         end[g] = max(ready[r0, c0], free[r0, c0])
         middle = 0
         for place in range(members):
@@ -163,11 +199,12 @@ def reductions(row, col, order, words, ready, free, ramps, links, hop, word, ram
                 after = order[g, members - 2 - turn] if side == 0 else order[g, turn + 1]
                 r, c, to_row, to_col = row[g, m], col[g, m], row[g, after], col[g, after]
                 start = max(ready[r, c], ramps[0, r, c])
-                start = start + launch if head < 0 else max(start, head)
+                if head >= 0:
+                    start = max(start, head)
                 hops = abs(to_row - r) + abs(to_col - c)
                 way = _direction(r, c, to_row, to_col)
                 start = _free_line(links, r, c, way, hops, start, ramp, hop)
-                _hold_line(links, r, c, way, hops, start + ramp + stream, hop)
+                _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, hop)
                 left[g, m] = ramps[0, r, c] = start + stream
                 head = start + 2 * ramp + hops * hop + stage
             if head >= 0:

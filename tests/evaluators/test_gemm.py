@@ -12,7 +12,7 @@ from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.meshgemm import interleave, interleaved
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import Multicast, Program, Reduce, Round, Send, activity, longest_hop, rounds_of
+from evaluators.rounds import Multicast, Program, Reduce, Round, Send, activity, longest_hop, paths, rounds_of
 
 MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(5, 5), Mesh(8, 8), Mesh(3, 6), Mesh(6, 4), Mesh(3, 5), Mesh(7, 7))
 
@@ -64,7 +64,7 @@ def test_a_wrong_destination_is_noticed(name: str) -> None:
 
 
 def corrupted(step: object) -> object:
-    if isinstance(step, Send) and not step.into:
+    if isinstance(step, Send) and step.into != "p":
         return replace(
             step, target=replace(step.target, row=np.roll(np.broadcast_to(step.target.row, step.target.shape), 1, 0))
         )
@@ -120,4 +120,21 @@ def test_products_are_counted_with_their_padding(name: str, mesh: Mesh) -> None:
 @pytest.mark.parametrize("name", GEMM)
 def test_constant_paths_are_constant(name: str) -> None:
     few = GEMM[name].paths(Mesh(64, 64)) == GEMM[name].paths(Mesh(8, 8))
-    assert few == (name in ("cannon", "meshgemm", "meshgemm_t"))
+    assert few == (name in ("cannon", "meshgemm", "meshgemm_t", "t10"))
+
+
+@pytest.mark.parametrize("mesh", [Mesh(8, 8), Mesh(9, 9), Mesh(16, 16)], ids=str)
+@pytest.mark.parametrize("name", ["cannon", "meshgemm", "meshgemm_t", "meshgemm_v", "summa", "t10"])
+def test_paths_are_those_of_the_program(name: str, mesh: Mesh) -> None:
+    """[he2025] section 5.1: N for SUMMA, constant for compute-and-shift; the alignment, done once, has routes of its own."""
+    kernel, shape = GEMM[name], Shape(mesh.rows, mesh.rows, mesh.rows)
+    program = after_alignment(kernel.steps(shape, mesh))
+    assert paths(program) == kernel.paths(mesh)
+    assert paths(program, at_once=name in ("summa", "meshgemm_v")) == kernel.at_once(mesh)
+
+
+def test_allgather_forwards_to_neighbours_where_routes_are_too_few() -> None:
+    """The paper's N paths become software stages."""
+    mesh = Mesh(8, 8)
+    program = GEMM["allgather"].steps(Shape(8, 8, 8), mesh)
+    assert paths(program) == GEMM["allgather"].at_once(mesh) < GEMM["allgather"].paths(mesh)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV, ktree
 from evaluators.numeric import play
-from evaluators.rounds import Multicast, Reduce, Round, Send, activity, longest_hop, rounds_of
+from evaluators.rounds import Multicast, Reduce, Round, Send, activity, longest_hop, paths, rounds_of
 
 MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(9, 9), Mesh(16, 5), Mesh(5, 16), Mesh(20, 3), Mesh(7, 7))
 
@@ -18,7 +18,7 @@ MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(9, 9), Mesh(16, 5), Mesh(5, 16), Mesh(20,
 def multiplied(name: str, shape: Shape, mesh: Mesh, program: object = None, **options: object) -> tuple:
     kernel = GEMV[name]
     rng = np.random.default_rng(shape.k)
-    x, w = rng.normal(size=shape.k).astype("float32"), rng.normal(size=(shape.k, shape.n)).astype("float32")
+    x, w = rng.normal(size=(shape.m, shape.k)).astype("float32"), rng.normal(size=(shape.k, shape.n)).astype("float32")
     tiles = kernel.place(shape, mesh, x, w)
     return kernel.result(shape, mesh, play(program or kernel.steps(shape, mesh, **options), tiles)), x @ w  # type: ignore[arg-type]
 
@@ -52,7 +52,7 @@ def test_a_tree_has_the_stages_of_the_paper(phases: int, side: int) -> None:
     assert ktree.stages(side, phases) == phases * (width // 2)
 
 
-@given(st.sampled_from(sorted(GEMV)), st.integers(3, 40))
+@given(st.sampled_from(["ktree", "pipeline", "ring"]), st.integers(3, 40))
 @settings(max_examples=40)
 def test_stages_are_what_the_program_has(name: str, side: int) -> None:
     program = GEMV[name].steps(Shape(1, side, side * 2), Mesh(side, 2))
@@ -100,3 +100,13 @@ def test_a_tree_sends_no_more_than_a_pipeline() -> None:
     shape, mesh = Shape(1, 64, 64), Mesh(16, 16)
     sent = {name: activity(GEMV[name].steps(shape, mesh)).sent_bytes for name in GEMV}
     assert sent["ktree"] == sent["pipeline"] < sent["ring"]
+
+
+@pytest.mark.parametrize("side", [9, 16, 27])
+def test_paths_are_those_of_the_program(side: int) -> None:
+    """[he2025] section 6.1: constant for pipeline and ring, K + 1 for the tree."""
+    shape, mesh = Shape(1, side, side), Mesh(side, 2)
+    assert paths(GEMV["pipeline"].steps(shape, mesh)) == GEMV["pipeline"].paths(mesh)
+    assert paths(GEMV["ring"].steps(shape, mesh)) == GEMV["ring"].paths(mesh)
+    for phases in (1, 2, 3):
+        assert paths(GEMV["ktree"].steps(shape, mesh, phases=phases)) == GEMV["ktree"].paths(mesh, phases) == phases + 1

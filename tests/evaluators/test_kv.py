@@ -17,7 +17,7 @@ def generated(name: str, rows: int, tokens: int) -> tuple[np.ndarray, list[int]]
     cache = np.zeros((rows, 2, per_core, 1), "float32")
     for token in range(tokens):
         new = np.full((rows, 2, 1, 1), token + 1, "float32")
-        cache = play(method.steps(mesh, token, 1, per_core), {"cache": cache, "new": new})["cache"]
+        cache = play(method.grown(mesh, token, 1, per_core), {"cache": cache, "new": new})["cache"]
     return cache[:, 1, :, 0], method.held(tokens, rows)
 
 
@@ -44,4 +44,4 @@ def test_shifting_holds_as_many_times_more_as_there_are_rows(rows: int) -> None:
 def test_shifts_are_between_neighbours(rows: int, tokens: int) -> None:
     mesh = Mesh(rows, 2)
     full = tokens >= rows
-    assert longest_hop(KV["shift"].steps(mesh, tokens, 1, tokens + 1)) <= (1 if full else rows - 1)
+    assert longest_hop(KV["shift"].grown(mesh, tokens, 1, tokens + 1)) <= (1 if full else rows - 1)

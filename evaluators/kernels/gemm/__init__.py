@@ -10,7 +10,7 @@ Each module has
 
 from types import ModuleType
 
-from evaluators.kernels.gemm import allgather, cannon, meshgemm, meshgemm_t, summa
+from evaluators.kernels.gemm import allgather, cannon, ladder, meshgemm, meshgemm_t, meshgemm_v, summa, t10
 from space.errors import chosen
 
 GEMM: dict[str, ModuleType] = {
@@ -19,6 +19,9 @@ GEMM: dict[str, ModuleType] = {
     "cannon": cannon,
     "meshgemm": meshgemm,
     "meshgemm_t": meshgemm_t,
+    "meshgemm_v": meshgemm_v,
+    "t10": t10,
+    "ladder": ladder,
 }
 
 

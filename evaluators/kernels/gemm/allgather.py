@@ -8,21 +8,65 @@ from math import ceil
 
 import numpy as np
 
+from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import summa
+from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, joined
+from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multiply, Program, Round, Send, Slot
-from space.elementwise import Array
+from evaluators.rounds import Activity, Cores, Multiply, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum, minimum, where
 
-__all__ = ["WAIT", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "paths", "place", "result", "steps"]
 
 WAIT = "slots"
 """Nothing to overlap: the product starts when everything is there."""
 
+LEAST = 1
+"""Cores of a line that it needs."""
+
 
 def paths(mesh: Mesh) -> int:
     """Routing paths of a core: one from every core of its row and of its column."""
-    return mesh.rows + mesh.cols
+    return int(mesh.rows + mesh.cols)
+
+
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: to and from four neighbours; the rest of the way is relayed."""
+    return 8
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """Time of the program: as many rounds as the longer side has hops, in each of which a core forwards both ways, then a
+    product.
+
+        t = rounds (messages (launch + words pace) + stage + 2 ramp + hop) + product
+
+    with 2.5 messages a round, and 3 at the start, on a square mesh: measured with the events reader, 2 to 4 being what a core
+    has.
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+
+    Source:
+        [he2025] section 5.1 (1).
+    """
+    chunks = mesh.chunks * 1.0
+    m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
+    a_words, b_words = words_of(mesh.per_col * m_ * k_, fabric), words_of(mesh.per_row * k_ * n_, fabric)
+    across, down = mesh.cols - 1.0, mesh.rows - 1.0
+    each = 2 * fabric.ramp + fabric.hop + fabric.stage
+    # cores forward both ways until the nearer end has everything, then one way; where they stand decides how that adds up
+    a_time, b_time = fabric.launch + a_words * fabric.pace, fabric.launch + b_words * fabric.pace
+    both = minimum(across, down)
+    rest = maximum(across, down) - both
+    longer = where(across > down, a_time, b_time)
+    macs = chunks * m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    seconds = (1.25 * both + 1.5) * (a_time + b_time) + 1.25 * rest * longer + (both + rest) * each + product
+    a_bytes, b_bytes = 2.0 * mesh.per_col * m_ * k_ * mesh.rows, 2.0 * mesh.per_row * k_ * n_ * mesh.cols
+    hops = a_bytes * mesh.cols * across + b_bytes * mesh.rows * down
+    return Cost(seconds, Activity(macs * mesh.rows * mesh.cols, hops, hops))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -12,11 +12,18 @@ from evaluators.kernels.gemm.shift import place, result
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program
+from space.elementwise import maximum
 
-__all__ = ["WAIT", "cost", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "result", "steps"]
 
 WAIT = "line"
 """[he2025] section 7.2: "head-to-tail transmission in Cannon" is not overlapped with computation."""
+
+CROWD = 1.8
+"""Chunks that wait for one another in the alignment, over the shorter side: 64 x 64 cores in the events reader."""
+
+LEAST = 1
+"""Cores of a line that it needs."""
 
 
 def paths(mesh: Mesh) -> int:
@@ -24,9 +31,15 @@ def paths(mesh: Mesh) -> int:
     return 4 + 2
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, word_bytes: int = 4) -> Cost:
-    """The closed form on a square mesh: a wrap over the whole line decides each shift."""
-    return shift.cost(shape, mesh, fabric, reach=mesh.rows - 1, overlapped=False, crowd=2.0, word_bytes=word_bytes)
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: all of them, set once."""
+    return paths(mesh)
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """The closed form: a wrap over the whole line decides each shift."""
+    reach = maximum(mesh.rows, mesh.cols) - 1
+    return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False, crowd=CROWD)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -3,6 +3,8 @@
 [he2025] section 5.2 and algorithm 1. Two hops are the least possible: on a line, a circle of one-hop neighbours cannot close.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from evaluators.kernels.cost import Cost
@@ -13,15 +15,26 @@ from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program
 from space.elementwise import Array
 
-__all__ = ["WAIT", "cost", "interleave", "interleaved", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "interleave", "interleaved", "paths", "place", "result", "steps"]
 
 WAIT = "slots"
 """[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""
+
+CROWD = 1.0
+"""Chunks that wait for one another in the alignment, over the shorter side: 64 x 64 cores in the events reader."""
+
+LEAST = 3
+"""Cores of a line that INTERLEAVE needs."""
 
 
 def paths(mesh: Mesh) -> int:
     """Routing paths of a core: two neighbours in row and column, and one message that passes through in each."""
     return 4 + 2
+
+
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: all of them, set once."""
+    return paths(mesh)
 
 
 def interleave(places: int) -> tuple[Array, Array]:
@@ -45,6 +58,7 @@ def interleave(places: int) -> tuple[Array, Array]:
     return send, receive
 
 
+@lru_cache(maxsize=4096)
 def interleaved(places: int) -> Array:
     """The order of the ring: the place on the line of each logical position, every place's follower one position back.
 
@@ -58,9 +72,9 @@ def interleaved(places: int) -> Array:
     return np.array(ring[::-1])
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, word_bytes: int = 4) -> Cost:
-    """The closed form on a square mesh: two hops whatever the mesh."""
-    return shift.cost(shape, mesh, fabric, reach=2, overlapped=True, crowd=1.1, word_bytes=word_bytes)
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """The closed form: two hops whatever the mesh."""
+    return shift.cost(shape, mesh, fabric, order=interleaved, reach=2, leave=2, overlapped=True, crowd=CROWD)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

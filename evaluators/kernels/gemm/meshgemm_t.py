@@ -1,80 +1,137 @@
-"""MeshGEMM for C = A B^T without a transpose: B travels along the columns, partial products are added along the rows.
+"""C = A B^T without a transpose: blocks of B travel along the columns, partial products are added along the rows.
 
-[he2025] section 5.4: no alignment; in each of N steps, B shifts by one place of the interleaved ring, every core multiplies its
+[he2025] section 5.4: no alignment; in each of N steps B shifts by one place of the interleaved ring, every core multiplies its
 tiles over its own chunk of K, and each row adds these up at the core that owns that block of C. B comes as [n, k].
+
+Attention scores are made this way whatever the GEMM algorithm is; `gemm` says how B moves.
 """
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.meshgemm import interleaved
-from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm import column
+from evaluators.kernels.gemm.shift import words_of
+from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multiply, Program, Reduce, Round, Send, Slot, Step
-from space.elementwise import Array
+from evaluators.rounds import Activity, Cores, Multiply, Program, Reduce, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum, where
 
 TRANSPOSED = True
 """B is given as [n, k]."""
 
 WAIT = "slots"
 
+LEAST = 3
+"""Cores of a line that INTERLEAVE needs."""
+
 
 def paths(mesh: Mesh) -> int:
-    """Routing paths of a core: the interleaved ring in its column, and the reduction through its row both ways."""
-    return 3 + 2
+    """Routing paths of a core: the ring in its column, and the line of its row, on which sums pass to neighbours."""
+    return 3 + 1
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
-    """The program: product of the block that is there, its sum along the row a round later, the next block meanwhile."""
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.cols), ceil(shape.n / mesh.chunks)
-    slots = (
-        Slot("a", (m, k), dtype),
-        Slot("b", (mesh.per_row, n, k), dtype, depth=2),
-        Slot("p", (mesh.per_row, m, n), "float32", depth=2),
-        Slot("zero", (mesh.per_row, m, n), "float32"),
-        Slot("c", (mesh.per_col, m, n), "float32"),
-    )
-    order = interleaved(mesh.rows)
-    position = np.argsort(order)
-    row, col = all_cores(mesh)
-    shift = Send(
-        "b", Cores(row, col), Cores(order[(position - 1) % mesh.rows][row], col), np.asarray(0), np.asarray(mesh.per_row)
-    )
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: all of them, set once."""
+    return paths(mesh)
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") -> Cost:
+    """Time of the program.
+
+    Each of N steps is as long as the slowest of: the engine, which multiplies and sends B on; B on its way; B and the sums
+    through the ramp. Sums follow one another along the row; the last one ends it:
+
+        product = launch + calls call + macs mac
+        sum     = (columns - 1) (2 ramp + hop + stage) + words pace
+        t       = N max(product + post + B copy, post + B pace + 2 ramp + 2 hop, post + (B + words) pace) + sum
+
+    Where B does not move beside the product, t = N (product + its shift) + sum.
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+        gemm: the algorithm whose way B moves.
+
+    Source:
+        [he2025] section 5.4.
+    """
+    rows = mesh.rows * 1.0
+    m_, k_, n_ = ceil_div(shape.m, rows), ceil_div(shape.k, mesh.cols), ceil_div(shape.n, rows)
+    macs = m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    b_words = words_of(n_ * k_, fabric)
+    sums = ceil_div(m_ * n_ * 4, fabric.word_bytes) * fabric.pace
+    arm = mesh.cols - 1.0
+    along = where(arm > 0, arm * (2 * fabric.ramp + fabric.hop + fabric.stage) + sums, 0.0)
+    way = column.way(gemm, rows, b_words, n_ * k_, fabric)
+    if way.overlapped:
+        step = maximum(maximum(product + way.engine, way.shift), way.engine + where(arm > 0, sums, 0.0))
+        seconds = rows * step + along
+    else:
+        seconds = rows * (product + along) + (rows - column.saved(gemm)) * way.shift
+    messages, links = column.sent(gemm, rows)
+    b_bytes, c_bytes = 2.0 * n_ * k_ * mesh.cols, 4.0 * m_ * n_ * rows * rows * arm
+    activity = Activity(macs * rows * rows * mesh.cols, b_bytes * messages + c_bytes, b_bytes * links + c_bytes)
+    return Cost(seconds, activity)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:
+    """The program: product of the block that is there, its sum along the row after it, the next block meanwhile."""
+    slots = _slots(shape, mesh, dtype)
+    ring = column.order(gemm, mesh.rows)
+    position = np.argsort(ring)
+    here = Cores(np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :])
     multiply = Multiply("a", "b", "p", "mk,ink->imn")
-    clear = Send("zero", Cores(row, col), Cores(row, col), np.asarray(0), np.asarray(mesh.per_row), into="p")
+    clear = Send("zero", here, here, np.asarray(0), np.asarray(1), into="p")
+    wait = "slots" if gemm == "meshgemm" else "mesh"
     rounds = []
     for step in range(mesh.rows):
-        rounds.append(Round((clear,), WAIT))
-        rounds.append(Round((multiply,), WAIT))
-        held = order[(position + step) % mesh.rows]
-        reductions: tuple[Step, ...] = tuple(_reductions(mesh, held))
-        rounds.append(Round((*reductions, shift) if step + 1 < mesh.rows else reductions, WAIT))
+        before, beside, after = column.placed(gemm, mesh, step, position, ring)
+        rounds.append(Round((clear, *before), wait))
+        rounds.append(Round((*beside, multiply), wait))
+        rounds.append(Round((_sum(mesh, column.held(gemm, ring, position, step)),), wait))
+        rounds += [Round((send,), wait) for send in after]
     return Program(mesh.rows, mesh.cols, slots, (tuple(rounds),))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
     """A and B in the natural layout: rows over rows, K over columns."""
-    cut = blocks(b, mesh.chunks, mesh.cols)
-    return {
-        "a": blocks(a, mesh.rows, mesh.cols),
-        "b": cut.reshape(mesh.rows, mesh.per_row, mesh.cols, *cut.shape[2:]).swapaxes(1, 2),
-    }
+    tile = blocks(b, mesh.rows, mesh.cols)[:, :, None]
+    return {"a": blocks(a, mesh.rows, mesh.cols), "b": tile, "own": tile}
 
 
 def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
-    """The product, from the natural layout: chunks of N over columns."""
-    rows, cols, _, m, n = tiles["c"].shape
-    return joined(tiles["c"].reshape(rows, cols * mesh.per_col, m, n), shape.m, shape.n)
+    """The product: the blocks of a row of cores lie along it, some on each column."""
+    rows, cols, per, m, n = tiles["c"].shape
+    return joined(tiles["c"].reshape(rows, cols * per, m, n)[:, :rows], shape.m, shape.n)
 
 
-def _reductions(mesh: Mesh, held: Array) -> list[Reduce]:
-    """Each row adds up every slice of the block of B that it holds, at the column that owns that part of C."""
-    reductions = []
-    for y in range(mesh.per_row):
-        block = held * mesh.per_row + y
-        root, at = block // mesh.per_col, block % mesh.per_col
-        others = np.stack([np.concatenate(([r], np.delete(np.arange(mesh.cols), r))) for r in root])
-        path = Cores(np.arange(mesh.rows)[:, None], others)
-        reductions.append(Reduce("p", path, np.asarray(y), np.asarray(y + 1), "c", at=at))
-    return reductions
+def owners(mesh: Mesh) -> tuple[Array, Array]:
+    """Of each block of N, the column that owns it, and its place there."""
+    per = ceil(mesh.rows / mesh.cols)
+    block = np.arange(mesh.rows)
+    return block // per, block % per
+
+
+def _slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.cols), ceil(shape.n / mesh.rows)
+    return (
+        Slot("a", (m, k), dtype),
+        Slot("b", (1, n, k), dtype, depth=2),
+        Slot("p", (1, m, n), "float32", depth=2),
+        Slot("zero", (1, m, n), "float32"),
+        Slot("c", (ceil(mesh.rows / mesh.cols), m, n), "float32"),
+        Slot("own", (1, n, k), dtype),
+    )
+
+
+def _sum(mesh: Mesh, held: Array) -> Reduce:
+    """Each row adds up the block of C that it works on, at the column that owns it."""
+    column_of, place_of = owners(mesh)
+    roots = column_of[held]
+    members: Any = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
+    path = Cores(np.arange(mesh.rows)[:, None], members)
+    return Reduce("p", path, np.asarray(0), np.asarray(1), "c", at=place_of[held])

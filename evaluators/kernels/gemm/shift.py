@@ -6,6 +6,8 @@ position. Tiles of one core: slice y * per_col + x is the product of the core's 
 square mesh there is one.
 """
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from math import ceil
 from typing import Any
 
@@ -13,13 +15,14 @@ import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
+from evaluators.kernels.table import looked_up
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Loop, Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum
+from space.elementwise import Array, ceil_div, maximum, minimum
 
 
-def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> Program:
+def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via: str = "router") -> Program:
     """Align, then multiply and shift as often as there are chunks; the last time only multiply.
 
     With ``wait="slots"`` a shift runs beside the product of the chunks that it takes away; else after it.
@@ -34,40 +37,107 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str) -> P
     position = np.argsort(order)
     follower = order[(position - 1) % chunks]
     multiply = Multiply("a", "b", "c", "imk,ikn->imn")
-    sends = (*_sends("a", mesh, follower, None), *_sends("b", mesh, follower, None))
-    body = (Round((multiply, *sends), wait),) if wait == "slots" else (Round((multiply,), wait), Round(sends, wait))
-    align = Round((*_sends("a", mesh, order, position), *_sends("b", mesh, order, position)), wait)
+    sends = (*_sends("a", mesh, follower, None, via), *_sends("b", mesh, follower, None, via))
+    body = (Round((*sends, multiply), wait),) if wait == "slots" else (Round((multiply,), wait), Round(sends, wait))
+    align = Round((*_sends("a", mesh, order, position, via), *_sends("b", mesh, order, position, via)), wait)
     strand = (align, Loop(body, chunks - 1), Round((multiply,), wait))
     return Program(mesh.rows, mesh.cols, slots, (strand,))
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, reach: Any, overlapped: bool, crowd: float, word_bytes: int) -> Cost:
-    """Time of the program on a square mesh of N x N cores.
+def cost(
+    shape: Shape,
+    mesh: Mesh,
+    fabric: Fabric,
+    *,
+    order: Callable[[int], Array],
+    reach: Any,
+    leave: int,
+    overlapped: bool,
+    crowd: float,
+    via: str = "router",
+) -> Cost:
+    """Time of the program.
 
-    A shift sends A, then B through the same ramp; the farthest message decides where a line waits for all of its own:
+    A shift sends the chunks of A that leave the core, then those of B through the same ramp; the farthest decides where a line
+    waits for all of its own. The engine, which posts and copies what is sent, also multiplies:
 
-        shift   = 2 launch + words A + words B + 2 ramp + reach hop
-        step    = product + shift, or the larger of the two where they overlap
+        product = launch + calls call + macs mac
+        sending = messages post + words copy
+        shift   = sending, or the words at their pace, + 2 ramp + reach hop
+        step    = the larger of (sending + product) and shift where they overlap, else shift + product
         t       = align + (N - 1) step + product
-        align   = 2 launch + 2 ramp + N hop + crowd N words
+        align   = as a shift, of all chunks, + N hop + crowd (shorter side) words of the longer chunk
+
+    With `via` relay each hop of the longest message costs launch + stage + 2 ramp + hop + its words at their pace, after the
+    launch and words of those before it.
 
     Args:
-        shape, mesh, fabric: leaves broadcast over designs.
+        shape, mesh, fabric: leaves broadcast over designs; N is the number of chunks.
+        order: of the ring, for a number of places.
         reach: links that the longest message of a shift crosses.
+        leave: chunks of a line that leave a core at a time, where it has as many.
         overlapped: whether a shift runs beside the product.
-        crowd: slices through the busiest link of the alignment, over N; measured with the events reader.
-        word_bytes: bytes of one value of A and B.
+        crowd: chunks that wait for one another in the alignment, over the shorter side; measured with the events reader.
+        via: who carries.
     """
-    n = mesh.rows * 1.0
+    n, rows, cols = mesh.chunks * 1.0, mesh.per_row, mesh.per_col
     m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
-    a_words = ceil_div(m_ * k_ * word_bytes, fabric.word_bytes) * fabric.word
-    b_words = ceil_div(k_ * n_ * word_bytes, fabric.word_bytes) * fabric.word
-    product = fabric.launch + m_ * k_ * n_ * fabric.mac
-    ends = 2 * fabric.launch + 2 * fabric.ramp
-    shift = ends + a_words + b_words + reach * fabric.hop
-    step = maximum(product, shift) if overlapped else product + shift
-    align = ends + n * fabric.hop + crowd * n * maximum(a_words, b_words)
-    return Cost(align + (n - 1) * step + product, Activity(macs=m_ * k_ * n_ * n * n * n))
+    slices = rows * cols
+    a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
+    # of the virtual places of a core, those at its border leave it
+    a_sent, b_sent = rows * minimum(cols, leave), cols * minimum(rows, leave)
+    macs = slices * m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    if via == "relay":
+        one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop
+        shift = _relayed(mesh, fabric, one, a_words, b_words, a_sent, b_sent)
+        align = _relayed(mesh, fabric, one, a_words, b_words, slices, slices)
+        sending: Any = 0.0
+    else:
+        sending = (a_sent + b_sent) * fabric.post + (a_sent * a_words + b_sent * b_words) * fabric.copy
+        paced = fabric.post + (a_sent * a_words + b_sent * b_words) * fabric.pace
+        shift = maximum(sending, paced) + 2 * fabric.ramp + reach * fabric.hop
+        words = slices * (a_words + b_words)
+        align = maximum(2 * slices * fabric.post + words * fabric.copy, fabric.post + words * fabric.pace) + 2 * fabric.ramp
+        through = slices * maximum(a_words, b_words) * fabric.word
+        align = align + n * fabric.hop + crowd * minimum(mesh.rows, mesh.cols) * through
+    step = maximum(sending + product, shift) if overlapped else shift + product
+    seconds = align + (n - 1) * step + product
+    a_bytes, b_bytes = 2.0 * m_ * k_, 2.0 * k_ * n_
+    sent, hops = (
+        a_bytes * looked_up(partial(_along, count, order), n, cols)
+        + b_bytes * looked_up(partial(_along, count, order), n, rows)
+        for count in ("messages", "links")
+    )
+    return Cost(seconds, Activity(macs * mesh.rows * mesh.cols * n, sent, hops))
+
+
+@lru_cache(maxsize=4096)
+def _along(count: str, order: Callable[[int], Array], chunks: int, per_core: int) -> float:
+    """Messages of an operand, or the links that they cross: its alignment, then its shifts, all lines together."""
+    ring = order(chunks)
+    position = np.argsort(ring)
+    place = np.arange(chunks)
+    follower = ring[(position - 1) % chunks]
+    shift = np.abs(follower // per_core - place // per_core)
+    aligned = ring[(place[:, None] - position[None, :]) % chunks]
+    align = np.abs(aligned // per_core - place[:, None] // per_core)
+    if count == "messages":
+        shift, align = shift > 0, align > 0
+    return float(align.sum() + (chunks - 1) * chunks * shift.sum())
+
+
+def _relayed(mesh: Mesh, fabric: Fabric, one: Any, a_words: Any, b_words: Any, a_sent: Any, b_sent: Any) -> Any:
+    """Chunks of A, then of B through the same ramp; the last of each is handled by all cores of its line."""
+    a_time, b_time = fabric.launch + a_words * fabric.pace, fabric.launch + b_words * fabric.pace
+    a_way = (a_sent - 1) * a_time + (mesh.cols - 1) * (one + a_words * fabric.pace)
+    b_way = a_sent * a_time + (b_sent - 1) * b_time + (mesh.rows - 1) * (one + b_words * fabric.pace)
+    return maximum(a_way, b_way)
+
+
+def words_of(values: Any, fabric: Fabric) -> Any:
+    """Words of a link that some 16-bit values fill."""
+    return ceil_div(values * 2, fabric.word_bytes)
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
@@ -89,7 +159,7 @@ def _tiles(matrix: Array, mesh: Mesh) -> Array:
     return virtual.reshape(mesh.rows, mesh.cols, mesh.per_row * mesh.per_col, height, width)
 
 
-def _sends(slot: str, mesh: Mesh, follower: Array, position: Array | None) -> list[Send]:
+def _sends(slot: str, mesh: Mesh, follower: Array, position: Array | None, via: str) -> list[Send]:
     """A move of every slice along its line: to the follower on the ring, or (with positions) to where its chunk starts.
 
     Args:
@@ -97,6 +167,7 @@ def _sends(slot: str, mesh: Mesh, follower: Array, position: Array | None) -> li
         mesh: the cores.
         follower: for a shift, by virtual place, the next one; for the alignment, the order of the ring.
         position: for the alignment, logical positions by virtual place.
+        via: who carries.
     """
     row, col = all_cores(mesh)
     sends = []
@@ -110,5 +181,5 @@ def _sends(slot: str, mesh: Mesh, follower: Array, position: Array | None) -> li
                 there, at = Cores(row, target // mesh.per_col), y * mesh.per_col + target % mesh.per_col
             else:
                 there, at = Cores(target // mesh.per_row, col), (target % mesh.per_row) * mesh.per_col + x
-            sends.append(Send(slot, Cores(row, col), there, here, here + 1, at=at))
+            sends.append(Send(slot, Cores(row, col), there, here, here + 1, at=at, via=via))
     return sends

@@ -1,67 +1,99 @@
 """SUMMA: in step p, the column that holds chunk p of A multicasts it along the rows, the row of B's along the columns.
 
 [he2025] section 5.1 (2): a working set of two tiles beside the operands' own doubles the memory; every core needs a path from
-each core of its row and column. Each broadcast ends before its product starts.
+each core of its row and column, more than a fabric has, so that each broadcast sets its routes in software, a task of every
+core.
 """
 
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
 
 from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from evaluators.kernels.table import looked_up
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
-from space.elementwise import Array, ceil_div
+from space.elementwise import Array, ceil_div, maximum, where
 
 WAIT = "line"
 """[he2025] section 7.2: "pipeline broadcast in SUMMA" is not overlapped with computation as MeshGEMM's shifts are."""
 
+LEAST = 1
+"""Cores of a line that it needs."""
+
 
 def paths(mesh: Mesh) -> int:
     """Routing paths of a core: one from every core of its row and of its column."""
-    return mesh.rows + mesh.cols
+    return int(mesh.rows + mesh.cols)
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, word_bytes: int = 4) -> Cost:
-    """Time of the program on a square mesh of N x N cores.
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: one along its row and one along its column, set anew for each chunk."""
+    return 2
 
-    Each chunk: a multicast of A, then of B through the ramp of the core that roots both, to the farther end, then the product:
 
-        t = N (product + 2 launch + words A + words B + 2 ramp) + hop * sum over chunks p of max(p, N - 1 - p)
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """Time of the program.
+
+    Each chunk: a multicast of A, then of B by the core that roots both, to the farthest core, then the product:
+
+        t = chunks (product + 2 (launch + post) + words A copy + words B pace + 2 ramp) + hop * sum over chunks of the farthest
+        core
 
     Args:
         shape, mesh, fabric: leaves broadcast over designs.
-        word_bytes: bytes of one value of A and B.
 
     Source:
         [he2025] section 5.1 (2).
     """
-    n = mesh.rows * 1.0
-    m_, k_, n_ = ceil_div(shape.m, n), ceil_div(shape.k, n), ceil_div(shape.n, n)
-    values = ceil_div(m_ * k_ * word_bytes, fabric.word_bytes) + ceil_div(k_ * n_ * word_bytes, fabric.word_bytes)
-    product = fabric.launch + m_ * k_ * n_ * fabric.mac
-    far = 0.75 * n * n - 0.5 * n - 0.25 * (n % 2)
-    each = product + 2 * fabric.launch + values * fabric.word + 2 * fabric.ramp
-    return Cost(n * each + far * fabric.hop, Activity(macs=m_ * k_ * n_ * n * n * n))
+    chunks = mesh.chunks * 1.0
+    m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
+    a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
+    macs = m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    start = fabric.launch + fabric.post
+    sending = maximum(2 * start + a_words * fabric.copy + b_words * fabric.pace, start + (a_words + b_words) * fabric.pace)
+    far = looked_up(_farthest, mesh.rows, mesh.cols)
+    a_bytes, b_bytes = 2.0 * m_ * k_ * chunks * mesh.rows, 2.0 * k_ * n_ * chunks * mesh.cols
+    across, down = where(mesh.cols > 1, 1.0, 0.0), where(mesh.rows > 1, 1.0, 0.0)
+    sent = a_bytes * across + b_bytes * down
+    hops = a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1)
+    seconds = chunks * (product + sending + 2 * fabric.ramp) + far * fabric.hop
+    return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops))
+
+
+@lru_cache(maxsize=4096)
+def _farthest(rows: int, cols: int) -> float:
+    """Hops to the farthest core from the roots of each chunk, all chunks together."""
+    mesh = Mesh(rows, cols)
+    chunk = np.arange(mesh.chunks)
+    col, row = chunk // mesh.per_col, chunk // mesh.per_row
+    return float(np.maximum.reduce([col, cols - 1 - col, row, rows - 1 - row]).sum())
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
     """The program: a multicast of each chunk, then its product."""
+    multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
+    strand = []
+    for chunk in range(mesh.chunks):
+        strand += [Round((_along_rows(mesh, chunk), _along_cols(mesh, chunk)), WAIT), Round((multiply,), WAIT)]
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(strand),))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """Both operands, the chunks of them in use, and the product."""
     m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.chunks), ceil(shape.n / mesh.cols)
-    slots = (
+    return (
         Slot("a", (mesh.per_col, m, k), dtype),
         Slot("b", (mesh.per_row, k, n), dtype),
         Slot("a_in", (1, m, k), dtype, depth=2),
         Slot("b_in", (1, k, n), dtype, depth=2),
         Slot("c", (1, m, n), "float32"),
     )
-    multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
-    strand = []
-    for chunk in range(mesh.chunks):
-        strand += [Round((_along_rows(mesh, chunk), _along_cols(mesh, chunk)), WAIT), Round((multiply,), WAIT)]
-    return Program(mesh.rows, mesh.cols, slots, (tuple(strand),))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
@@ -82,11 +114,11 @@ def _along_rows(mesh: Mesh, chunk: int) -> Multicast:
     root, part = divmod(chunk, mesh.per_col)
     others = np.array([root, *(col for col in range(mesh.cols) if col != root)])
     path = Cores(np.arange(mesh.rows)[:, None], others[None, :])
-    return Multicast("a", path, np.asarray(part), np.asarray(part + 1), "a_in")
+    return Multicast("a", path, np.asarray(part), np.asarray(part + 1), "a_in", via="core")
 
 
 def _along_cols(mesh: Mesh, chunk: int) -> Multicast:
     root, part = divmod(chunk, mesh.per_row)
     others = np.array([root, *(row for row in range(mesh.rows) if row != root)])
     path = Cores(others[None, :], np.arange(mesh.cols)[:, None])
-    return Multicast("b", path, np.asarray(part), np.asarray(part + 1), "b_in")
+    return Multicast("b", path, np.asarray(part), np.asarray(part + 1), "b_in", via="core")

@@ -6,40 +6,48 @@ that many chunks.
 
 from dataclasses import dataclass
 from math import ceil, lcm
+from typing import Any
 
 import numpy as np
 
 from space.elementwise import Array
 
+MOST_CHUNKS = 4096
+"""Chunks of K beyond which a non-square mesh is refused: its sides have too little in common."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """C[m, n] = A[m, k] B[k, n]."""
+    """C[m, n] = A[m, k] B[k, n]; whole numbers, or arrays over designs for a closed form."""
 
-    m: int
-    k: int
-    n: int
+    m: Any
+    k: Any
+    n: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Cores by rows and columns."""
+    """Cores by rows and columns; whole numbers, or arrays over designs for a closed form."""
 
-    rows: int
-    cols: int
+    rows: Any
+    cols: Any
 
     @property
-    def chunks(self) -> int:
+    def chunks(self) -> Any:
         """Chunks of K: the least common multiple of the sides."""
-        return lcm(self.rows, self.cols)
+        if self.rows is self.cols:
+            return self.rows
+        if isinstance(self.rows, np.ndarray) or isinstance(self.cols, np.ndarray):
+            return np.lcm(np.asarray(self.rows, dtype=np.int64), np.asarray(self.cols, dtype=np.int64))
+        return lcm(int(self.rows), int(self.cols))
 
     @property
-    def per_row(self) -> int:
+    def per_row(self) -> Any:
         """Chunks that a row of the mesh stands for."""
         return self.chunks // self.rows
 
     @property
-    def per_col(self) -> int:
+    def per_col(self) -> Any:
         """Chunks that a column of the mesh stands for."""
         return self.chunks // self.cols
 

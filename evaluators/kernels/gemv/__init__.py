@@ -11,10 +11,10 @@ Each module has
 
 from types import ModuleType
 
-from evaluators.kernels.gemv import ktree, pipeline, ring
+from evaluators.kernels.gemv import ktree, ladder, pipeline, ring
 from space.errors import chosen
 
-GEMV: dict[str, ModuleType] = {"pipeline": pipeline, "ring": ring, "ktree": ktree}
+GEMV: dict[str, ModuleType] = {"pipeline": pipeline, "ring": ring, "ktree": ktree, "ladder": ladder}
 
 
 def gemv(name: str) -> ModuleType:

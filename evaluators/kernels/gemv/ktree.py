@@ -5,7 +5,10 @@ roots are the members of the next phase, reached by paths that pass straight thr
 routing stages; K + 1 paths at the root. With K = 1 the whole column is one group.
 """
 
+from functools import lru_cache
+from functools import partial as bound
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +16,24 @@ from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
 from evaluators.kernels.gemv.partial import place, result
+from evaluators.kernels.table import looked_up
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program, Round
 
-__all__ = ["cost", "groups", "paths", "place", "result", "root", "stages", "steps"]
+__all__ = ["at_once", "cost", "groups", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
 
 
-def paths(mesh: Mesh, phases: int = 2) -> int:
+def paths(mesh: Mesh, phases: Any = 2) -> Any:
     """Routing paths of a core: a phase each, and the broadcast."""
     return phases + 1
 
 
+def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+    """Routing paths of a core at a time: all of them, set once."""
+    return paths(mesh, phases)
+
+
+@lru_cache(maxsize=4096)
 def stages(side: int, phases: int = 2) -> int:
     """Software stages on the critical path: the longer arm of the largest group of each phase."""
     return sum(max(max(place, len(group) - 1 - place) for group, place in phase) for phase in groups(side, phases))
@@ -34,6 +44,7 @@ def root(mesh: Mesh, phases: int = 2) -> int:
     return _root(mesh.rows, phases)
 
 
+@lru_cache(maxsize=4096)
 def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
     """For each phase, its groups as (rows in order, place of the root among them).
 
@@ -54,41 +65,49 @@ def groups(side: int, phases: int) -> list[list[tuple[np.ndarray, int]]]:
     return found
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
-    """Time until the root (or with `broadcast` every row) has the product.
+def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Any:
+    """Time until the root (or with `broadcast` all cores) of a line has the sums.
 
     Phase by phase the longer arm of its largest group, whose members are `gap` rows apart, through which the words stream:
 
-        t = sum over phases of launch + arm (2 ramp + gap hop + stage) + words
+        t = sum over phases of arm (2 ramp + gap hop + stage) + words
 
     Exact where groups of a phase are equal; elsewhere groups that end early wait less, by less than a stage a phase.
 
     Args:
-        shape, mesh, fabric: leaves broadcast over designs.
-        broadcast: whether the sums go back to all rows.
-        phases: K, one for the whole batch.
+        side, words, fabric, phases: broadcast over designs.
+        broadcast: whether the sums go back to all cores.
 
     Source:
         [he2025] section 6.2.
     """
-    rows = mesh.rows
-    stages_ = partial.by_side(lambda side: float(stages(side, phases)), rows)
-    hops = partial.by_side(lambda side: _arm_hops(side, phases), rows)
-    active = partial.by_side(lambda side: float(sum(any(len(g) > 1 for g, _ in level) for level in groups(side, phases))), rows)
-    words = partial.stream(shape, mesh, fabric)
-    reduction = active * (fabric.launch + words) + stages_ * (2 * fabric.ramp + fabric.stage) + hops * fabric.hop
-    middle = partial.by_side(lambda side: float(_root(side, phases)), rows)
-    seconds = partial.seconds(shape, mesh, fabric, reduction, broadcast=broadcast, root=middle)
-    spread = broadcast * (rows > 1)
-    legs = partial.by_side(lambda side: _all_hops(side, phases), rows)
-    return Cost(seconds, partial.counted(shape, mesh, rows - 1.0 + spread, legs + spread * (rows - 1.0)))
+    stages_, hops = looked_up(stages, side, phases), looked_up(_arm_hops, side, phases)
+    active = looked_up(_active, side, phases)
+    reduction = active * (words * fabric.pace) + stages_ * (2 * fabric.ramp + fabric.stage) + hops * fabric.hop
+    if not broadcast:
+        return reduction
+    return reduction + partial.spread_seconds(side, looked_up(_root, side, phases), words, fabric)
 
 
+def moved(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, Any]:
+    """Messages of a line, and links that they cross."""
+    spread = broadcast * (side > 1)
+    return side - 1.0 + spread, looked_up(_all_hops, side, phases) + spread * (side - 1.0)
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Cost:
+    """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
+    options = {"broadcast": broadcast, "phases": phases}
+    return partial.cost(shape, mesh, fabric, bound(line, **options), bound(moved, **options))
+
+
+@lru_cache(maxsize=4096)
 def _root(side: int, phases: int) -> int:
     ((group, place),) = groups(side, phases)[-1]
     return int(group[place])
 
 
+@lru_cache(maxsize=4096)
 def _arm_hops(side: int, phases: int) -> float:
     """Links along the longer arm of a group, the most of each phase."""
     return float(
@@ -96,25 +115,36 @@ def _arm_hops(side: int, phases: int) -> float:
     )
 
 
+@lru_cache(maxsize=4096)
 def _all_hops(side: int, phases: int) -> float:
     """Links that all partial sums of a column cross."""
     return float(sum(int(group[-1] - group[0]) for level in groups(side, phases) for group, _ in level))
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
-    """The program; without `broadcast` the sums stay at the root."""
-    length = ceil(shape.n / mesh.cols)
-    tree = groups(mesh.rows, phases)
-    rounds = [partial.product()]
-    for phase, level in enumerate(tree):
+@lru_cache(maxsize=4096)
+def _active(side: int, phases: int) -> float:
+    """Phases in which some group has more than one member."""
+    return float(sum(any(len(group) > 1 for group, _ in level) for level in groups(side, phases)))
+
+
+def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+    """``y`` of every column combined into ``out``."""
+    rounds = []
+    for phase, level in enumerate(groups(mesh.rows, phases)):
         into = "out" if phase == phases - 1 and not broadcast else "y"
         reductions = []
         for group, middle in level:
             if len(group) > 1 or into == "out":
                 ordered = np.concatenate(([group[middle]], np.delete(group, middle)))
-                reductions.append(partial.reduction(mesh, ordered, length, into))
+                reductions.append(partial.reduced(mesh, ordered, length, into, combine))
         if reductions:
             rounds.append(Round(tuple(reductions)))
     if broadcast:
         rounds.append(partial.spread(mesh, root(mesh, phases), length))
-    return Program(mesh.rows, mesh.cols, partial.slots(shape, mesh, dtype), (tuple(rounds),))
+    return tuple(rounds)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+    """The program; without `broadcast` the sums stay at the root."""
+    sums = reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast, phases=phases)
+    return partial.program(shape, mesh, dtype, sums)

@@ -3,7 +3,9 @@
 [he2025] section 6.1 (1): 2 N hops and N routing stages, a constant number of paths.
 """
 
+from functools import partial as bound
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +17,17 @@ from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program, Round
 from space.elementwise import where
 
-__all__ = ["cost", "paths", "place", "result", "root", "stages", "steps"]
+__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
 
 
-def paths(mesh: Mesh) -> int:
-    """Routing paths of a core: one in, one out, and the broadcast."""
-    return 3
+def paths(mesh: Mesh, phases: Any = 2) -> Any:
+    """Routing paths of a core: the chain, and the broadcast."""
+    return 2
+
+
+def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+    """Routing paths of a core at a time: all of them, set once."""
+    return paths(mesh, phases)
 
 
 def stages(side: int) -> int:
@@ -33,33 +40,41 @@ def root(mesh: Mesh) -> int:
     return 0
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True) -> Cost:
-    """Time until the root (or with `broadcast` every row) has the product.
+def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
+    """Time until the root (or with `broadcast` all cores) of a line has the sums.
 
     The chain of N - 1 software stages, one hop apart, through which the words stream:
 
-        t = launch + (N - 1) (2 ramp + hop + stage) + words
+        t = (N - 1) (2 ramp + hop + stage) + words
 
-    With stage = hop = 1 cycle and no launch this is the chain reduction of [luczynski2024].
-
-    Args:
-        shape, mesh, fabric: leaves broadcast over designs.
-        broadcast: whether the sums go back to all rows.
+    With stage = hop = 1 cycle this is the chain reduction of [luczynski2024].
 
     Source:
         [he2025] section 6.1 (1).
     """
-    legs = mesh.rows - 1.0
-    one = 2 * fabric.ramp + fabric.hop + fabric.stage
-    reduction = where(legs > 0, fabric.launch + legs * one + partial.stream(shape, mesh, fabric), 0.0)
-    seconds = partial.seconds(shape, mesh, fabric, reduction, broadcast=broadcast, root=0)
-    spread = broadcast * (mesh.rows > 1)
-    return Cost(seconds, partial.counted(shape, mesh, legs + spread, legs + spread * legs))
+    legs = side - 1.0
+    chain = where(legs > 0, legs * (2 * fabric.ramp + fabric.hop + fabric.stage) + words * fabric.pace, 0.0)
+    return chain + partial.spread_seconds(side, 0, words, fabric) if broadcast else chain
 
 
-def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True) -> Program:
+def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
+    """Messages of a line, and links that they cross."""
+    legs = side - 1.0
+    spread = broadcast * (side > 1)
+    return legs + spread, legs + spread * legs
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+    """Time until the root (or with `broadcast` every row) has the product; leaves broadcast over designs."""
+    return partial.cost(shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast))
+
+
+def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+    """``y`` of every column combined into ``out``."""
+    chain = Round((partial.reduced(mesh, np.arange(mesh.rows), length, "y" if broadcast else "out", combine),))
+    return (chain, partial.spread(mesh, 0, length)) if broadcast else (chain,)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
     """The program; without `broadcast` the sums stay at the root."""
-    length = ceil(shape.n / mesh.cols)
-    reduce = Round((partial.reduction(mesh, np.arange(mesh.rows), length, "y" if broadcast else "out"),))
-    rounds = (partial.product(), reduce, *((partial.spread(mesh, 0, length),) if broadcast else ()))
-    return Program(mesh.rows, mesh.cols, partial.slots(shape, mesh, dtype), (rounds,))
+    return partial.program(shape, mesh, dtype, reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))

@@ -2,9 +2,12 @@
 
 Each module has
 
-    steps(mesh, held, width, capacity)   the program of one new token
+    grown(mesh, tokens, width, per_core) the program of one new token in a cache that has some
+    steps(shape, mesh, dtype)            the same where every row holds one
     held(tokens, rows)                   tokens that each row of cores holds, oldest rows first
     capacity(rows, per_core)             tokens that fit when each core has room for `per_core`
+    fullest(context, generated, rows)    tokens of a request on the row that has most
+    cost(shape, mesh, fabric)            the closed form of one new token
 """
 
 from types import ModuleType
@@ -17,4 +20,4 @@ KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 
 def kv(name: str) -> ModuleType:
     """The method of a name."""
-    return chosen(KV, name, "mapping.decode.kv")
+    return chosen(KV, name, "mapping.kv")

@@ -3,13 +3,20 @@
 [he2025] section 4.3 and figure 5 (3, 4): all rows shift at once, between neighbours only; tokens are in the order of rows.
 """
 
+from math import ceil
+from typing import Any
+
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.rounds import Cores, Program, Round, Send, Slot, Step
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.shift import words_of
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot, Step
+from space.elementwise import ceil_div, where
 
 
-def capacity(rows: int, per_core: int) -> int:
+def capacity(rows: Any, per_core: Any) -> Any:
     """Tokens that can be generated: those that fit all rows."""
     return rows * per_core
 
@@ -23,7 +30,33 @@ def held(tokens: int, rows: int) -> list[int]:
     return [tokens // rows + (row < tokens % rows) for row in range(rows)]
 
 
-def steps(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "float32") -> Program:
+def fullest(context: Any, generated: Any, rows: Any) -> Any:
+    """Tokens of a request on the row that has most: rows differ by one."""
+    return ceil_div(context, rows)
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """Time of one balancing shift of what m tokens are wide (K and V), all rows at once.
+
+    Every row sends its oldest token up one hop:
+
+        t = post + 2 ramp + hop + words pace
+
+    Args:
+        shape: m tokens, k wide over the columns.
+        mesh, fabric: leaves broadcast over designs.
+
+    Source:
+        [he2025] section 4.3.
+    """
+    values = shape.m * ceil_div(shape.k, mesh.cols)
+    moves = where(mesh.rows > 1, 1.0, 0.0)
+    seconds = moves * (fabric.post + 2 * fabric.ramp + fabric.hop + words_of(values, fabric) * fabric.pace)
+    sent = 2.0 * values * mesh.cols * (mesh.rows - 1)
+    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent))
+
+
+def grown(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "float32") -> Program:
     """One new token into a ``cache`` that holds `tokens` so far, oldest first in every core.
 
     The row that gains a token gets it from the row below, which gets one from below in turn, down to the last row, which stores
@@ -50,3 +83,8 @@ def steps(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "floa
             send(mesh.rows - 1, row, 0, 1, end, slot="new")
             break
     return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+    """The program of one token, m x k wide over the columns, where every row holds one already."""
+    return grown(mesh, mesh.rows, shape.m * ceil(shape.k / mesh.cols), 2, dtype)

@@ -1,0 +1,83 @@
+"""How the second operand of a product with blocks passes every core of its column, by the GEMM algorithm whose way it is."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluators.kernels.gemm.meshgemm import interleaved
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Cores, Send
+from space.elementwise import Array, where
+
+TASKS = 3
+"""Of the owner for each load from shared memory: request, grant, release."""
+
+
+class Way(NamedTuple):
+    """What one step costs.
+
+    Attributes:
+        engine: that the engine spends beside the product. [s]
+        shift: until the next tile is there. [s]
+        overlapped: whether the product goes beside it.
+    """
+
+    engine: Any
+    shift: Any
+    overlapped: bool
+
+
+def order(gemm: str, rows: int) -> Array:
+    """The ring of a column: place of each logical position."""
+    return interleaved(rows) if gemm == "meshgemm" else np.arange(rows)
+
+
+def way(gemm: str, rows: Any, words: Any, values: Any, fabric: Fabric) -> Way:
+    """One step of the second operand along a column of `rows` cores, `words` words or `values` values long."""
+    moves = where(rows > 1, 1.0, 0.0)
+    if gemm == "t10":
+        one = fabric.launch + fabric.stage + 2 * fabric.ramp + fabric.hop + words * fabric.pace
+        return Way(0.0, (rows - 1) * one, False)
+    if gemm == "ladder":
+        far = rows / 2.0  # the core that is served last is half the column away, on average over the owners
+        load = values * 2 * (2 * fabric.ramp + far * fabric.hop)
+        return Way(0.0, (rows - 1) * TASKS * fabric.launch + moves * load, False)
+    reach = 2.0 if gemm == "meshgemm" else rows - 1.0
+    engine = moves * (fabric.post + words * fabric.copy)
+    shift = moves * (fabric.post + words * fabric.pace + 2 * fabric.ramp + reach * fabric.hop)
+    return Way(engine, shift, gemm == "meshgemm")
+
+
+def saved(gemm: str) -> int:
+    """Steps of a column that move nothing."""
+    return 0 if gemm == "ladder" else 1
+
+
+def sent(gemm: str, rows: Any) -> tuple[Any, Any]:
+    """Messages of a column over all steps, and links that they cross."""
+    if gemm == "ladder":
+        return rows * (rows - 1.0), rows * (rows - 1.0) * (rows + 1.0) / 3
+    # one shift less than products; any ring of N cores in line crosses 2 (N - 1) links a turn
+    return (rows - 1.0) * rows, (rows - 1.0) * 2 * (rows - 1.0)
+
+
+def placed(gemm: str, mesh: Mesh, step: int, position: Array, ring: Array) -> tuple[tuple[Send, ...], ...]:
+    """The messages of one step of B: before its product, beside it, and after it."""
+    row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
+    whole = np.asarray(0), np.asarray(1)
+    if gemm == "ladder":
+        owner = Cores(held(gemm, ring, position, step)[row], col)
+        return (Send("own", owner, Cores(row, col), *whole, into="b", via="shared"),), (), ()
+    if step + 1 == mesh.rows:
+        return (), (), ()
+    target = Cores(ring[(position - 1) % mesh.rows][row], col)
+    send = Send("b", Cores(row, col), target, *whole, via="relay" if gemm == "t10" else "router")
+    return ((), (send,), ()) if gemm == "meshgemm" else ((), (), (send,))
+
+
+def held(gemm: str, ring: Array, position: Array, step: int) -> Array:
+    """Whose block each row of cores multiplies in a step: its own first on a ring, the same for all in shared memory."""
+    if gemm == "ladder":
+        return np.full_like(ring, step)
+    return np.asarray(ring[(position + step) % len(ring)])

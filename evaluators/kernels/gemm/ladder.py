@@ -1,0 +1,95 @@
+"""GEMM on a mesh taken for shared memory: for each chunk of K, every core loads the tiles of A and B from whoever owns them.
+
+[he2025] section 3.2: a compiler for shared memory such as Ladder assumes uniform access; the owner of a tile serves the cores
+of its row or column one after the other, and each of these waits for every value to come and go the whole way.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm import summa
+from evaluators.kernels.gemm.summa import place, result
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.table import looked_up
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity, Cores, Multiply, Program, Round, Send
+from space.elementwise import ceil_div, maximum
+
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "result", "steps"]
+
+WAIT = "mesh"
+"""A shared memory's step ends for all cores before the next one begins."""
+
+TASKS = 3
+"""Of the owner for each load: request, grant, release."""
+
+LEAST = 1
+"""Cores of a line that it needs."""
+
+
+def paths(mesh: Mesh) -> int:
+    """Routing paths of a core: one to and from each core of its row and column, were it not for software that routes."""
+    return int(mesh.rows + mesh.cols)
+
+
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: to and from four neighbours; software routes the rest of the way."""
+    return 8
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """Time of the program.
+
+    In each chunk the owner of A serves the other columns, then owners of B the other rows; the farthest load ends last:
+
+        t = chunks ((cols + rows - 2) 3 launch + product) + sum over chunks of A 2 (2 ramp + d hop) + B 2 (2 ramp + d hop)
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+    """
+    chunks = mesh.chunks * 1.0
+    m_, k_, n_ = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, chunks), ceil_div(shape.n, mesh.cols)
+    macs = m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    served = (mesh.cols + mesh.rows - 2.0) * TASKS * fabric.launch
+    a, b = m_ * k_ * (mesh.cols > 1), k_ * n_ * (mesh.rows > 1)
+    far = looked_up(_last, mesh.cols, mesh.per_col) * a + looked_up(_last, mesh.rows, mesh.per_row) * b
+    loads = chunks * (a + b) * 4 * fabric.ramp + 2 * far * fabric.hop
+    a_bytes, b_bytes = 2.0 * m_ * k_ * mesh.rows, 2.0 * k_ * n_ * mesh.cols
+    sent = chunks * (a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1))
+    links = a_bytes * looked_up(_all, mesh.cols, mesh.per_col) + b_bytes * looked_up(_all, mesh.rows, mesh.per_row)
+    return Cost(chunks * (served + product) + loads, Activity(macs * chunks * mesh.rows * mesh.cols, sent, links))
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+    """The program: the loads of each chunk, then its product."""
+    slots = summa.slots(shape, mesh, dtype)
+    multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
+    row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
+    here = Cores(row, col)
+    strand = []
+    for chunk in range(mesh.chunks):
+        a_root, a_part = divmod(chunk, mesh.per_col)
+        b_root, b_part = divmod(chunk, mesh.per_row)
+        from_a, from_b = Cores(row, np.full_like(col, a_root)), Cores(np.full_like(row, b_root), col)
+        loads = (
+            Send("a", from_a, here, np.asarray(a_part), np.asarray(a_part + 1), at=np.asarray(0), into="a_in", via="shared"),
+            Send("b", from_b, here, np.asarray(b_part), np.asarray(b_part + 1), at=np.asarray(0), into="b_in", via="shared"),
+        )
+        strand += [Round(loads, WAIT), Round((multiply,), WAIT)]
+    return Program(mesh.rows, mesh.cols, slots, (tuple(strand),))
+
+
+@lru_cache(maxsize=4096)
+def _last(side: int, per: int) -> float:
+    """Hops from each chunk's owner to the last core that it serves, all chunks together."""
+    return float(per * sum(side - 1 - owner if owner < side - 1 else 1 for owner in range(side)))
+
+
+@lru_cache(maxsize=4096)
+def _all(side: int, per: int) -> float:
+    """Hops from each chunk's owner to all cores, all chunks together."""
+    place = np.arange(side)
+    return float(per * np.abs(place[:, None] - place).sum())

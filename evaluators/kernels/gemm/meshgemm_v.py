@@ -1,0 +1,125 @@
+"""C = A B where A lies as `meshgemm_t` leaves it: each block of A goes along its row to meet the block of B that travels by.
+
+What attention does with its scores: A's chunks of K stay with the columns that own them, and no alignment is needed; in each
+of N steps B shifts by one place of the ring in its column, each row multicasts the block of A that belongs to the block of B
+which is there, and every core adds the product for its own columns of C. `gemm` says how B moves.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm import column
+from evaluators.kernels.gemm.meshgemm_t import owners
+from evaluators.kernels.gemm.shift import words_of
+from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from evaluators.machine.fabric import Fabric
+from evaluators.numeric import Tiles
+from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
+from space.elementwise import Array, ceil_div, maximum, where
+
+WAIT = "slots"
+
+LEAST = 3
+"""Cores of a line that INTERLEAVE needs."""
+
+
+def paths(mesh: Mesh) -> int:
+    """Routing paths of a core: the interleaved ring in its column, and one from every core of its row."""
+    return 3 + int(mesh.cols)
+
+
+def at_once(mesh: Mesh) -> int:
+    """Routing paths of a core at a time: the ring, and one multicast, whose route is set anew for each owner."""
+    return 3 + 1
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") -> Cost:
+    """Time of the program.
+
+    Each of N steps is as long as the slower of: the engine of a block's owner, which multiplies, sends B on and multicasts A
+    after setting its route, a task; and B on its way:
+
+        t = N max(product + launch + 2 post + (A + B) copy, shift) + a multicast
+
+    Where B does not move beside the product, t = N (product + its shift + multicast).
+
+    Args:
+        shape, mesh, fabric: leaves broadcast over designs.
+        gemm: the algorithm whose way B moves.
+    """
+    rows = mesh.rows * 1.0
+    m_, k_, n_ = ceil_div(shape.m, rows), ceil_div(shape.k, rows), ceil_div(shape.n, mesh.cols)
+    macs = m_ * k_ * n_
+    product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
+    a_words, b_words = words_of(m_ * k_, fabric), words_of(k_ * n_, fabric)
+    arm = mesh.cols - 1.0
+    spread = where(arm > 0, fabric.launch + fabric.post + a_words * fabric.pace + 2 * fabric.ramp + arm * fabric.hop, 0.0)
+    # a core that owns several blocks of the ring in turn holds up its row; one that owns a few catches up before its next
+    share = maximum(1 - 2 / ceil_div(rows, mesh.cols), 0.0)
+    owner = where(arm > 0, share * (fabric.launch + fabric.post + a_words * fabric.copy), 0.0)
+    way = column.way(gemm, rows, b_words, k_ * n_, fabric)
+    if way.overlapped:
+        step = maximum(product + way.engine + owner, way.shift)
+        seconds = rows * step + spread
+    else:
+        seconds = rows * (product + spread) + (rows - column.saved(gemm)) * way.shift
+    messages, links = column.sent(gemm, rows)
+    a_bytes, b_bytes = 2.0 * m_ * k_ * rows * rows * where(arm > 0, 1.0, 0.0), 2.0 * k_ * n_ * mesh.cols
+    activity = Activity(macs * rows * rows * mesh.cols, b_bytes * messages + a_bytes, b_bytes * links + a_bytes * arm)
+    return Cost(seconds, activity)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:
+    """The program: a product, and meanwhile the blocks of A and B that the next one needs."""
+    ring = column.order(gemm, mesh.rows)
+    position = np.argsort(ring)
+    multiply = Multiply("a_in", "b", "c", "imk,ikn->mn")
+    wait = "slots" if gemm == "meshgemm" else "mesh"
+    spreads = tuple(_spread(mesh, column.held(gemm, ring, position, step)) for step in range(mesh.rows))
+    overlapped = gemm == "meshgemm"
+    rounds = [Round(spreads[:1], wait)] if overlapped else []
+    for step in range(mesh.rows):
+        before, beside, after = column.placed(gemm, mesh, step, position, ring)
+        if overlapped:
+            rounds.append(Round((*spreads[step + 1 : step + 2], *beside, multiply), wait))
+        else:
+            rounds += [Round((spreads[step], *before), wait), Round((multiply,), wait)]
+            rounds += [Round((send,), wait) for send in after]
+    return Program(mesh.rows, mesh.cols, _slots(shape, mesh, dtype), (tuple(rounds),))
+
+
+def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
+    """A as the blocks of `meshgemm_t`'s product, B in the natural layout."""
+    column_of, place_of = owners(mesh)
+    cut = blocks(a, mesh.rows, mesh.rows)
+    tiles = np.zeros((mesh.rows, mesh.cols, ceil(mesh.rows / mesh.cols), *cut.shape[2:]), a.dtype)
+    tiles[:, column_of, place_of] = cut
+    tile = blocks(b, mesh.rows, mesh.cols)[:, :, None]
+    return {"a": tiles, "b": tile, "own": tile}
+
+
+def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
+    """The product, from the natural layout."""
+    return joined(tiles["c"], shape.m, shape.n)
+
+
+def _slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
+    return (
+        Slot("a", (ceil(mesh.rows / mesh.cols), m, k), dtype),
+        Slot("a_in", (1, m, k), dtype, depth=2),
+        Slot("b", (1, k, n), dtype, depth=2),
+        Slot("c", (m, n), "float32"),
+        Slot("own", (1, k, n), dtype),
+    )
+
+
+def _spread(mesh: Mesh, held: Array) -> Multicast:
+    """Each row gets the block of A that belongs to the block of B which it holds."""
+    column_of, place_of = owners(mesh)
+    roots = column_of[held]
+    members = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
+    start = place_of[held]
+    return Multicast("a", Cores(np.arange(mesh.rows)[:, None], members), start, start + 1, "a_in", via="core")

@@ -1,0 +1,146 @@
+"""GEMV on a mesh taken for shared memory: weights and vectors are where they are, and cores load them.
+
+[he2025] section 3.2: a compiler for shared memory such as Ladder assumes uniform access. Weights are interleaved over the row
+of cores, so a core loads its tile from all over it, a value at a time; partial sums are added to memory at the root, from
+which every core of the column loads the result.
+"""
+
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import partial
+from evaluators.kernels.gemv.partial import result
+from evaluators.kernels.table import looked_up
+from evaluators.machine.fabric import Fabric
+from evaluators.numeric import Tiles
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, where
+
+__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
+
+TASKS = 3
+"""Of the owner for each load: request, grant, release."""
+
+
+def paths(mesh: Mesh, phases: Any = 2) -> Any:
+    """Routing paths of a core: one to and from each core of its row and column, were it not for software that routes."""
+    return mesh.rows + mesh.cols
+
+
+def at_once(mesh: Mesh, phases: Any = 2) -> Any:
+    """Routing paths of a core at a time: to and from four neighbours; software routes the rest of the way."""
+    return 8
+
+
+def stages(side: int) -> int:
+    """Software stages on the critical path: one addition for each core."""
+    return side - 1
+
+
+def root(mesh: Mesh) -> int:
+    """The row that holds the sums."""
+    return 0
+
+
+def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Any:
+    """Time until all cores of a line have the sums.
+
+    The root adds N - 1 messages one after the other, then serves N - 1 loads, the last of them to the far end:
+
+        t = (N - 1) (words + stage) + 2 ramp + hop + (N - 1) 3 launch + values 2 (2 ramp + (N - 1) hop)
+    """
+    others = side - 1.0
+    values = words  # sums are in single precision, a word each
+    add = others * (words * fabric.pace + fabric.stage) + 2 * fabric.ramp + fabric.hop
+    load = others * TASKS * fabric.launch + values * 2 * (2 * fabric.ramp + others * fabric.hop)
+    return where(others > 0, add + (load if broadcast else 0.0), 0.0)
+
+
+def moved(side: Any, *, broadcast: bool = True, phases: int = 2) -> tuple[Any, Any]:
+    """Messages of a line, and links that they cross."""
+    others, links = side - 1.0, side * (side - 1.0) / 2
+    return others * (1 + broadcast), links * (1 + broadcast)
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: int = 2) -> Cost:
+    """Loads of the weights, then as `partial.cost`; leaves broadcast over designs.
+
+    loads = sum over a tile's rows, at distance d, of 3 launch + values 2 (2 ramp + d hop)
+    """
+    rest = partial.cost(
+        shape, mesh, fabric, lambda *of: line(*of, broadcast=broadcast), lambda side: moved(side, broadcast=broadcast)
+    )
+    k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
+    rows, hops = looked_up(_remote_rows, k, mesh.cols), looked_up(_remote_hops, k, mesh.cols)
+    loads = rows * (TASKS * fabric.launch + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
+    tile = 2.0 * n * mesh.rows
+    sent, links = tile * rows * mesh.cols, tile * looked_up(_all_hops, k, mesh.cols)
+    return Cost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))
+
+
+def reduction(mesh: Mesh, length: int, *, broadcast: bool = True, phases: int = 2, combine: str = "sum") -> tuple[Round, ...]:
+    """``y`` of every column combined into ``out``."""
+    col = np.arange(mesh.cols)[None, :]
+    others = np.arange(1, mesh.rows)[:, None]
+    top, low = Cores(np.zeros((1, 1), int), col), Cores(others, col)
+    whole = np.asarray(0), np.asarray(length)
+    own = Send("y", top, top, *whole, into="out")
+    add = Send("y", low, Cores(np.zeros_like(others), col), *whole, into="out", combine=combine, via="shared")
+    load = Send("out", Cores(np.zeros_like(others), col), low, *whole, via="shared")
+    rounds = (Round((own,), "mesh"), Round((add,), "mesh"), Round((load,), "mesh"))
+    return rounds if broadcast else rounds[:2]
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool = True, phases: int = 2) -> Program:
+    """The program; without `broadcast` the sums stay at the root."""
+    k, n = ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
+    row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
+    loads = tuple(
+        Send("home", Cores(row, _home(col, r, k, mesh.cols)), Cores(row, col), np.asarray(r), np.asarray(r + 1), into="w",
+             at=np.asarray(r), via="shared")
+        for r in range(k)
+    )  # fmt: skip
+    slots = partial.slots(shape, mesh, dtype)
+    out = Slot("out", (n, shape.m), depth=2)
+    rounds = (Round(loads, "mesh"), partial.product(), *reduction(mesh, n, broadcast=broadcast))
+    return Program(mesh.rows, mesh.cols, (*slots[:3], out, Slot("home", (k, n), dtype)), (rounds,))
+
+
+def place(shape: Shape, mesh: Mesh, x: Array, w: Array) -> Tiles:
+    """X as for other GEMVs; each row of a weight tile at its home."""
+    tiles = partial.place(shape, mesh, x, w)
+    own = tiles.pop("w")
+    k = own.shape[2]
+    home = np.zeros_like(own)
+    for r in range(k):
+        home[:, _home(np.arange(mesh.cols), r, k, mesh.cols), r] = own[:, :, r]
+    return {**tiles, "home": home}
+
+
+def _home(col: Array, r: int, k: int, cols: int) -> Array:
+    """The column of cores where row `r` of a tile of `k` rows lives: rows are spread over all columns evenly."""
+    return (col + r * cols // k) % cols
+
+
+@lru_cache(maxsize=4096)
+def _remote_rows(k: int, cols: int) -> float:
+    """Rows of a tile that live elsewhere."""
+    return float(sum(r * cols // k > 0 for r in range(k)))
+
+
+@lru_cache(maxsize=4096)
+def _remote_hops(k: int, cols: int) -> float:
+    """Hops from the first core of a line, which has the longest way, to all rows of its tile."""
+    return float(sum(r * cols // k for r in range(k)))
+
+
+@lru_cache(maxsize=4096)
+def _all_hops(k: int, cols: int) -> float:
+    """Hops of a line's cores to all rows of their tiles."""
+    col = np.arange(cols)
+    return float(sum(np.abs(_home(col, r, k, cols) - col).sum() for r in range(k)))

@@ -1,0 +1,7 @@
+"""What moves between layouts and regions of a mesh, by name. Each module has `cost` and `steps`."""
+
+from types import ModuleType
+
+from evaluators.kernels.move import dispatch, reshuffle, transfer
+
+MOVE: dict[str, ModuleType] = {"transfer": transfer, "reshuffle": reshuffle, "dispatch": dispatch}

@@ -1,0 +1,42 @@
+"""Tokens to experts on a mesh: each column multicasts its part of the tokens to the rows that hold their experts.
+
+[he2025] section 8: "the all-to-all communication between attention and expert layers, which we implement using WSE-2's NoC
+multi-cast operations". Every core of a column gets every token's slice, and uses those of its experts.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.shift import words_of
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity, Cores, Multicast, Program, Round, Slot
+from space.elementwise import ceil_div
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
+    """Time until every core has its column's slice of m tokens, k wide, each held by one row; leaves broadcast over designs.
+
+    Roots take turns on the links of their column:
+
+        t = post + 2 ramp + rows hop + rows words pace
+    """
+    k, m = ceil_div(shape.k, mesh.cols), ceil_div(shape.m, mesh.rows)
+    words = words_of(k * m, fabric)
+    sent = 2.0 * k * m * mesh.rows * mesh.cols
+    seconds = fabric.post + 2 * fabric.ramp + mesh.rows * fabric.hop + mesh.rows * words * fabric.pace
+    return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * (mesh.rows - 1)))
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
+    """The program: ``x`` of every row goes to its place in ``all`` on every core of the column."""
+    k, m = ceil(shape.k / mesh.cols), ceil(shape.m / mesh.rows)
+    col = np.arange(mesh.cols)[:, None]
+    sends = []
+    for row in range(mesh.rows):
+        members = np.concatenate(([row], np.delete(np.arange(mesh.rows), row)))[None, :]
+        sends.append(Multicast("x", Cores(members, col), np.asarray(0), np.asarray(m), "all", at=np.asarray(row * m)))
+    slots = (Slot("x", (m, k), dtype), Slot("all", (m * mesh.rows, k), dtype, depth=2))
+    return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))

@@ -1,0 +1,194 @@
+"""Closed forms against their programs played: equal where nothing is contended, near where it is, and the same activity."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.events import play
+from evaluators.kernels.gemm import GEMM
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import GEMV
+from evaluators.kernels.kv import KV
+from evaluators.kernels.move import MOVE
+from evaluators.kernels.vector import VECTOR
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity, activity
+from tests.agreement.test_events import DMA, SLOW
+
+FABRICS = [SLOW, DMA]
+MESHES = [Mesh(3, 3), Mesh(8, 8), Mesh(13, 13), Mesh(4, 6), Mesh(12, 8), Mesh(3, 7), Mesh(32, 32)]
+
+NEAR = {"summa": 0.03, "cannon": 0.09, "meshgemm": 0.07, "meshgemm_t": 0.14, "meshgemm_v": 0.16, "allgather": 0.06, "t10": 0.01}
+"""SUMMA and T10 wait for whole lines and are exact on squares; alignments, sums and forwarding both ways are contended."""
+
+
+def same(closed: Activity, counted: Activity) -> None:
+    for name in ("macs", "sent_bytes", "hop_bytes", "elements"):
+        assert getattr(closed, name) == pytest.approx(getattr(counted, name), rel=1e-9, abs=1e-9), name
+
+
+def cases(name: str, tile: int, mesh: Mesh) -> Shape:
+    """A tile of some width on every core, whichever way the algorithm cuts."""
+    if name == "meshgemm_t":
+        return Shape(tile * mesh.rows, tile * mesh.cols, tile * mesh.rows)
+    if name == "meshgemm_v":
+        return Shape(tile * mesh.rows, tile * mesh.rows, tile * mesh.cols)
+    return Shape(tile * mesh.chunks, tile * mesh.chunks, tile * mesh.chunks)
+
+
+@pytest.mark.parametrize("fabric", FABRICS, ids=["engine copies", "dma"])
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", sorted(set(GEMM) - {"ladder"}))
+def test_the_closed_form_of_a_gemm_is_near_its_program_played(name: str, mesh: Mesh, fabric: Fabric) -> None:
+    for tile in (2, 6, 12) if mesh.chunks < 30 else (6,):
+        shape = cases(name, tile, mesh)
+        program = GEMM[name].steps(shape, mesh, "float16")
+        closed = GEMM[name].cost(shape, mesh, fabric)
+        assert closed.seconds == pytest.approx(play(program, fabric).seconds, rel=NEAR[name])
+        same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize("side", [4, 9, 16, 33])
+@pytest.mark.parametrize("name", ["summa", "t10"])
+def test_where_lines_wait_the_closed_form_is_the_program_played(name: str, side: int) -> None:
+    shape, mesh = cases(name, 5, Mesh(side, side)), Mesh(side, side)
+    played = play(GEMM[name].steps(shape, mesh, "float16"), SLOW).seconds
+    assert GEMM[name].cost(shape, mesh, SLOW).seconds == pytest.approx(played, rel=1e-9)
+
+
+@pytest.mark.parametrize("mesh", [Mesh(3, 3), Mesh(8, 8), Mesh(6, 4), Mesh(32, 32)], ids=str)
+def test_loads_from_shared_memory_cost_what_their_program_does(mesh: Mesh) -> None:
+    """Equal while tasks of the owner decide, as they do for tiles of a wafer; with large tiles readers hold one another up."""
+    for tile in (1, 4):
+        shape = cases("ladder", tile, mesh)
+        program = GEMM["ladder"].steps(shape, mesh, "float16")
+        closed = GEMM["ladder"].cost(shape, mesh, SLOW)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=0.03)
+        same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize("how", ["meshgemm", "cannon", "t10", "ladder"])
+@pytest.mark.parametrize("name", ["meshgemm_t", "meshgemm_v"])
+def test_attention_products_move_by_the_algorithm_of_the_gemm(name: str, how: str) -> None:
+    for mesh in (Mesh(8, 8), Mesh(13, 5), Mesh(5, 13), Mesh(33, 4)):
+        shape = cases(name, 4, mesh)
+        program = GEMM[name].steps(shape, mesh, "float16", gemm=how)
+        closed = GEMM[name].cost(shape, mesh, SLOW, gemm=how)
+        near = 0.15 if how == "meshgemm" else 0.025 if how == "ladder" else 1e-9
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=near)
+        same(closed.activity, activity(program))
+
+
+FORMS: list[tuple[str, dict[str, int]]] = [
+    ("pipeline", {}), ("ktree", {"phases": 1}), ("ktree", {"phases": 2}), ("ktree", {"phases": 3})
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
+@pytest.mark.parametrize("side", [3, 9, 27, 49, 64, 81])
+def test_the_closed_form_of_a_gemv_is_its_program_played(name: str, options: dict[str, int], side: int) -> None:
+    for requests in (1, 3):
+        shape, mesh = Shape(requests, 10 * side, 20 * side), Mesh(side, side)
+        closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
+        assert closed == pytest.approx(play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("side", [3, 9, 27, 49])
+@pytest.mark.parametrize("name", ["ring", "ladder"])
+def test_the_closed_form_of_other_gemvs_is_near_their_programs_played(name: str, side: int) -> None:
+    """A ring's slices come to differ by a word; loads wait for one another."""
+    shape, mesh = Shape(1, 10 * side, 4 * side * side), Mesh(side, side)
+    closed = GEMV[name].cost(shape, mesh, SLOW).seconds
+    assert closed == pytest.approx(play(GEMV[name].steps(shape, mesh, "float16"), SLOW).seconds, rel=0.06)
+
+
+@given(st.sampled_from(FORMS), st.integers(2, 120))
+@settings(max_examples=60)
+def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: int) -> None:
+    """By less than a stage, its ramps and its gap a phase, and never more."""
+    name, options = form
+    shape, mesh = Shape(1, side, side), Mesh(side, 1)
+    closed = GEMV[name].cost(shape, mesh, SLOW, **options).seconds
+    played = play(GEMV[name].steps(shape, mesh, **options), SLOW).seconds
+    slack = options.get("phases", 0) * (SLOW.stage + 2 * SLOW.ramp + side * SLOW.hop)
+    assert closed - slack - 1e-6 <= played <= closed + 1e-6
+
+
+@given(st.sampled_from([*FORMS, ("ladder", {})]), st.integers(1, 60), st.integers(1, 9), st.integers(1, 3), st.booleans())
+@settings(max_examples=60)
+def test_the_closed_form_of_a_gemv_counts_what_its_steps_count(
+    form: tuple, rows: int, cols: int, requests: int, broadcast: bool
+) -> None:
+    name, options = form
+    shape, mesh = Shape(requests, 3 * rows, 4 * cols), Mesh(rows, cols)
+    closed = GEMV[name].cost(shape, mesh, SLOW, broadcast=broadcast, **options).activity
+    same(closed, activity(GEMV[name].steps(shape, mesh, "float16", broadcast=broadcast, **options)))
+
+
+@pytest.mark.parametrize("side", [2, 5, 8])
+def test_the_closed_form_of_a_ring_counts_what_its_steps_count(side: int) -> None:
+    shape, mesh = Shape(1, 3 * side, 4 * side * side), Mesh(side, side)
+    same(GEMV["ring"].cost(shape, mesh, SLOW).activity, activity(GEMV["ring"].steps(shape, mesh)))
+
+
+@pytest.mark.parametrize(("name", "options"), [*FORMS, ("ring", {}), ("ladder", {})], ids=str)
+def test_closed_forms_of_a_batch_are_those_of_its_singles(name: str, options: dict[str, int]) -> None:
+    sides = np.array([3.0, 16.0, 81.0, 81.0])
+    many = GEMV[name].cost(Shape(1, 1000, 500), Mesh(sides, sides), SLOW, **options)
+    ones = [GEMV[name].cost(Shape(1, 1000, 500), Mesh(int(s), int(s)), SLOW, **options) for s in sides]
+    assert many.seconds.tolist() == [one.seconds for one in ones]
+    assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
+
+
+@pytest.mark.parametrize("name", sorted(GEMM))
+def test_closed_forms_of_many_gemms_are_those_of_each(name: str) -> None:
+    rows, cols = np.array([3.0, 16.0, 12.0, 81.0]), np.array([3.0, 16.0, 8.0, 81.0])
+    many = GEMM[name].cost(Shape(1000, 500, 700), Mesh(rows, cols), SLOW)
+    ones = [GEMM[name].cost(Shape(1000, 500, 700), Mesh(int(r), int(c)), SLOW) for r, c in zip(rows, cols, strict=True)]
+    assert many.seconds == pytest.approx([one.seconds for one in ones], rel=1e-12)
+    assert many.activity.hop_bytes == pytest.approx([one.activity.hop_bytes for one in ones], rel=1e-12)
+
+
+LINES = ["ktree", "pipeline", "ladder"]
+
+
+@pytest.mark.parametrize("allreduce", LINES)
+@pytest.mark.parametrize("replicated", [False, True])
+@pytest.mark.parametrize("name", ["norm", "softmax"])
+def test_norm_and_softmax_cost_what_their_programs_do(name: str, replicated: bool, allreduce: str) -> None:
+    for mesh in (Mesh(9, 4), Mesh(49, 5)):
+        shape = Shape(3 if replicated else 3 * mesh.cols, 5 * mesh.rows, 1)
+        program = VECTOR[name].steps(shape, mesh, allreduce=allreduce, replicated=replicated)
+        closed = VECTOR[name].cost(shape, mesh, SLOW, allreduce=allreduce, replicated=replicated)
+        near = 0.03 if allreduce == "ladder" else 1e-9
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=near)
+        same(closed.activity, activity(program))
+
+
+def test_an_elementwise_instruction_costs_what_its_program_does() -> None:
+    shape, mesh = Shape(12, 40, 1), Mesh(5, 4)
+    for function in ("add", "gate", "rotate"):
+        program = VECTOR["elementwise"].steps(shape, mesh, function=function)
+        closed = VECTOR["elementwise"].cost(shape, mesh, SLOW, function=function)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-12)
+        same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize(("name", "near"), [("transfer", 0.4), ("dispatch", 0.2)])
+def test_moves_between_regions_and_to_experts_are_near_their_programs(name: str, near: float) -> None:
+    """Links between two regions are the contended part."""
+    for mesh in (Mesh(8, 8), Mesh(40, 40)):
+        shape = Shape(4 * mesh.rows, 5 * mesh.cols, 1)
+        program = MOVE[name].steps(shape, mesh, "float16")
+        closed = MOVE[name].cost(shape, mesh, SLOW)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=near)
+        same(closed.activity, activity(program))
+
+
+def test_a_balancing_shift_costs_what_its_program_does() -> None:
+    mesh, width = Mesh(12, 3), 6
+    program = KV["shift"].steps(Shape(1, width * mesh.cols, 1), mesh, "float16")
+    closed = KV["shift"].cost(Shape(1, width * mesh.cols, 1), mesh, SLOW)
+    assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=0.01)
+    same(closed.activity, activity(program))

@@ -1,0 +1,115 @@
+"""Norms, softmax and moves between layouts compute what NumPy does, on tiles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
+from evaluators.kernels.gemv import GEMV
+from evaluators.kernels.move import MOVE, dispatch, reshuffle, transfer
+from evaluators.kernels.vector import VECTOR, elementwise, norm, softmax
+from evaluators.numeric import Tiles, play
+from evaluators.rounds import Send, rounds_of
+
+MESHES = [Mesh(3, 3), Mesh(9, 4), Mesh(4, 9), Mesh(7, 7)]
+
+
+def spread(x: np.ndarray, mesh: Mesh) -> np.ndarray:
+    """x[m, k] with k over the rows and m over the columns: tiles [k, m]."""
+    return blocks(x.T, mesh.rows, mesh.cols)
+
+
+def gathered(tiles: np.ndarray) -> np.ndarray:
+    rows, cols, k, m = tiles.shape
+    return tiles.swapaxes(1, 2).reshape(rows * k, cols * m).T
+
+
+@pytest.mark.parametrize("allreduce", GEMV)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_a_norm_divides_by_the_root_of_the_sum_of_squares(mesh: Mesh, allreduce: str) -> None:
+    shape = Shape(2 * mesh.cols, 5 * mesh.rows, 1)
+    x = np.random.default_rng(0).normal(size=(shape.m, shape.k)).astype("float32")
+    out = play(norm.steps(shape, mesh, allreduce=allreduce), {"x": spread(x, mesh)})["x"]
+    assert np.allclose(gathered(out), x / np.sqrt((x * x).sum(1, keepdims=True)), atol=1e-5)
+
+
+@pytest.mark.parametrize("allreduce", GEMV)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_a_softmax_is_that_of_numpy(mesh: Mesh, allreduce: str) -> None:
+    shape = Shape(2 * mesh.cols, 5 * mesh.rows, 1)
+    x = np.random.default_rng(0).normal(size=(shape.m, shape.k)).astype("float32") * 3
+    out = play(softmax.steps(shape, mesh, allreduce=allreduce), {"x": spread(x, mesh)})["x"]
+    exact = np.exp(x - x.max(1, keepdims=True))
+    assert np.allclose(gathered(out), exact / exact.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_elementwise_functions_are_those_of_numpy() -> None:
+    shape, mesh = Shape(6, 10, 1), Mesh(5, 3)
+    rng = np.random.default_rng(0)
+    a, b, c, s = (rng.normal(size=(shape.m, shape.k)).astype("float32") for _ in range(4))
+    tiles = {name: spread(x, mesh) for name, x in zip("xyuv", (a, b, c, s), strict=True)}
+    for function, exact in (("add", a + b), ("gate", a / (1 + np.exp(-a)) * b), ("rotate", a * c + b * s)):
+        given: Tiles = {name: tiles[name] for name in elementwise.INPUTS[function]}
+        assert np.allclose(gathered(play(elementwise.steps(shape, mesh, function=function), given)["x"]), exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_a_region_hands_its_tiles_to_the_next(mesh: Mesh) -> None:
+    shape = Shape(2 * mesh.cols, 3 * mesh.rows, 1)
+    x = np.random.default_rng(0).normal(size=(shape.m, shape.k)).astype("float32")
+    both = np.zeros((mesh.rows, 2 * mesh.cols, 3, 2), "float32")
+    both[:, : mesh.cols] = spread(x, mesh)
+    out = play(transfer.steps(shape, mesh), {"x": both})["x"]
+    assert np.array_equal(gathered(out[:, mesh.cols :]), x)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_every_core_gets_its_columns_part_of_all_tokens(mesh: Mesh) -> None:
+    shape = Shape(2 * mesh.rows, 3 * mesh.cols, 1)
+    x = np.random.default_rng(0).normal(size=(shape.m, shape.k)).astype("float32")
+    out = play(dispatch.steps(shape, mesh), {"x": blocks(x, mesh.rows, mesh.cols)})["all"]
+    for col in range(mesh.cols):
+        assert (out[:, col] == x[:, 3 * col : 3 * col + 3]).all()
+
+
+LAYOUTS = [(Mesh(6, 6), Mesh(3, 3)), (Mesh(6, 6), Mesh(4, 9)), (Mesh(3, 2), Mesh(7, 7)), (Mesh(5, 5), Mesh(5, 5))]
+
+
+@pytest.mark.parametrize(("source", "into"), LAYOUTS, ids=str)
+def test_a_reshuffle_is_the_same_matrix_in_other_blocks(source: Mesh, into: Mesh) -> None:
+    shape = Shape(35, 1, 42)
+    x = np.random.default_rng(0).normal(size=(shape.m, shape.n)).astype("float32")
+    program = reshuffle.steps(shape, source, into=into)
+    before = np.zeros((program.rows, program.cols, *program.slots[0].shape), "float32")
+    before[: source.rows, : source.cols] = blocks(x, source.rows, source.cols).swapaxes(2, 3)
+    out = play(program, {"a": before})["out"]
+    assert np.array_equal(out[: into.rows, : into.cols], blocks(x, into.rows, into.cols))
+
+
+@pytest.mark.parametrize("name", [*VECTOR, *MOVE])
+def test_a_wrong_destination_is_noticed(name: str) -> None:
+    """A message astray changes the result; elementwise work sends none, and a dispatch only multicasts."""
+    mesh, shape = Mesh(5, 5), Shape(10, 15, 10)
+    options: dict[str, object] = {"into": Mesh(3, 3)} if name == "reshuffle" else {}
+    options |= {"allreduce": "ring"} if name in ("norm", "softmax") else {"function": "add"} if name == "elementwise" else {}
+    kernel = {**VECTOR, **MOVE}[name]
+    program = kernel.steps(shape, mesh, **options)
+    rng = np.random.default_rng(0)
+    tiles = {
+        slot.name: rng.normal(size=(program.rows, program.cols, *slot.shape)).astype("float32")
+        for slot in program.slots
+        if slot.name in ("a", "x")
+    }
+    right = play(program, tiles)
+    if name in ("elementwise", "dispatch"):
+        return
+    strand = list(rounds_of(program.strands[0]))
+    place, number = next((p, n) for p, turn in enumerate(strand) for n, step in enumerate(turn.steps) if isinstance(step, Send))
+    step = strand[place].steps[number]
+    assert isinstance(step, Send)
+    astray = replace(step, target=replace(step.target, row=np.roll(np.broadcast_to(step.target.row, step.target.shape), 1, 0)))
+    steps = (*strand[place].steps[:number], astray, *strand[place].steps[number + 1 :])
+    strand[place] = replace(strand[place], steps=steps)
+    wrong = play(replace(program, strands=(tuple(strand),)), tiles)
+    assert any(not np.allclose(right[slot], wrong[slot]) for slot in right)
