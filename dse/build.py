@@ -6,12 +6,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from space.chip import Chip
+from space.chip import Chip, MeshChip
 from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
 from space.knobs import Choice, Interval, Knob, Space
-from space.mapping import Mapping
+from space.mapping import Mapping, MeshMapping
 from space.model import Model
 from space.units import parse
 from space.workload import DECODE_AT, Case, Workload, grouped
@@ -19,6 +19,7 @@ from space.workload import DECODE_AT, Case, Workload, grouped
 T = TypeVar("T")
 
 CONSTANT = {"value", "source", "page", "note"}
+CHIP_NOTES = {"mapping"}
 MODEL_NOTES = {"source", "published_parameters", "note"}
 
 
@@ -55,11 +56,21 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     """
     _check_shape(config)
     sources: list[Source] = []
-    chip = record(Chip, config["chip"], "chip", sources)
-    mapping = record(Mapping, config["mapping"], "mapping", sources)
-    base = Design(chip, mapping)
+    base = _design(config["chip"], config["mapping"], sources)
     knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
     return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
+
+
+def _design(chip: Dict[str, Any], mapping: Dict[str, Any], sources: list[Source]) -> Design:
+    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind."""
+    fields_of_chip = {key: value for key, value in chip.items() if key not in CHIP_NOTES}
+    on_mesh, laid = "mesh" in chip, isinstance(mapping.get("prefill"), Dict) and "rows" in mapping["prefill"]
+    if on_mesh != laid:
+        kind, choices = ("a mesh of cores", "waferllm, t10 or ladder") if on_mesh else ("a die with a cache", "tensor_parallel")
+        raise DesignError(f"mapping: this one is for another kind of chip; the chip is {kind}: choose mapping={choices}")
+    if on_mesh:
+        return Design(record(MeshChip, fields_of_chip, "chip", sources), record(MeshMapping, mapping, "mapping", sources))
+    return Design(record(Chip, fields_of_chip, "chip", sources), record(Mapping, mapping, "mapping", sources))
 
 
 def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:

@@ -121,8 +121,22 @@ def _translated(arguments: list[str]) -> list[str]:
             overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
         else:
             overrides.append(argument)
+    overrides += _usual_mapping(overrides, places)
     path = [f"hydra.searchpath=[{','.join(places)}]"] if places else []
     return [*flags, *path, *overrides]
+
+
+def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
+    """The mapping that a chip's file names, where the command line chooses the chip and no mapping, and no study does."""
+    chosen = [override.partition("=")[2] for override in overrides if override.startswith("chip=")]
+    if not chosen or any(override.startswith(("mapping=", "+")) for override in overrides):
+        return []
+    folders = [Path(place.removeprefix("file://")) for place in places] + [CONF]
+    for path in (folder / "chip" / f"{chosen[-1]}.yaml" for folder in folders):
+        if path.exists():
+            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE)
+            return [f"mapping={named[1]}"] if named else []
+    return []
 
 
 def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:

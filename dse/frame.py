@@ -11,6 +11,7 @@ from dse.search import Ask
 from dse.store import Result
 from dse.study import Study
 from evaluators.metrics import METRICS
+from space.errors import DesignError
 
 SCREEN_ROWS = 20_000
 """Screened designs that a report shows beside the front; of more, an even sample."""
@@ -49,6 +50,9 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     if knobs:
         frame = frame.astype({k: object for k in knobs if frame[k].dtype.name == "category"}).drop_duplicates(subset=knobs)
     frame = frame.reset_index(drop=True)
+    absent = [name for name in asked.objectives if name not in frame]
+    if absent:
+        raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
     feasible = frame["limit"].isna() & frame["error"].isna()
     for bound in asked.bounds:
         feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0

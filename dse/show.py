@@ -140,6 +140,8 @@ def _metrics_table(metrics: dict[str, float]) -> Table:
     for _ in range(3):
         table.add_column()
     for name, value in metrics.items():
+        if value != value:  # a metric that this kind of chip does not have
+            continue
         table.add_row(name, show(value, METRICS[name].unit), f"[dim]{METRICS[name].definition}[/]")
     return table
 

@@ -2,7 +2,8 @@
 
 A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
 line, and state only what the paper's row states. With a baseline (further overrides), the metric is the design's over the
-baseline's. A metric is a name, ``peak(NAME)`` over the row's space, or ``at_peak(KNOB, NAME)``: where that peak is. A value
+baseline's. A metric is a name, ``peak(NAME)`` over the row's space, ``at_peak(KNOB, NAME)``: where that
+peak is, or on a mesh of cores ``seconds(...)`` or ``efficiency(...)`` of a kernel (`KERNEL`). A value
 may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
 """
 
@@ -23,6 +24,7 @@ from rich.table import Table
 from dse.build import question
 from dse.compose import compose, folder_of
 from evaluators import METRICS, evaluate
+from evaluators.mesh import kernel_seconds
 from evaluators.metrics import metric
 from space.design import stacked
 from space.errors import DesignError, nearest
@@ -38,7 +40,9 @@ class Compared:
     """One published figure and what came out, in the published unit.
 
     Attributes:
-        error: relative; 0 inside a published range; None where the design is infeasible.
+        simulated: None where no design of a space is feasible.
+        error: relative; 0 inside a published range.
+        fits: whether every limit holds; else the figure is what it would be if it fitted.
     """
 
     id: str
@@ -50,6 +54,7 @@ class Compared:
     simulated: float | None
     error: float | None
     note: str
+    fits: bool = True
 
 
 def validate(files: Sequence[Path], *, as_json: bool) -> int:
@@ -104,7 +109,9 @@ def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
         raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
     overrides = tuple(shlex.split(row["overrides"]))
-    simulated = measured(overrides, row["metric"])
+    simulated, fits = measured(overrides, row["metric"]), True
+    if simulated is None:
+        simulated, fits = measured(overrides, row["metric"], strict=False), False
     if row["baseline"].strip() and simulated is not None:
         base = measured((*overrides, *shlex.split(row["baseline"])), row["metric"])
         simulated = simulated / base if base else None
@@ -114,22 +121,25 @@ def _compared(row: dict[str, str]) -> Compared:
     bounds = (float(low), float(high or low))
     error = None
     if simulated is not None:
-        error = min(0.0, simulated / bounds[0] - 1) + max(0.0, simulated / bounds[1] - 1)
+        error = min(0.0, simulated / bounds[0] - 1 if bounds[0] else 0.0) + max(0.0, simulated / bounds[1] - 1)
     return Compared(
-        row["id"], row["where"], row["role"], row["metric"], row["unit"], row["value"], simulated, error, row["note"]
+        row["id"], row["where"], row["role"], row["metric"], row["unit"], row["value"], simulated, error, row["note"], fits
     )
 
 
 @lru_cache(maxsize=256)
-def measured(overrides: tuple[str, ...], what: str) -> float | None:
-    """A metric of one design in SI, or of the best of a space; None where it is infeasible."""
+def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
+    """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
     config = compose(overrides)
     asked = question(config, folder_of(config))
+    kernel = KERNEL.fullmatch(what.strip())
+    if kernel is not None:
+        return _kernel(kernel, asked.base.chip)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
         outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
-        return float(outcomes.columns[what][0]) if outcomes.feasible[0] else None
+        return float(outcomes.columns[what][0]) if outcomes.feasible[0] or not strict else None
     kind, knob, name = found.groups()
     better = metric(name).better
     size = asked.space.combinations
@@ -147,8 +157,21 @@ def measured(overrides: tuple[str, ...], what: str) -> float | None:
     return float(columns[knob][best])
 
 
+KERNEL = re.compile(r"(seconds|efficiency)\((gemm|gemv) (\w+) (\d+)x(\d+)x(\d+) (\d+)x(\d+)( root)?\)")
+"""A kernel by itself: kind, algorithm, M x K x N, rows x cols of cores; a GEMV with ``root`` leaves its sums there."""
+
+
+def _kernel(found: re.Match[str], chip: Any) -> float:
+    """Time of a kernel from its closed form, or the share of it that products take."""
+    what, kind, name, *sizes = found.groups()
+    m, k, n, rows, cols = (int(size) for size in sizes[:5])
+    return kernel_seconds(chip, kind, name, (m, k, n), (rows, cols), part=what, broadcast=not sizes[5])
+
+
 def _unit(overrides: tuple[str, ...], what: str) -> str:
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
+    if found is None and KERNEL.fullmatch(what.strip()):
+        return "s" if what.startswith("seconds") else "1"
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
     config: Any = compose(overrides)
@@ -158,7 +181,8 @@ def _unit(overrides: tuple[str, ...], what: str) -> str:
 
 
 def _number(row: Compared) -> str:
-    return "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+    number = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+    return number if row.fits or row.simulated is None else f"{number} (does not fit)"
 
 
 def _error(row: Compared) -> str:

@@ -44,7 +44,7 @@ def results(batch: Batch, workload: Workload, fidelity: str) -> list[Result]:
     found = []
     for row, (key, values, _) in enumerate(batch):
         limit = int(outcomes.limit[row])
-        metrics = {name: column[row] for name, column in columns.items()}
-        binding = LIMITS[limit] if limit >= 0 else ""
+        metrics = {name: column[row] for name, column in columns.items() if column[row] == column[row]}
+        binding = list(LIMITS)[limit] if limit >= 0 else ""
         found.append(Result(key, values, metrics, binding, float(outcomes.need[row]), float(outcomes.have[row]), seconds))
     return found

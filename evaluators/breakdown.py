@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.closed import Rates, SegmentTimes, rates
+from evaluators.closed import Rates, SegmentTimes
 from evaluators.graph.operators import Work
 from evaluators.graph.timeline import Span
-from space.design import Design
-from space.workload import Case
 
 Bar = tuple[str, str, float, float]
 """(stream, name, start, end). [s]"""
@@ -85,18 +83,16 @@ class Breakdown:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def breakdown(design: Design, case: Case, phases: dict[str, tuple[Any, list[SegmentTimes]]], area: dict[str, Any]) -> Breakdown:
+def breakdown(rate: Rates, phases: dict[str, tuple[Any, list[SegmentTimes]]], area: dict[str, Any]) -> Breakdown:
     """The rows of one design and case, from the timelines of its phases.
 
     Args:
-        design: all leaves scalar.
-        case: what was served.
+        rate: of a design whose leaves are all scalar.
         phases: by name, how often each step runs and the segments of one step; leaves scalar or (steps, 1).
         area: by block.
     """
     rows: list[Row] = []
     bars: dict[str, dict[str, list[Bar]]] = {}
-    rate = rates(design.chip, design.mapping.precision)
     for phase, (weights, timeline) in phases.items():
         bars[phase] = {timed.segment.name: _bars(timed) for timed in timeline}
         for timed in timeline:

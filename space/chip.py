@@ -1,11 +1,12 @@
-"""One accelerator die: cores, L2 cache, HBM and the ports that join it to others.
+"""Two kinds of accelerators, each a list of sourced constants; what they mean for time is in ``evaluators/machine``.
 
-A chip is a list of sourced constants; what they mean for time is in ``evaluators/machine``.
+`Chip` is a die whose cores share an L2 cache and HBM, with ports to other dies. `MeshChip` is a mesh of cores, each with its
+own memory, that reach each other through routers.
 """
 
 from space.elementwise import Number
 from space.fields import quantity, record, whole, word
-from space.technology import Technology
+from space.technology import MeshTechnology, Technology
 
 
 @record
@@ -57,4 +58,51 @@ class Chip:
     hbm: Hbm
     network: Network
     operator_overhead: Number = quantity("s", "launch and synchronisation of one operator")
+    power: Number = quantity("W", "of one die at work; 0 where it is not known", default=0.0)
     technology: Technology
+
+
+@record
+class Mesh:
+    """Cores that software can use, as a rectangle."""
+
+    rows: Number = whole("rows of cores")
+    cols: Number = whole("columns of cores")
+
+
+@record
+class MeshCore:
+    """One core of a mesh: an engine for products and vectors, and its own memory; times are cycles of the chip's clock."""
+
+    sram: Number = quantity("B", "local memory of a core (M)", positive=True)
+    launch: Number = quantity("cycle", "start of a task: a product, or a tile that is stored and forwarded")
+    post: Number = quantity("cycle", "start of a message from memory, on the engine")
+    copy: Number = quantity("cycle", "a word between memory and router, on the engine; 0 where a DMA engine does it")
+    stage: Number = quantity("cycle", "beta: a message handled in software on its way")
+    call: Number = quantity("cycle", "start of a vector instruction")
+    mac: Number = quantity("cycle", "a multiply-add of a vector instruction", positive=True)
+    operation: Number = quantity("cycle", "another operation on an element of a vector")
+    special: Number = quantity("cycle", "an exponential, a root or a quotient of an element")
+
+
+@record
+class Noc:
+    """The network between the cores of a mesh. Its times are cycles of the chip's clock."""
+
+    word_bytes: Number = quantity("B", "width of a link", positive=True)
+    word: Number = quantity("cycle", "a word on a link", positive=True)
+    hop: Number = quantity("cycle", "alpha: from router to router")
+    ramp: Number = quantity("cycle", "between a core and its router, one way")
+    paths: Number = whole("routing paths that a core can be part of (R)")
+
+
+@record
+class MeshChip:
+    """A mesh of cores with local memories (PLMR: massive parallelism, latency, memory, routing)."""
+
+    mesh: Mesh
+    clock: Number = quantity("Hz", "of cores and routers", positive=True)
+    core: MeshCore
+    noc: Noc
+    power: Number = quantity("W", "of the whole chip at work", positive=True)
+    technology: MeshTechnology

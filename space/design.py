@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from space.chip import Chip
+from space.chip import Chip, MeshChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import Mapping
+from space.mapping import Mapping, MeshMapping
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip
-    mapping: Mapping
+    chip: Chip | MeshChip
+    mapping: Mapping | MeshMapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Three helpers that let one formula serve a Python float or an array over designs.
+"""Helpers that let one formula serve a Python float or an array over designs.
 
 NumPy functions on Python floats are four times slower than the built-ins, so each helper looks at its
 arguments first. Nothing else in the project branches on scalar against array.
@@ -23,6 +23,17 @@ def maximum(a: Any, b: Any) -> Any:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.maximum(a, b)
     return a if a >= b else b
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two numbers, element by element.
+
+    >>> minimum(1.0, 2.0), minimum(np.array([1.0, 3.0]), 2.0).tolist()
+    (1.0, [1.0, 2.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a <= b else b
 
 
 def ceil_div(a: Any, b: Any) -> Any:

@@ -26,13 +26,14 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """What binds a design that cannot be: a value, never an exception."""
+    """What binds a design that cannot be: a value, never an exception; `remedy` says what would do, where that is known."""
 
     limit: str
     need: float
     have: float
     unit: str
     parts: tuple[tuple[str, float], ...] = ()
+    remedy: str = ""
 
     @property
     def excess(self) -> float:
@@ -42,4 +43,5 @@ class Infeasible:
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {show(value, self.unit)}" for name, value in self.parts)
         items = f" ({parts})" if parts else ""
-        return f"needs {show(self.need, self.unit)} of {self.limit}, has {show(self.have, self.unit)}{items}"
+        hint = f"; {self.remedy}" if self.remedy else ""
+        return f"needs {show(self.need, self.unit)} of {self.limit}, has {show(self.have, self.unit)}{items}{hint}"

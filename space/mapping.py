@@ -40,3 +40,32 @@ class Mapping:
     prefill: Plan
     decode: Plan
     precision: Precision
+
+
+KV_HEADS = ("own", "full")
+"""Width of K and V on a mesh: that of the model's KV heads, or of its query heads, each KV head being repeated."""
+
+
+@record
+class MeshPlan:
+    """The mapping of one phase on a mesh of cores."""
+
+    rows: Number = whole("rows of cores that share every layer (a region)")
+    cols: Number = whole("columns of such a region; 0 for as many as rows", low=0)
+    regions: Number = whole("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
+    gemm: str = word("matrix products")
+    gemv: str = word("vector-matrix products and allreduces")
+    ktree_k: Number = whole("phases of the K-tree (K)")
+
+
+@record
+class MeshMapping:
+    """Software on a mesh of cores."""
+
+    prefill: MeshPlan
+    decode: MeshPlan
+    precision: Precision
+    kv: str = word("where a new token's keys and values go")
+    kv_heads: str = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS)
+    kv_projection: str = word("width of K and V as they are computed; full repeats them for every query head", KV_HEADS)
+    resident_layers: Number = whole("layers on the chip, whose time stands for all; 0 where the whole model is there", low=0)

@@ -12,3 +12,16 @@ class Technology:
     l2: Number = quantity("mm2/B", "area of one byte of L2 cache")
     hbm_phy: Number = quantity("mm2*s/B", "area of the HBM interface per byte/s of bandwidth")
     link_phy: Number = quantity("mm2*s/B", "area of a die-to-die port per byte/s and direction")
+
+
+@record
+class MeshTechnology:
+    """Area and energy of a mesh of cores."""
+
+    core: Number = quantity("mm2", "area of a core without its memory: engine, router, control")
+    sram: Number = quantity("mm2/B", "area of one byte of a core's memory")
+    mac: Number = quantity("J/op", "energy of a multiply-add with its operands from memory")
+    element: Number = quantity("J/op", "energy of a vector operation with its operands from memory")
+    copy: Number = quantity("J/B", "energy of a byte between memory and router, both ends")
+    hop: Number = quantity("J/B", "energy of a byte from router to router")
+    static: Number = quantity("W/mm2", "power that does not depend on what is computed: clocks, leakage, instructions")

@@ -34,6 +34,11 @@ class Case:
         return sum(n for n, _, _ in self.requests)
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(n * prompt for n, prompt, _ in self.requests)
+
+    @property
     def output_tokens(self) -> int:
         """Tokens that the batch generates."""
         return sum(n * output for n, _, output in self.requests)

@@ -59,7 +59,8 @@ def hover(asked: Study, frame: pd.DataFrame) -> list[str]:
     texts = []
     for row in frame.to_dict("records"):
         lines = [f"<b>{address}</b> {knob_text(asked, address, row[address])}" for address in knobs]
-        lines += [f"{name} {show(float(row[name]), metric.unit)}" for name, metric in METRICS.items()]
+        known = {name: row.get(name, float("nan")) for name in METRICS}
+        lines += [f"{name} {show(float(value), METRICS[name].unit)}" for name, value in known.items() if value == value]
         texts.append("<br>".join(lines))
     return texts
 

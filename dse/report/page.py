@@ -133,7 +133,8 @@ def _values(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _table(asked: Study, best: pd.DataFrame) -> str:
     knobs = [knob.address for knob in asked.question.space.knobs]
-    names = [*asked.objectives, *(name for name in METRICS if name not in asked.objectives)]
+    known = [name for name in METRICS if name in best and best[name].notna().any()]
+    names = [*asked.objectives, *(name for name in known if name not in asked.objectives)]
     head = "".join(f"<th>{html.escape(name)}</th>" for name in ("#", *knobs, *names))
     rows = []
     for index, row in enumerate(best.to_dict("records"), start=1):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from space.chip import Chip
+from space.chip import Chip, MeshChip
 
 
 def parts(chip: Chip) -> dict[str, Any]:
@@ -19,3 +19,14 @@ def parts(chip: Chip) -> dict[str, Any]:
 def die(chip: Chip) -> Any:
     """Area of one die, the sum of its parts. [mm2], broadcasts over designs."""
     return sum(parts(chip).values())
+
+
+def mesh_parts(chip: MeshChip) -> dict[str, Any]:
+    """Area of each kind of block of a mesh of cores. [mm2], broadcasts over designs."""
+    cores, tech = chip.mesh.rows * chip.mesh.cols, chip.technology
+    return {"cores": cores * tech.core, "sram": cores * chip.core.sram * tech.sram}
+
+
+def mesh_die(chip: MeshChip) -> Any:
+    """Area of a mesh of cores, the sum of its parts. [mm2], broadcasts over designs."""
+    return sum(mesh_parts(chip).values())

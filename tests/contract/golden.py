@@ -18,6 +18,10 @@ QUESTIONS = (
     ("chip=npu_dse", "model=deepseek_v3", "mapping.prefill.tp=16", "mapping.precision.weights=fp8"),
     ("chip=npu_dse", "model=mistral_7b", "workload.decode_at=last", "mapping.prefill.tp=4"),
     ("chip=ascend910b", "model=qwen2_7b", "mapping.prefill.tp=2", "mapping.prefill.allreduce=full_mesh"),
+    ("chip=wse2", "workload.batch=[1]", "workload.prompt=2048", "workload.output=128"),
+    ("chip=wse2", "model=mixtral_8x7b", "mapping.resident_layers=4", "mapping.prefill.rows=500", "mapping.prefill.cols=250"),
+    ("chip=wse2", "mapping=t10", "workload.batch=[1]"),
+    ("chip=wse2", "mapping=ladder", "workload.batch=[1]"),
     ("chip=npu_dse", "technology@chip.technology=n7", "mapping.prefill.tp=1", "mapping.precision.activations=bf16"),
 )
 
@@ -28,7 +32,7 @@ def results() -> list[dict[str, float]]:
     for overrides in QUESTIONS:
         question = asked(*overrides)
         outcomes = evaluate(stacked([question.base]), question.workload)
-        found.append({name: float(column[0]) for name, column in outcomes.columns.items()})
+        found.append({name: float(column[0]) for name, column in outcomes.columns.items() if column[0] == column[0]})
     return found
 
 

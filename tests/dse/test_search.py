@@ -11,6 +11,7 @@ import pytest
 from dse.search import sampler
 from dse.store import Store
 from dse.workers import Serial
+from evaluators import PHYSICS
 from tests.dse.toy import searched, toy
 
 
@@ -59,8 +60,8 @@ def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypa
     store = Store(asked.store)
     counts = store.of_other_physics(asked.context)
     assert store.results(asked.context) == {}
-    assert list(counts) == [1]
-    assert 0 < counts[1] <= 32
+    assert list(counts) == [PHYSICS]
+    assert 0 < counts[PHYSICS] <= 32
 
 
 POINTS = ("ask", "map", "append", "appended", "tell")

@@ -1,0 +1,466 @@
+"""Designs of meshes of cores: metrics, limits and the breakdown of a workload.
+
+Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another through the
+regions: with one request one region works at a time, with as many as there are regions all do.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators import closed_mesh, events_mesh
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_mesh import Phase, Price
+from evaluators.graph import lay
+from evaluators.graph.lay import Held, Kernel, Region
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm import gemm
+from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
+from evaluators.kernels.gemv import gemv
+from evaluators.kernels.kv import kv
+from evaluators.machine.fabric import Fabric
+from evaluators.metrics import Judged, energies, per_area
+from evaluators.rounds import Activity
+from evaluators.silicon import area
+from space.chip import MeshChip
+from space.design import Design
+from space.elementwise import ceil_div, maximum, minimum, where
+from space.errors import DesignError
+from space.fields import leaves, replaced
+from space.limits import Infeasible, Limit
+from space.mapping import BYTES, MeshMapping, MeshPlan
+from space.model import Model, parameters
+from space.workload import Case, Workload, stretches
+
+PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price}
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
+
+    Attributes:
+        rows: of the cases.
+        prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
+        steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
+        requests, context, generated: of each stretch: requests that still run, tokens cached of each, and generated so far.
+    """
+
+    model: Model
+    rows: tuple[int, ...]
+    prompts: Any
+    copies: Any
+    prompt_starts: Any
+    steps: Any
+    requests: Any
+    context: Any
+    generated: Any
+    step_starts: Any
+    prompt_tokens: Any
+    output_tokens: Any
+    decode_steps: Any
+    cached: Any
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
+
+    Raises:
+        DesignError: a model or number format that has no layout on a mesh.
+    """
+    if fidelity == "closed" or not _many(design):
+        return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
+    ones = [[_judged(one, job, PRICES[fidelity]) for job in _jobs(workload)] for one in _each(design)]
+    return [_side_by_side([one[place] for one in ones]) for place in range(len(ones[0]))]
+
+
+def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
+    """Where the time of one design goes, kernel by kernel, for one case."""
+    job = _job(case.model, ((0, case),), decode_at)
+    passes = _passes(design, job, PRICES[fidelity])
+    on = closed_mesh.fabric(_chip(design))
+    rows: list[Row] = []
+    bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
+    for name, of, weights, seconds in passes:
+        rows += _rows(name, of, weights, seconds, on)
+        bars[name] = _bars(of)
+    moved = _transition(design, job, on)
+    if np.any(moved.seconds):
+        value = float(np.max(moved.seconds))
+        nbytes = float(np.max(moved.activity.sent_bytes))
+        rows.append(Row("transition", "layouts", "reshuffle", "", 0.0, nbytes, 0.0, "words", value, {"words": value}))
+    parts = {name: float(value) for name, value in area.mesh_parts(_chip(design)).items()}
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), parts, bars)
+
+
+def kernel_seconds(
+    chip: MeshChip,
+    kind: str,
+    algorithm: str,
+    shape: tuple[int, int, int],
+    cores: tuple[int, int],
+    *,
+    part: str = "seconds",
+    broadcast: bool = True,
+) -> float:
+    """Time of one kernel from its closed form; with ``part="efficiency"`` the share of it that products take.
+
+    Raises:
+        DesignError: a chip that is no mesh of cores, or an unknown algorithm.
+    """
+    if not isinstance(chip, MeshChip):
+        raise DesignError(f"{kind} {algorithm}: kernels by themselves run on a mesh of cores; choose chip=wse2")
+    options: dict[str, Any] = {} if kind == "gemm" else {"broadcast": broadcast}
+    kernel = Kernel("kernel", algorithm, kind, algorithm, Shape(*shape), Mesh(*cores), options)
+    on = closed_mesh.fabric(chip)
+    seconds = float(closed_mesh.price(kernel, on).seconds)
+    if part == "seconds":
+        return seconds
+    free = dict.fromkeys(("hop", "ramp", "stage", "word", "copy", "post", "launch"), 0.0)
+    products = kernel.mesh.chunks if kind == "gemm" else 1
+    return (float(closed_mesh.price(kernel, on._replace(**free)).seconds) + products * float(on.launch)) / seconds
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict with the smallest square mesh that would do, where a larger or smaller one would."""
+    from dataclasses import replace
+
+    chip = _chip(design)
+    best = int(min(chip.mesh.rows, chip.mesh.cols))
+    sides = np.arange(1.0, best + 1)
+    phases = ("prefill", "decode") if "decode" not in worst.limit and "prefill" not in worst.limit else (
+        ("prefill",) if "prefill" in worst.limit else ("decode",)
+    )  # fmt: skip
+    found = {}
+    for phase in phases:
+        trial = replaced(design, {f"mapping.{phase}.rows": sides, f"mapping.{phase}.cols": 0})
+        fits = np.ones(best, dtype=bool)
+        for job in _jobs(workload):
+            for limit in _limits(trial, job, only=phase):
+                fits &= np.broadcast_to(np.max(np.atleast_2d(limit.need <= limit.have), axis=0), fits.shape)
+        found[phase] = int(sides[fits][0]) if fits.any() else 0
+    texts = [
+        f"{phase} would do on {side} x {side} cores" if side else f"no square mesh of this chip would do for {phase}"
+        for phase, side in found.items()
+    ]
+    return replace(worst, remedy=", ".join(texts))
+
+
+def _judged(design: Design, job: _Job, priced: Price) -> Judged:
+    limits = _limits(design, job)
+    return Judged(job.rows, _metrics(design, job, priced), limits)
+
+
+def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
+    chip, mapping = _chip(design), _mapping(design)
+    on = closed_mesh.fabric(chip)
+    (_, _, _, ttft), (_, _, _, decoding) = passes = _passes(design, job, priced)
+    moved = _transition(design, job, on)
+    latency = ttft + moved.seconds + decoding
+    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
+    die = area.mesh_die(chip)
+    tpot = decoding / job.decode_steps
+    activity = moved.activity
+    for name, of, weights, _ in passes:
+        starts = job.prompt_starts if name == "prefill" else job.step_starts
+        activity = activity + _per_case(of.activity * weights, starts)
+    tech = chip.technology
+    dynamic = (
+        activity.macs * tech.mac
+        + activity.elements * tech.element
+        + activity.sent_bytes * tech.copy
+        + activity.hop_bytes * tech.hop
+    )
+    energy = dynamic + tech.static * die * latency
+    regions = _regions(design, job.model)
+    prefilling, decoding_ = (_held(design, job, phase, regions[phase]) for phase in ("prefill", "decode"))
+    room = [
+        maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
+        for of in decoding_
+        if np.any(of.per_token)
+    ]
+    return {
+        "throughput": throughput,
+        "decode_throughput": decode_throughput,
+        "ttft": ttft,
+        "tpot": tpot,
+        "prefill_rate": job.prompt_tokens / ttft,
+        "decode_rate": 1 / tpot,
+        "latency": latency,
+        **per_area(throughput, decode_throughput, die, die),
+        "transition": moved.seconds,
+        "sram_used": maximum(_most(prefilling), _most(decoding_)),
+        "kv_capacity": kv(mapping.kv).capacity(regions["decode"].mesh.rows, minimum(room[0], room[-1])),
+        **energies(chip.power, ttft, decoding, latency, job.prompt_tokens, job.output_tokens),
+        "energy": energy,
+        "energy_per_token": energy / job.output_tokens,
+    }
+
+
+def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase, Any, Any], ...]:
+    """By phase: one pass of each entry, how many there are of it, and the time of each case."""
+    mapping, on = _mapping(design), closed_mesh.fabric(_chip(design))
+    regions = _regions(design, job.model)
+    lay.check(job.model)
+
+    place, plan = regions["prefill"], mapping.prefill
+    mesh = laid(place.mesh)
+    kernels = lay.prefill(job.model, job.prompts, mesh, plan, mapping)
+    first = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
+    fill = _reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
+    ttft = _reduced(np.add, job.copies * first.stage, job.prompt_starts) + fill
+
+    place, plan = regions["decode"], mapping.decode
+    turns = minimum(job.requests, place.count)
+    together = ceil_div(job.requests, turns)
+    window = job.model.window or np.inf
+    context = minimum(job.context, window)
+    mesh = laid(place.mesh)
+    kernels = lay.decode(job.model, together, context, job.generated, mesh, plan, mapping)
+    token = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
+    step = maximum(token.seconds, turns * token.stage)
+    decoding = _reduced(np.add, job.steps * step, job.step_starts)
+    return ("prefill", first, job.copies, ttft), ("decode", token, job.steps * turns, decoding)
+
+
+def laid(mesh: Mesh) -> Mesh:
+    """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
+    return Mesh(mesh.rows, where(_chunks(mesh) > MOST_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
+
+
+def _chunks(mesh: Mesh) -> Any:
+    return mesh.chunks * 1.0
+
+
+def _transition(design: Design, job: _Job, on: Fabric) -> Cost:
+    chip, mapping = _chip(design), _mapping(design)
+    regions = _regions(design, job.model)
+    resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
+    values = parameters(job.model) * resident + job.prompt_tokens * job.model.layers * 2 * lay.width(
+        job.model, mapping.kv_heads
+    )
+    return closed_mesh.transition(values, regions["prefill"], regions["decode"], chip, on)
+
+
+def _regions(design: Design, model: Model) -> dict[str, Region]:
+    chip, mapping = _chip(design), _mapping(design)
+    layers = where(mapping.resident_layers == 0, model.layers * 1.0, minimum(mapping.resident_layers * 1.0, model.layers))
+    return {name: lay.region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in closed_mesh.plans(mapping)}
+
+
+def _most(regions: tuple[Held, Held]) -> Any:
+    """Bytes of the fullest core."""
+    return maximum(regions[0].total, regions[1].total)
+
+
+def _held(design: Design, job: _Job, phase: str, place: Region) -> tuple[Held, Held]:
+    mapping = _mapping(design)
+    if phase == "prefill":
+        longest = _reduced(np.maximum, job.prompts, job.prompt_starts)
+        cached = ceil_div(job.prompt_tokens, place.mesh.rows)
+        return lay.held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
+    return lay.held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+
+
+def _fullest(job: _Job, mapping: MeshMapping, place: Region) -> Any:
+    """Tokens on the row that has most when the last one is generated, of all requests."""
+    generated = job.cached - job.prompt_tokens
+    return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
+
+
+def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
+    chip, mapping = _chip(design), _mapping(design)
+    for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
+        if BYTES[word] != 2:
+            raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
+    regions = _regions(design, job.model)
+    found = []
+    for name, plan in closed_mesh.plans(mapping):
+        if only and name != only:
+            continue
+        place = regions[name]
+        mesh = place.mesh
+        for which, items in zip(("", ", last region"), _held(design, job, name, place), strict=True):
+            parts = (
+                (f"{name} weights{which}", items.weights),
+                ("KV cache", items.kv),
+                ("activations", items.activations),
+                ("buffers", items.buffers),
+            )
+            found.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
+        found.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
+        found.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
+        room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)
+        found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
+        least = plan.ktree_k if plan.gemv == "ktree" else 1
+        if name == "prefill":
+            least = maximum(least, gemm(plan.gemm).LEAST)
+        found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
+        found.append(Limit("chip.noc.paths", _paths(name, plan, mesh), chip.noc.paths, "1"))
+        if name == "prefill":
+            found.append(Limit("mapping.prefill.chunks", _chunks(mesh), float(MOST_CHUNKS), "1"))
+    return found
+
+
+def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
+    """Routing paths that a core is part of at a time."""
+    tree = gemv(plan.gemv).at_once(mesh, plan.ktree_k)
+    return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
+
+
+def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list[Row]:
+    """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time."""
+    rows = []
+    for kernel, runs, _ in of.items:
+        parts = {name: float(np.sum(weights * runs * value)) for name, value in _spent(kernel, on).items()}
+        total = sum(parts.values())
+        if not total:
+            continue
+        cost = closed_mesh.price(kernel, on).activity
+        flop, nbytes = (
+            float(np.sum(weights * runs * value))
+            for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
+        )
+        bound = max(parts, key=lambda name: parts[name])
+        rows.append(Row(phase, kernel.part, kernel.name, _shape(kernel), flop, nbytes, 0.0, bound, total, parts))
+    gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
+    if abs(gap) > 1e-9 * float(np.sum(seconds)):
+        rows.append(Row(phase, "regions", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return rows
+
+
+SPENT = (
+    ("hops", ("hop", "ramp")),
+    ("stages", ("stage",)),
+    ("words", ("word", "copy")),
+    ("starts", ("launch", "post", "call")),
+)
+
+
+def _spent(kernel: Kernel, on: Fabric) -> dict[str, Any]:
+    """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
+    spent, before = {}, closed_mesh.price(kernel, on).seconds
+    for name, fields in SPENT:
+        on = on._replace(**dict.fromkeys(fields, 0.0))
+        after = closed_mesh.price(kernel, on).seconds
+        spent[name], before = before - after, after
+    return spent | {"products": before}
+
+
+def _shape(kernel: Kernel) -> str:
+    m, k, n = (float(np.ravel(value)[0]) for value in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
+    on = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
+    return f"{m:.0f} x {k:.0f} x {n:.0f} on {on}" if kernel.kind in ("gemm", "gemv") else f"{m:.0f} x {k:.0f} on {on}"
+
+
+def _bars(of: Phase) -> dict[str, list[tuple[str, str, float, float]]]:
+    bars: dict[str, list[tuple[str, str, float, float]]] = {}
+    for kernel, runs, seconds in of.items:
+        if not np.any(runs):
+            continue
+        line = bars.setdefault(kernel.part, [])
+        start = line[-1][3] if line else 0.0
+        line.append(("compute", kernel.name, start, start + float(np.ravel(kernel.times * seconds)[0])))
+    return bars
+
+
+def _per_case(activity: Activity, starts: Any) -> Activity:
+    return Activity(
+        *(
+            _reduced(np.add, value, starts)
+            for value in (activity.macs, activity.sent_bytes, activity.hop_bytes, activity.elements)
+        )
+    )
+
+
+def _reduced(how: np.ufunc, values: Any, starts: Any) -> Any:
+    """Entries combined case by case, shape (cases, designs); a single entry stays as it is."""
+    if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
+        return values
+    return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)
+
+
+def _chip(design: Design) -> MeshChip:
+    return cast(MeshChip, design.chip)
+
+
+def _mapping(design: Design) -> MeshMapping:
+    return cast(MeshMapping, design.mapping)
+
+
+def _many(design: Design) -> bool:
+    return any(isinstance(value, np.ndarray) for _, value, _ in leaves(design))
+
+
+def _each(design: Design) -> list[Design]:
+    """Every design of a stack."""
+    arrays = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    size = max(len(value) for value in arrays.values())
+    return [replaced(design, {address: value[row].item() for address, value in arrays.items()}) for row in range(size)]
+
+
+def _side_by_side(ones: list[Judged]) -> Judged:
+    """Designs judged one by one, as one of arrays."""
+    metrics = {name: np.concatenate([np.atleast_1d(one.metrics[name]) for one in ones], axis=-1) for name in ones[0].metrics}
+    limits = [
+        Limit(
+            first.address,
+            np.concatenate([np.atleast_1d(one.limits[place].need) * 1.0 for one in ones], axis=-1),
+            np.concatenate([np.atleast_1d(one.limits[place].have) * 1.0 for one in ones], axis=-1),
+            first.unit,
+        )
+        for place, first in enumerate(ones[0].limits)
+    ]
+    return Judged(ones[0].rows, metrics, limits)
+
+
+@lru_cache(maxsize=16)
+def _jobs(workload: Workload) -> tuple[_Job, ...]:
+    by_model: dict[Model, list[tuple[int, Case]]] = {}
+    for row, case in enumerate(workload.cases):
+        by_model.setdefault(case.model, []).append((row, case))
+    return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
+
+
+def _job(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> _Job:
+    prompts: list[tuple[float, float]] = []
+    steps: list[tuple[float, float, float, float]] = []
+    prompt_starts, step_starts = [], []
+    for _, case in cases:
+        prompt_starts.append(len(prompts))
+        counts: dict[int, int] = {}
+        for n, prompt, _ in case.requests:
+            counts[prompt] = counts.get(prompt, 0) + n
+        prompts += [(float(prompt), float(n)) for prompt, n in counts.items()]
+        step_starts.append(len(steps))
+        for start, end, active in stretches(case):
+            generated = end if decode_at == "last" else (start + 1 + end) / 2
+            requests = float(sum(n for n, _ in active))
+            context = sum(n * (prompt + generated) for n, prompt in active) / requests
+            steps.append((float(end - start), requests, context, float(generated)))
+
+    def column(values: list[float]) -> Any:
+        return values[0] if len(values) == 1 else np.array(values)[:, None]
+
+    def per(function: Callable[[Case], float]) -> Any:
+        return column([float(function(case)) for _, case in cases])
+
+    return _Job(
+        model,
+        tuple(row for row, _ in cases),
+        column([prompt for prompt, _ in prompts]),
+        column([n for _, n in prompts]),
+        np.array(prompt_starts),
+        column([count for count, _, _, _ in steps]),
+        column([requests for _, requests, _, _ in steps]),
+        column([context for _, _, context, _ in steps]),
+        column([generated for _, _, _, generated in steps]),
+        np.array(step_starts),
+        per(lambda case: case.prompt_tokens),
+        per(lambda case: case.output_tokens),
+        per(lambda case: case.decode_steps),
+        per(lambda case: sum(n * (prompt + output) for n, prompt, output in case.requests)),
+    )

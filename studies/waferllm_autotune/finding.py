@@ -1,0 +1,34 @@
+"""The best cores, algorithms and K for each phase, and where the paper's choice stands."""
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from studies.write import table
+
+PAPER = {"mapping.prefill.rows": 660.0, "mapping.decode.rows": 360.0}
+
+
+def finding() -> str:
+    """Rows of the front, and the paper's choice."""
+    asked = study_of("waferllm_autotune").question
+    size = asked.space.combinations
+    assert size is not None
+    columns = asked.space.grid(0, size)
+    outcomes = evaluate(asked.space.stack(columns), asked.workload)
+    rows = []
+    for phase, metric in (("prefill", "prefill_rate"), ("decode", "decode_rate")):
+        algorithm = f"mapping.{phase}.{'gemm' if phase == 'prefill' else 'gemv'}"
+        for code, name in enumerate(asked.space.knob(algorithm).values):  # type: ignore[union-attr]
+            here = outcomes.feasible & (np.asarray(columns[algorithm]) == code)
+            if not here.any():
+                rows.append([phase, str(name), "-", "-", "-", "-"])
+                continue
+            best = np.flatnonzero(here)[np.argmax(outcomes.columns[metric][here])]
+            at = here & (np.asarray(columns[f"mapping.{phase}.rows"], dtype=float) == PAPER[f"mapping.{phase}.rows"])
+            paper = f"{outcomes.columns[metric][at].max():.0f}" if at.any() else "does not fit"
+            k = str(columns["mapping.decode.ktree_k"][best]) if name == "ktree" else ""
+            side = int(columns[f"mapping.{phase}.rows"][best])
+            rows.append([phase, f"{name} {k}".strip(), f"{side} x {side}", f"{outcomes.columns[metric][best]:.0f}", paper, ""])
+    head = ["phase", "algorithm (and K)", "best cores", "token/s", "token/s on the paper's 660 x 660 or 360 x 360"]
+    return table(head, [row[:5] for row in rows])

@@ -1,0 +1,46 @@
+"""What memory in a core is worth: regions, rate, throughput for the silicon, for three models."""
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from space.fields import replaced
+from space.knobs import Space
+from studies.write import table
+
+MODELS = ("llama3_8b", "llama2_13b", "codellama_34b")
+SIZES = (48, 96, 192, 288, 512)
+
+
+def finding() -> str:
+    """The best decode region of each size of memory and model."""
+    rows = []
+    for model in MODELS:
+        asked = study_of("waferllm_sram", f"model={model}").question
+        knobs = tuple(knob for knob in asked.space.knobs if knob.address != "chip.core.sram")
+        for size in SIZES:
+            base = replaced(asked.base, {"chip.core.sram": size * 1024.0})
+            space = Space(base, knobs)
+            total = space.combinations
+            assert total is not None
+            columns = space.grid(0, total)
+            found = evaluate(space.stack(columns), asked.workload, cases=True)
+            if not found.feasible.any():
+                rows.append([model, f"{size} KiB", "-", "does not fit", "-", "-"])
+                continue
+            one = np.where(found.feasible, found.cases["decode_rate"][0], 0.0)
+            best = int(one.argmax())
+            area = np.where(found.feasible, found.cases["decode_throughput_per_die_mm2"][-1], 0.0)
+            side = int(columns["mapping.decode.rows"][best])
+            rows.append(
+                [
+                    model,
+                    f"{size} KiB",
+                    f"{side} x {side}",
+                    f"{one[best]:.0f}",
+                    f"{1e6 * found.cases['tpot'][0][best]:.0f}",
+                    f"{area.max():.3f}",
+                ]
+            )
+    head = ["model", "memory of a core", "best region", "token/s, one request", "TPOT [us]", "token/s/mm2, six requests"]
+    return table(head, rows)

@@ -1,0 +1,155 @@
+"""A model on a mesh of cores: batch = one by one, breakdown = total, limits as values, regions that fill with requests."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import METRICS, evaluate, explain
+from evaluators.evaluation import infeasible
+from space.design import Design, stacked
+from space.errors import DesignError
+from space.fields import replaced
+from space.workload import Workload
+from tests.samples import asked
+
+ONE = ("chip=wse2", "workload.batch=[1]", "workload.prompt=2048", "workload.output=128")
+
+
+def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
+    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+
+
+def varied(*overrides: str) -> list[Design]:
+    base = asked(*ONE, *overrides).base
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(12):
+        changes: dict[str, object] = {
+            "mapping.prefill.rows": int(rng.integers(3, 751)),
+            "mapping.decode.rows": int(rng.integers(3, 751)),
+            "mapping.decode.cols": int(rng.choice([0, 120, 360])),
+            "mapping.decode.ktree_k": int(rng.integers(1, 4)),
+            "mapping.decode.regions": int(rng.choice([0, 1, 3])),
+            "chip.core.sram": float(rng.choice([49152, 262144])),
+            "mapping.prefill.gemm": str(rng.choice(["meshgemm", "cannon", "summa"])),
+        }
+        found.append(replaced(base, changes))
+    return found
+
+
+@pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "qwen3_30b_a3b"])
+@pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
+def test_a_batch_is_its_singles(model: str, batch: str) -> None:
+    asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}")
+    designs = varied(f"model={model}", f"workload.batch={batch}")
+    many = evaluate(stacked(designs), asked_.workload)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), asked_.workload)
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == one.limit[0]
+        assert many.need[row] == pytest.approx(one.need[0])
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("mapping", ["waferllm", "t10", "ladder"])
+def test_the_breakdown_sums_to_the_total(mapping: str, batch: int) -> None:
+    asked_ = asked(*ONE, f"mapping={mapping}", f"workload.batch=[{batch}]")
+    parts = explain(asked_.base, asked_.workload.cases[0])
+    assert parts.seconds == pytest.approx(columns(asked_.base, asked_.workload)["latency"], rel=1e-9)
+    assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
+    assert all(value >= -1e-12 for row in parts.rows for name, value in row.parts.items() if name != "overlap")
+
+
+def test_systems_rank_as_the_paper_measured_them() -> None:
+    """[he2025] tables 3 and 4: WaferLLM before T10 before Ladder, in both phases."""
+    rates = {name: columns(asked(*ONE, f"mapping={name}").base, asked(*ONE).workload) for name in ("waferllm", "t10", "ladder")}
+    for metric in ("prefill_rate", "decode_rate"):
+        assert rates["waferllm"][metric] > 4 * rates["t10"][metric] > 4 * rates["ladder"][metric]
+
+
+def test_regions_fill_with_requests() -> None:
+    """One request keeps one of six regions busy; six requests run six times as fast together, each as fast as alone."""
+    one, six = (asked(*ONE, f"workload.batch=[{batch}]") for batch in (1, 6))
+    alone, together = columns(one.base, one.workload), columns(six.base, six.workload)
+    assert together["tpot"] == pytest.approx(alone["tpot"], rel=0.15)
+    assert together["decode_throughput"] == pytest.approx(6 * alone["decode_throughput"], rel=0.15)
+
+
+def test_shifting_holds_as_many_times_more_as_there_are_rows() -> None:
+    held = {
+        kv: columns(asked(*ONE, f"mapping.kv={kv}").base, asked(*ONE).workload)["kv_capacity"] for kv in ("shift", "concat")
+    }
+    assert held["shift"] == 360 * held["concat"]
+
+
+@given(st.sampled_from(["chip.noc.hop", "chip.core.stage", "chip.core.copy", "chip.core.launch", "chip.core.post"]))
+@settings(max_examples=10, deadline=None)
+def test_a_faster_part_never_hurts(address: str) -> None:
+    asked_ = asked(*ONE)
+    slow = columns(asked_.base, asked_.workload)
+    fast = columns(replaced(asked_.base, {address: 0.0}), asked_.workload)
+    assert fast["ttft"] <= slow["ttft"]
+    assert fast["tpot"] <= slow["tpot"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit", "said"),
+    [
+        (("mapping.decode.rows=100",), "chip.core.sram", "decode would do on"),
+        (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip would do"),
+        (("mapping.prefill.rows=900",), "chip.mesh.rows", "would do on"),
+        (("mapping.prefill.rows=2", "chip.core.sram=1 GB"), "mapping.prefill.rows", "prefill would do on"),
+        (("mapping.decode.ktree_k=500", "chip.noc.paths=1000"), "mapping.decode.rows", "decode would do on"),
+        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "no square mesh"),
+        (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.chunks", "prefill would do on"),
+        (("mapping.decode.regions=9",), "mapping.decode.regions", "decode would do on"),
+    ],
+)
+def test_what_cannot_be_is_a_value_that_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+    asked_ = asked(*ONE, *overrides)
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    assert verdict.limit == limit, verdict
+    assert said in str(verdict)
+    assert verdict.need > verdict.have
+    if verdict.parts:
+        assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
+
+
+def test_the_mesh_that_would_do_does() -> None:
+    asked_ = asked(*ONE, "mapping.decode.rows=100")
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    side = int(verdict.remedy.split("decode would do on ")[1].split()[0])
+    better = replaced(asked_.base, {"mapping.decode.rows": side})
+    assert infeasible(better, asked_.workload) is None
+    smaller = replaced(asked_.base, {"mapping.decode.rows": side - 1})
+    assert infeasible(smaller, asked_.workload) is not None
+
+
+def test_models_and_formats_without_a_layout_are_refused_by_name() -> None:
+    for overrides, said in ((("model=deepseek_v3",), "latent"), (("mapping.precision.weights=int8",), "int8")):
+        asked_ = asked(*ONE, *overrides)
+        with pytest.raises(DesignError, match=said):
+            evaluate(stacked([asked_.base]), asked_.workload)
+
+
+def test_kernels_played_are_near_their_closed_forms() -> None:
+    """A small model on a small mesh, all kernels of both phases played."""
+    overrides = (
+        "model=qwen3_1b7", "workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32"
+    )  # fmt: skip
+    asked_ = asked(*ONE, *overrides)
+    closed = columns(asked_.base, asked_.workload)
+    played = columns(asked_.base, asked_.workload, fidelity="events")
+    for name in ("ttft", "tpot", "energy"):
+        assert closed[name] == pytest.approx(played[name], rel=0.06), name
+
+
+def test_dynamic_and_static_energy_are_near_the_rated_power() -> None:
+    """[he2025] tables 6 to 8 divide power x time; ours is counted, and comes within a tenth."""
+    asked_ = asked(*ONE)
+    found = columns(asked_.base, asked_.workload)
+    assert found["energy"] == pytest.approx(asked_.base.chip.power * found["latency"], rel=0.1)
