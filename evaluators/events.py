@@ -40,6 +40,9 @@ from evaluators.rounds import (
 )
 from space.elementwise import Array
 
+SLACK = 1e-9
+"""By which share of it a movement may differ and be called the same: rounding of sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -73,7 +76,7 @@ def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
         fabric: what it costs.
         jump: whether repetition may be jumped; the answer is the same, later.
     """
-    state = _State.of(program)
+    state = _State.of(program, fabric)
     slots = {slot.name: slot for slot in program.slots}
     for parts in zip_longest(*program.strands):
         for part in parts:
@@ -99,7 +102,7 @@ class _State:
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program) -> "_State":
+    def of(cls, program: Program, fabric: Fabric) -> "_State":
         shape = (program.rows, program.cols)
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
@@ -107,7 +110,7 @@ class _State:
             np.zeros(shape),
             np.zeros(shape),
             np.zeros((2, *shape)),
-            np.zeros((4, *shape)),
+            np.full((4, program.rows * program.cols), -max(shape) * fabric.hop),  # free at time 0 at any place of a line
         )
 
     def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
@@ -126,36 +129,46 @@ class _State:
 
 
 def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric, jump: bool) -> None:
-    """Plays bodies one by one; looks for uniform movement ever more seldom, since looking costs more than playing."""
-    look = 1
+    """Plays bodies one by one until two consecutive ones move everything uniformly.
+
+    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    """
+    look, gap = 1, 1
+    alike = True
+    moved: list[Array] = []
     for turn in range(loop.times):
-        before = [times.copy() for times in state.arrays()] if jump and turn in (look, look + 1) else []
+        before = [times.copy() for times in state.arrays()] if jump and alike and turn >= look else []
+        engine = state.engine.copy()
         for part in loop.body:
             _play_round(part, state, slots, fabric)
-        if not before:
+        if not jump:
             continue
-        now = [after - times for after, times in zip(state.arrays(), before, strict=True)]
-        if turn == look:
+        moves = state.engine - engine
+        alike = _alike(moves, float(moves.max()))
+        now = [after - times for after, times in zip(state.arrays(), before, strict=True)] if before else []
+        if not (now and moved):
             moved = now
             continue
         if _uniform(now, moved):
             for times, step in zip(state.arrays(), now, strict=True):
                 times += step * (loop.times - 1 - turn)
             return
-        look *= 2
+        moved, look, gap = [], turn + gap, 2 * gap
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
     """Whether two consecutive bodies moved every time by the same amount, or not at all; engines' work moves by its own."""
     largest = max(float(times.max()) for times in now)
-    slack = 1e-9 * largest
-    work = len(now) - 3  # `worked` is a sum, not a time: it need only move alike
-    for place, (a, b) in enumerate(zip(now, before, strict=True)):
-        if np.abs(a - b).max() > slack:
-            return False
-        if place != work and not (((np.abs(a - largest) <= slack) | (a == 0)).all()):
-            return False
-    return True
+    work = len(now) - 3  # `worked` is a sum, not a time: it need only move as before
+    return all(
+        float(np.abs(a - b).max()) <= SLACK * largest and (place == work or _alike(a, largest))
+        for place, (a, b) in enumerate(zip(now, before, strict=True))
+    )
+
+
+def _alike(moves: Array, largest: float) -> bool:
+    """Whether times moved by the largest amount or not at all."""
+    return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
 
 
 def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabric) -> None:
@@ -208,13 +221,12 @@ def _send(
 ) -> None:
     into = step.into or step.slot
     sr, sc, tr, tc, words, values = state.pairs(step, slots, fabric)
-    end, left = np.empty(len(sr)), np.empty(len(sr))
+    end = np.empty(len(sr))
     parts = in_place(step, slots[step.slot])
     noc.messages(
         sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", ready[step.slot], np.zeros_like(free[into])
-        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, left,
+        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, state.read[step.slot][0],
     )  # fmt: skip
-    noc.has_read(sr, sc, left, state.read[step.slot])
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
