@@ -51,7 +51,7 @@ class Timing:
     Attributes:
         seconds: until the last core is done.
         activity: as counted from the steps.
-        engine_seconds: that the busiest core's engine worked. [s]
+        engine_seconds: that an engine worked, each as long as the others. [s]
         played: rounds that were played; the others were jumped.
         ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
     """
@@ -64,7 +64,7 @@ class Timing:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time that the busiest engine worked."""
+        """Share of the time that engines worked."""
         return self.engine_seconds / self.seconds if self.seconds else 0.0
 
 
@@ -85,7 +85,7 @@ def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
             elif part is not None:
                 _play_round(part, state, slots, fabric)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine))
-    return Timing(done, activity(program), float(state.worked.max()), state.played, dict(state.ready))
+    return Timing(done, activity(program), _worked(program, slots, fabric), state.played, dict(state.ready))
 
 
 @dataclass
@@ -95,7 +95,6 @@ class _State:
     ready: dict[str, Array]
     read: dict[str, Array]
     engine: Array
-    worked: Array
     ramps: Array
     links: Array
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
@@ -107,7 +106,6 @@ class _State:
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
             {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
-            np.zeros(shape),
             np.zeros(shape),
             np.zeros((2, *shape)),
             np.full((4, program.rows * program.cols), -max(shape) * fabric.hop),  # free at time 0 at any place of a line
@@ -125,7 +123,7 @@ class _State:
 
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""
-        return [*self.ready.values(), *self.read.values(), self.engine, self.worked, self.ramps, self.links]
+        return [*self.ready.values(), *self.read.values(), self.engine, self.ramps, self.links]
 
 
 def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric, jump: bool) -> None:
@@ -157,13 +155,9 @@ def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
-    """Whether two consecutive bodies moved every time by the same amount, or not at all; engines' work moves by its own."""
+    """Whether two consecutive bodies moved every time by the same amount, or not at all."""
     largest = max(float(times.max()) for times in now)
-    work = len(now) - 3  # `worked` is a sum, not a time: it need only move as before
-    return all(
-        float(np.abs(a - b).max()) <= SLACK * largest and (place == work or _alike(a, largest))
-        for place, (a, b) in enumerate(zip(now, before, strict=True))
-    )
+    return all(float(np.abs(a - b).max()) <= SLACK * largest and _alike(a, largest) for a, b in zip(now, before, strict=True))
 
 
 def _alike(moves: Array, largest: float) -> bool:
@@ -180,9 +174,10 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
     free = {name: state.read[name][-1].copy() for name in written}
     for step in turn.steps:
         if isinstance(step, Multiply):
-            _multiply(step, state, ready, slots, fabric)
+            seconds = _engine_seconds(step, slots, fabric)
+            _work((step.a, step.b), step.out, state.ready[step.out], seconds, state, ready)
         elif isinstance(step, Vector):
-            _vector(step, state, ready, slots, fabric)
+            _work(step.inputs, step.out, state.read[step.out][-1], _engine_seconds(step, slots, fabric), state, ready)
         elif isinstance(step, Send):
             _send(step, state, ready, free, slots, fabric)
         elif isinstance(step, Multicast):
@@ -193,26 +188,35 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
         _synchronise(turn.wait, state)
 
 
-def _multiply(step: Multiply, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
-    start = np.maximum(np.maximum(ready[step.a], ready[step.b]), np.maximum(state.ready[step.out], state.engine))
-    seconds = fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac
-    end = start + seconds
-    state.engine[:] = end
-    state.worked += seconds
-    state.ready[step.out][:] = end
-    for name in (step.a, step.b):
-        np.maximum(state.read[name][0], end, out=state.read[name][0])
-
-
-def _vector(step: Vector, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
-    start = np.maximum.reduce([*(ready[name] for name in step.inputs), state.read[step.out][-1], state.engine])
+def _engine_seconds(step: Multiply | Vector, slots: dict[str, Slot], fabric: Fabric) -> float:
+    if isinstance(step, Multiply):
+        return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
     function = FUNCTIONS[step.function]
     each = function.operations * fabric.operation + function.specials * fabric.special
-    end = start + fabric.call + elements(step, slots) * each
+    return float(fabric.call + elements(step, slots) * each)
+
+
+def _worked(program: Program, slots: dict[str, Slot], fabric: Fabric) -> float:
+    """Time that every engine works on all steps."""
+    return sum(
+        (part.times if isinstance(part, Loop) else 1) * _engine_seconds(step, slots, fabric)
+        for strand in program.strands
+        for part in strand
+        for turn in (part.body if isinstance(part, Loop) else (part,))
+        for step in turn.steps
+        if isinstance(step, Multiply | Vector)
+    )
+
+
+def _work(inputs: tuple[str, ...], out: str, free: Array, seconds: float, state: _State, ready: dict[str, Array]) -> None:
+    """Engines work on what they hold, from when `out` may be written."""
+    end = np.maximum(state.engine, free)
+    for name in inputs:
+        np.maximum(end, ready[name], out=end)
+    end += seconds
     state.engine[:] = end
-    state.worked += end - start
-    state.ready[step.out][:] = end
-    for name in step.inputs:
+    state.ready[out][:] = end
+    for name in inputs:
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
@@ -258,7 +262,9 @@ def _reduce(
 
 
 def _synchronise(wait: str, state: _State) -> None:
-    done = np.maximum.reduce([*state.ready.values(), state.engine])
+    done = state.engine.copy()
+    for times in state.ready.values():
+        np.maximum(done, times, out=done)
     line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True)) if wait == "line" else done.max()
     for times in (*state.ready.values(), state.engine):
         np.maximum(times, line, out=times)

@@ -33,7 +33,7 @@ def _link(row, col, way, shape):
 
 @njit(cache=True)
 def _latest(links, way, first, count):
-    """Until when the last of some links is held; a while, since the vector code made of a range costs far more for a few links."""
+    """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
     latest = links[way, first]
     link = first + 1
     while link < first + count:
