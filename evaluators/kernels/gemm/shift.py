@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Loop, Multiply, Program, Round, Send, Slot
@@ -105,14 +105,16 @@ def cost(
     seconds = align + (n - 1) * step + product
     a_bytes, b_bytes = 2.0 * m_ * k_, 2.0 * k_ * n_
     sent, hops = (
-        a_bytes * looked_up(partial(_along, count, order), n, cols)
-        + b_bytes * looked_up(partial(_along, count, order), n, rows)
-        for count in ("messages", "links")
+        a_bytes * _counted(count, order)(n, cols) + b_bytes * _counted(count, order)(n, rows) for count in ("messages", "links")
     )
     return Cost(seconds, Activity(macs * mesh.rows * mesh.cols * n, sent, hops))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
+def _counted(count: str, order: Callable[[int], Array]) -> Callable[..., Any]:
+    return tabulated(partial(_along, count, order))
+
+
 def _along(count: str, order: Callable[[int], Array], chunks: int, per_core: int) -> float:
     """Messages of an operand, or the links that they cross: its alignment, then its shifts, all lines together."""
     ring = order(chunks)
