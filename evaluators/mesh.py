@@ -85,7 +85,7 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     rows: list[Row] = []
     bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
     for name, of, weights, seconds in passes:
-        rows += _rows(name, of, weights, seconds, on)
+        rows += _rows(name, of, weights, seconds, on, PRICES[fidelity])
         bars[name] = _bars(of)
     moved = _transition(design, job, on)
     if np.any(moved.seconds):
@@ -311,15 +311,15 @@ def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
     return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
 
 
-def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list[Row]:
+def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, priced: Price) -> list[Row]:
     """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time."""
     rows = []
     for kernel, runs, _ in of.items:
-        parts = {name: float(np.sum(weights * runs * value)) for name, value in _spent(kernel, on).items()}
+        parts = {name: float(np.sum(weights * runs * value)) for name, value in _spent(kernel, on, priced).items()}
         total = sum(parts.values())
         if not total:
             continue
-        cost = closed_mesh.price(kernel, on).activity
+        cost = priced(kernel, on).activity
         flop, nbytes = (
             float(np.sum(weights * runs * value))
             for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
@@ -340,12 +340,12 @@ SPENT = (
 )
 
 
-def _spent(kernel: Kernel, on: Fabric) -> dict[str, Any]:
+def _spent(kernel: Kernel, on: Fabric, priced: Price) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
-    spent, before = {}, closed_mesh.price(kernel, on).seconds
+    spent, before = {}, priced(kernel, on).seconds
     for name, fields in SPENT:
         on = on._replace(**dict.fromkeys(fields, 0.0))
-        after = closed_mesh.price(kernel, on).seconds
+        after = priced(kernel, on).seconds
         spent[name], before = before - after, after
     return spent | {"products": before}
 
