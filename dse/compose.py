@@ -8,7 +8,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,19 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.build`."""
     found: list[dict[str, Any]] = []
-    hydra_job(list(overrides), found.append)
-    return found[0]
+    if any(override.startswith("-") for override in overrides):
+        hydra_job(list(overrides), found.append)
+        return found[0]
+    from hydra import compose, initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with _refused(), initialize_config_module(version_base="1.3", config_module="conf"):
+            return _plain(compose("config", overrides=_translated(list(overrides))), list(overrides))
+    finally:
+        GlobalHydra.instance().hydra = before
 
 
 def studies() -> dict[str, Path]:
@@ -42,25 +53,19 @@ def folder_of(config: Mapping[str, Any]) -> Path:
 def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
     """Composes under Hydra's own command line, so that all its flags work, and hands a plain dictionary to the task."""
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     jobs: list[dict[str, Any]] = []
 
-    def job(config: DictConfig) -> None:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        jobs.append(plain)
+    def job(config: Any) -> None:
+        jobs.append(_plain(config, arguments))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
     try:
         sys.argv = ["dse", *_translated(arguments)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
-        with contextlib.redirect_stderr(complaint):
+        with _refused(), contextlib.redirect_stderr(complaint):
             hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise DesignError(_explained(error)) from None
     except SystemExit:  # from its argument parser, which has said why
         raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
@@ -70,9 +75,27 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
         else:
             os.environ["HYDRA_FULL_ERROR"] = saved[1]
     for plain in jobs:
-        plain["space"] = _knobs(plain.get("space") or {})
-        plain["overrides"] = arguments
         task(plain)
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Errors of Hydra's, one line each."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise DesignError(_explained(error)) from None
+
+
+def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
+    """A composed configuration as a dictionary."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    return {**plain, "space": _knobs(plain.get("space") or {}), "overrides": arguments}
 
 
 VALUED = {
