@@ -107,6 +107,7 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
             raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
         architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
         found[name] = record(Model, architecture, f"model.{name}", [])
+        _check_model(found[name], f"model.{name}")
     return found
 
 
@@ -150,6 +151,17 @@ def parsed(value: Any, unit: str, address: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DesignError(f"{address}: {value!r} is not a number")
     return value
+
+
+def _check_model(model: Model, address: str) -> None:
+    """Refuses fields that contradict each other."""
+    if model.heads % model.kv_heads:
+        raise DesignError(f"{address}.kv_heads: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+    experts = model.experts
+    if experts is not None and experts.top_k > experts.count:
+        raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
+    if experts is not None and experts.dense_layers > model.layers:
+        raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
 
 
 SHAPE: dict[str, tuple[type, ...]] = {

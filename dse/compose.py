@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dse import from_hf
 from space.errors import DesignError, nearest
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
@@ -95,7 +96,8 @@ def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    return {**plain, "space": _knobs(plain.get("space") or {}), "overrides": arguments}
+    named = {"space": _knobs(plain.get("space") or {}), "overrides": arguments, "model": _models(plain, arguments)}
+    return {**plain, **named}
 
 
 VALUED = {
@@ -142,6 +144,8 @@ def _translated(arguments: list[str]) -> list[str]:
             places = [*value.strip("[]").split(","), *places]
         elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
             overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
+        elif key == "model.from_hf" and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
+            overrides.append("{}='{}'".format(key, value.replace("'", "\\'")))  # bare, many a path is no value to Hydra
         else:
             overrides.append(argument)
     overrides += _usual_mapping(overrides, places)
@@ -160,6 +164,19 @@ def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
             named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE)
             return [f"mapping={named[1]}"] if named else []
     return []
+
+
+def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
+    """The models that were chosen by name, or those of `model.from_hf` in their place."""
+    models = config.get("model")
+    if not isinstance(models, dict):
+        return models
+    named = {name: entry for name, entry in models.items() if name != "from_hf"}
+    if models.get("from_hf") is None:
+        return named
+    if any(argument.startswith("model=") for argument in arguments):
+        raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+    return from_hf.entries(models["from_hf"], folder_of(config))
 
 
 def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:

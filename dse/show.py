@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from dse.build import Question, question
+from dse.build import Question, models, question
 from dse.compose import folder_of
 from dse.study import Study
 from dse.trace import write as write_trace
@@ -21,6 +22,8 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.fields import leaves, spec_at
+from space.mapping import BYTES
+from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
 
 ROWS = 15
@@ -42,14 +45,18 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
     console = Console(highlight=False, width=None if Console().is_terminal else 150)
     cases = len(asked.workload.cases)
     console.print(
-        f"[bold]{asked.workload.cases[0].label}[/]" + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
+        f"[bold]{escape(asked.workload.cases[0].label)}[/]"
+        + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
+    for name, model in models(config["model"]).items():
+        console.print(f"model     {escape(_model_text(model, asked.base.mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:
         console.print(f"[red]infeasible:[/] {verdict}")
     console.print(_metrics_table(metrics))
-    for phase in ("prefill", "decode"):
+    for phase in dict.fromkeys(row.phase for row in parts.rows if row.phase in ("prefill", "decode")):
         console.print(_operators_table(phase, parts, cases))
-    console.print("bound by  " + _shares(parts.by_bound()))
+    if parts.rows:
+        console.print("bound by  " + _shares(parts.by_bound()))
     console.print("die area  " + "  ".join(f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area))
 
 
@@ -125,6 +132,7 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
     return {
         "design": {address: value for address, value, _ in leaves(asked.base)},
         "cases": [case.label for case in asked.workload.cases],
+        "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in asked.workload.cases)],
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
@@ -132,6 +140,26 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
         "seconds_by_bound": parts.by_bound(),
         "area_mm2": parts.area,
         "sources": [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in asked.sources],
+    }
+
+
+def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
+    """What to know a model by: its size, and what it caches."""
+    total, active = parameters(model), active_parameters(model)
+    sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
+    cached = show(model.layers * kv_values(model) * BYTES[kv], "B")
+    said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
+    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}" + (
+        f" ({said})" if said else ""
+    )
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
+        "kv_values_per_token": model.layers * kv_values(model),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from dse.build import Question, parsed, question
 from dse.store import Context
 from evaluators import FIDELITIES, PHYSICS
+from evaluators.evaluation import infeasible
 from evaluators.metrics import METRICS, metric
 from space.design import digest
 from space.errors import DesignError, nearest
@@ -94,6 +95,9 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
     nouns = question(dict(config), folder)
+    verdict = infeasible(nouns.base, nouns.workload)
+    if verdict is not None and verdict.limit.startswith("model."):
+        raise DesignError(f"model: no design of this study can be: {verdict}")
     for group, allowed in SETTINGS.items():
         for key in config[group]:
             if key not in allowed:

@@ -111,7 +111,7 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int) -> Non
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
     """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
-    excess = need / limit.have - 1
+    excess = need / maximum(limit.have, 1e-300) - 1  # of some things there are none
     beyond = excess > worst
     if not (beyond.any() if isinstance(beyond, np.ndarray) else beyond):
         return worst

@@ -22,7 +22,7 @@ from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from evaluators.kernels.gemv import gemv
 from evaluators.kernels.kv import kv
 from evaluators.machine.fabric import Fabric
-from evaluators.metrics import Judged, energies, per_area
+from evaluators.metrics import METRICS, Judged, energies, per_area
 from evaluators.rounds import Activity
 from evaluators.silicon import area
 from space.chip import MeshChip
@@ -69,7 +69,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
 
     Raises:
-        DesignError: a model or number format that has no layout on a mesh.
+        DesignError: a number format that has no kernels on a mesh.
     """
     if fidelity == "closed" or not _many(design):
         return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
@@ -78,7 +78,9 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 
 def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
-    """Where the time of one design goes, kernel by kernel, for one case."""
+    """Where the time of one design goes, kernel by kernel, for one case; no rows for a model that has no layout."""
+    if case.model.latent is not None:
+        return Breakdown((), 0.0, {name: float(value) for name, value in area.mesh_parts(_chip(design)).items()}, {})
     job = _job(case.model, ((0, case),), decode_at)
     passes = _passes(design, job, PRICES[fidelity])
     on = closed_mesh.fabric(_chip(design))
@@ -129,6 +131,8 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     from dataclasses import replace
 
     chip = _chip(design)
+    if worst.limit == "model.latent":
+        return replace(worst, remedy="latent attention (MLA) runs on a die with a cache, as in chip=npu_dse")
     best = int(min(chip.mesh.rows, chip.mesh.cols))
     sides = np.arange(1.0, best + 1)
     phases = ("prefill", "decode") if "decode" not in worst.limit and "prefill" not in worst.limit else (
@@ -151,6 +155,9 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 def _judged(design: Design, job: _Job, priced: Price) -> Judged:
     limits = _limits(design, job)
+    if job.model.latent is not None:
+        die = area.mesh_die(_chip(design))
+        return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": die}, limits)
     return Judged(job.rows, _metrics(design, job, priced), limits)
 
 
@@ -204,7 +211,6 @@ def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase,
     """By phase: one pass of each entry, how many there are of it, and the time of each case."""
     mapping, on = _mapping(design), closed_mesh.fabric(_chip(design))
     regions = _regions(design, job.model)
-    lay.check(job.model)
 
     place, plan = regions["prefill"], mapping.prefill
     mesh = laid(place.mesh)
@@ -276,6 +282,8 @@ def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
     for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
         if BYTES[word] != 2:
             raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
+    if job.model.latent is not None:
+        return [Limit("model.latent", 1.0, 0.0, "layout")]
     regions = _regions(design, job.model)
     found = []
     for name, plan in closed_mesh.plans(mapping):

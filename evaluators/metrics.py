@@ -67,6 +67,7 @@ LIMITS = {
     "mapping.decode.rows": "1",
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
+    "model.latent": "layout",
 }
 """What can bind, with its unit."""
 

@@ -129,11 +129,26 @@ def test_the_mesh_that_would_do_does() -> None:
     assert infeasible(smaller, asked_.workload) is not None
 
 
-def test_models_and_formats_without_a_layout_are_refused_by_name() -> None:
-    for overrides, said in ((("model=deepseek_v3",), "latent"), (("mapping.precision.weights=int8",), "int8")):
-        asked_ = asked(*ONE, *overrides)
-        with pytest.raises(DesignError, match=said):
-            evaluate(stacked([asked_.base]), asked_.workload)
+def test_a_format_without_kernels_is_refused_by_name() -> None:
+    asked_ = asked(*ONE, "mapping.precision.weights=int8")
+    with pytest.raises(DesignError, match="int8"):
+        evaluate(stacked([asked_.base]), asked_.workload)
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity: str) -> None:
+    asked_ = asked(*ONE, "model=[llama3_8b,deepseek_v2_lite]")
+    designs = [asked_.base, replaced(asked_.base, {"mapping.decode.rows": 300})]
+    outcomes = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    assert str(verdict) == (
+        "needs 1 layout of model.latent, has 0 layout; latent attention (MLA) runs on a die with a cache, as in chip=npu_dse"
+    )
+    assert not outcomes.feasible.any()
+    assert (outcomes.excess > 0).all()
+    assert np.isnan(outcomes.columns["latency"]).all()
+    assert explain(asked_.base, asked_.workload.cases[1], fidelity=fidelity).seconds == 0
 
 
 def test_kernels_played_are_near_their_closed_forms() -> None:
