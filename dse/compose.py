@@ -127,15 +127,18 @@ def _translated(arguments: list[str]) -> list[str]:
 
 
 def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
-    """The mapping that a chip's file names, where the command line chooses the chip and no mapping, and no study does."""
-    chosen = [override.partition("=")[2] for override in overrides if override.startswith("chip=")]
-    if not chosen or any(override.startswith(("mapping=", "+")) for override in overrides):
+    """The mapping that a workload's or a chip's file names, where the command line chooses one of these and no mapping, and
+    no study does.
+    """
+    if any(override.startswith("mapping=") or "@_global_=" in override for override in overrides):
         return []
     folders = [Path(place.removeprefix("file://")) for place in places] + [CONF]
-    for path in (folder / "chip" / f"{chosen[-1]}.yaml" for folder in folders):
-        if path.exists():
-            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE)
-            return [f"mapping={named[1]}"] if named else []
+    for group in ("workload", "chip"):
+        chosen = [override.partition("=")[2] for override in overrides if override.startswith(f"{group}=")]
+        for path in (folder / group / f"{name}.yaml" for name in chosen[-1:] for folder in folders):
+            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE) if path.exists() else None
+            if named:
+                return [f"mapping={named[1]}"]
     return []
 
 

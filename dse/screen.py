@@ -103,8 +103,8 @@ def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
 def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:
     space, workload = study.question.space, study.question.workload
     size = len(next(iter(columns.values())))
-    models = [case.model for case in workload.cases]
-    rows = max(256, CACHE_ROWS // max(models.count(model) for model in models))
+    subjects = [case.subject for case in workload.cases]
+    rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
     metrics = {name: np.empty(size) for name in METRICS}
     limit = np.empty(size, dtype=np.int8)
     excess = np.empty(size)

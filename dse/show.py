@@ -47,7 +47,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
     if verdict is not None:
         console.print(f"[red]infeasible:[/] {verdict}")
     console.print(_metrics_table(metrics))
-    for phase in ("prefill", "decode"):
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
         console.print(_operators_table(phase, parts, cases))
     console.print("bound by  " + _shares(parts.by_bound()))
     console.print("die area  " + "  ".join(f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area))
@@ -150,27 +150,33 @@ def _operators_table(phase: str, parts: Breakdown, cases: int) -> Table:
     rows = [row for row in parts.rows if row.phase == phase]
     total = sum(row.seconds for row in rows)
     of = " of the first case" if cases > 1 else ""
-    table = Table(title=f"{phase}{of}: {show(total, 's')}, all layers and steps, one device", title_justify="left")
-    for column in ("segment", "operator", "shape", "FLOP", "bytes", "FLOP/B", "in L2", "bound", "time", "share"):
-        table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
-    for row in rows:
-        table.add_row(*_cells(row, total))
+    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}", title_justify="left")
+    cells = [_cells(row, total) for row in rows]
+    for column in list(cells[0]):
+        if any(row[column] for row in cells):
+            table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+        else:  # what no operator of this chip has
+            for row in cells:
+                del row[column]
+    for row in cells:
+        table.add_row(*row.values())
     return table
 
 
-def _cells(row: Row, total: float) -> list[str]:
-    return [
-        row.segment,
-        row.operator,
-        row.shape,
-        show(row.flop, "op", 3) if row.flop else "",
-        show(row.nbytes, "B", 3),
-        f"{row.intensity:.3g}" if row.flop else "",
-        f"{row.prefetched:.0%}" if row.prefetched else "",
-        row.bound,
-        show(row.seconds, "s", 3),
-        f"{row.seconds / total:.1%}" if total else "",
-    ]
+def _cells(row: Row, total: float) -> dict[str, str]:
+    return {
+        "segment": row.segment,
+        "operator": row.operator,
+        "shape": row.shape,
+        "FLOP": show(row.flop, "op", 3) if row.flop else "",
+        "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
+        "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
+        "in L2": f"{row.prefetched:.0%}" if row.prefetched else "",
+        "bound": row.bound,
+        "time": show(row.seconds, "s", 3),
+        "share": f"{row.seconds / total:.1%}" if total else "",
+    }
 
 
 def _shares(parts: dict[str, float]) -> str:

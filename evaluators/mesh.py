@@ -5,7 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,18 +18,19 @@ from evaluators.graph import lay
 from evaluators.graph.lay import Held, Kernel, Region
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import gemm
-from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
+from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh
 from evaluators.kernels.gemv import gemv
 from evaluators.kernels.kv import kv
 from evaluators.machine.fabric import Fabric
 from evaluators.metrics import Judged, energies, per_area
 from evaluators.rounds import Activity
 from evaluators.silicon import area
+from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import ceil_div, maximum, minimum, where
+from space.elementwise import Array, ceil_div, maximum, minimum, where
 from space.errors import DesignError
-from space.fields import leaves, replaced
+from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import BYTES, MeshMapping, MeshPlan
 from space.model import Model, parameters
@@ -71,10 +72,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     Raises:
         DesignError: a model or number format that has no layout on a mesh.
     """
-    if fidelity == "closed" or not _many(design):
-        return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
-    ones = [[_judged(one, job, PRICES[fidelity]) for job in _jobs(workload)] for one in _each(design)]
-    return [_side_by_side([one[place] for one in ones]) for place in range(len(ones[0]))]
+    return [Judged(job.rows, _metrics(design, job, PRICES[fidelity]), _limits(design, job)) for job in _jobs(workload)]
 
 
 def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
@@ -96,62 +94,30 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), parts, bars)
 
 
-def kernel_seconds(
-    chip: MeshChip,
-    kind: str,
-    algorithm: str,
-    shape: tuple[int, int, int],
-    cores: tuple[int, int],
-    *,
-    part: str = "seconds",
-    broadcast: bool = True,
-) -> float:
-    """Time of one kernel from its closed form; with ``part="efficiency"`` the share of it that products take.
-
-    Raises:
-        DesignError: a chip that is no mesh of cores, or an unknown algorithm.
-    """
-    if not isinstance(chip, MeshChip):
-        raise DesignError(f"{kind} {algorithm}: kernels by themselves run on a mesh of cores; choose chip=wse2")
-    options: dict[str, Any] = {} if kind == "gemm" else {"broadcast": broadcast}
-    kernel = Kernel("kernel", algorithm, kind, algorithm, Shape(*shape), Mesh(*cores), options)
-    on = closed_mesh.fabric(chip)
-    seconds = float(closed_mesh.price(kernel, on).seconds)
-    if part == "seconds":
-        return seconds
-    free = dict.fromkeys(("hop", "ramp", "stage", "word", "copy", "post", "launch"), 0.0)
-    products = kernel.mesh.chunks if kind == "gemm" else 1
-    return (float(closed_mesh.price(kernel, on._replace(**free)).seconds) + products * float(on.launch)) / seconds
-
-
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with the smallest square mesh that would do, where a larger or smaller one would."""
-    from dataclasses import replace
-
-    chip = _chip(design)
-    best = int(min(chip.mesh.rows, chip.mesh.cols))
-    sides = np.arange(1.0, best + 1)
-    phases = ("prefill", "decode") if "decode" not in worst.limit and "prefill" not in worst.limit else (
-        ("prefill",) if "prefill" in worst.limit else ("decode",)
-    )  # fmt: skip
-    found = {}
+    phases = [phase for phase in ("prefill", "decode") if phase in worst.limit] or ["prefill", "decode"]
+    texts = []
     for phase in phases:
-        trial = replaced(design, {f"mapping.{phase}.rows": sides, f"mapping.{phase}.cols": 0})
-        fits = np.ones(best, dtype=bool)
-        for job in _jobs(workload):
-            for limit in _limits(trial, job, only=phase):
-                fits &= np.broadcast_to(np.max(np.atleast_2d(limit.need <= limit.have), axis=0), fits.shape)
-        found[phase] = int(sides[fits][0]) if fits.any() else 0
-    texts = [
-        f"{phase} would do on {side} x {side} cores" if side else f"no square mesh of this chip would do for {phase}"
-        for phase, side in found.items()
-    ]
+
+        def limits(sides: Array, phase: str = phase) -> list[Limit]:
+            trial = replaced(design, {f"mapping.{phase}.rows": sides, f"mapping.{phase}.cols": 0})
+            return [limit for job in _jobs(workload) for limit in _limits(trial, job, only=phase)]
+
+        side = smallest(limits, _chip(design))
+        would = f"{phase} would do on {side} x {side} cores"
+        texts.append(would if side else f"no square mesh of this chip would do for {phase}")
     return replace(worst, remedy=", ".join(texts))
 
 
-def _judged(design: Design, job: _Job, priced: Price) -> Judged:
-    limits = _limits(design, job)
-    return Judged(job.rows, _metrics(design, job, priced), limits)
+def smallest(limits: Callable[[Array], list[Limit]], chip: MeshChip) -> int:
+    """The side of the smallest square of a chip's cores on which some limits hold, given all sides; 0 where there is none."""
+    sides = np.arange(1.0, int(min(chip.mesh.rows, chip.mesh.cols)) + 1)
+    fits = np.ones(len(sides), dtype=bool)
+    for limit in limits(sides):
+        holds = np.asarray(limit.need <= limit.have)
+        fits &= holds.all(axis=0) if holds.ndim == 2 else holds
+    return int(sides[fits][0]) if fits.any() else 0
 
 
 def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
@@ -167,14 +133,7 @@ def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
     for name, of, weights, _ in passes:
         starts = job.prompt_starts if name == "prefill" else job.step_starts
         activity = activity + _per_case(of.activity * weights, starts)
-    tech = chip.technology
-    dynamic = (
-        activity.macs * tech.mac
-        + activity.elements * tech.element
-        + activity.sent_bytes * tech.copy
-        + activity.hop_bytes * tech.hop
-    )
-    energy = dynamic + tech.static * die * latency
+    energy = mesh_energy(activity, chip, latency)
     regions = _regions(design, job.model)
     prefilling, decoding_ = (_held(design, job, phase, regions[phase]) for phase in ("prefill", "decode"))
     room = [
@@ -312,10 +271,15 @@ def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
 
 
 def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list[Row]:
-    """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time."""
+    """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time.
+
+    A kernel that was played is split as its closed form is.
+    """
     rows = []
-    for kernel, runs, _ in of.items:
-        parts = {name: float(np.sum(weights * runs * value)) for name, value in _spent(kernel, on).items()}
+    for kernel, runs, time in of.items:
+        split = spent(kernel, on, closed_mesh.price)
+        scale = weights * runs * time / maximum(sum(split.values()), TINY)
+        parts = {name: float(np.sum(scale * value)) for name, value in split.items()}
         total = sum(parts.values())
         if not total:
             continue
@@ -332,6 +296,9 @@ def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list
     return rows
 
 
+TINY = 1e-30
+"""A time to divide by where there is none. [s]"""
+
 SPENT = (
     ("hops", ("hop", "ramp")),
     ("stages", ("stage",)),
@@ -340,14 +307,14 @@ SPENT = (
 )
 
 
-def _spent(kernel: Kernel, on: Fabric) -> dict[str, Any]:
+def spent(kernel: Kernel, on: Fabric, priced: Price) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
-    spent, before = {}, closed_mesh.price(kernel, on).seconds
+    found, before = {}, priced(kernel, on).seconds
     for name, fields in SPENT:
         on = on._replace(**dict.fromkeys(fields, 0.0))
-        after = closed_mesh.price(kernel, on).seconds
-        spent[name], before = before - after, after
-    return spent | {"products": before}
+        after = priced(kernel, on).seconds
+        found[name], before = before - after, after
+    return found | {"products": before}
 
 
 def _shape(kernel: Kernel) -> str:
@@ -391,36 +358,10 @@ def _mapping(design: Design) -> MeshMapping:
     return cast(MeshMapping, design.mapping)
 
 
-def _many(design: Design) -> bool:
-    return any(isinstance(value, np.ndarray) for _, value, _ in leaves(design))
-
-
-def _each(design: Design) -> list[Design]:
-    """Every design of a stack."""
-    arrays = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    size = max(len(value) for value in arrays.values())
-    return [replaced(design, {address: value[row].item() for address, value in arrays.items()}) for row in range(size)]
-
-
-def _side_by_side(ones: list[Judged]) -> Judged:
-    """Designs judged one by one, as one of arrays."""
-    metrics = {name: np.concatenate([np.atleast_1d(one.metrics[name]) for one in ones], axis=-1) for name in ones[0].metrics}
-    limits = [
-        Limit(
-            first.address,
-            np.concatenate([np.atleast_1d(one.limits[place].need) * 1.0 for one in ones], axis=-1),
-            np.concatenate([np.atleast_1d(one.limits[place].have) * 1.0 for one in ones], axis=-1),
-            first.unit,
-        )
-        for place, first in enumerate(ones[0].limits)
-    ]
-    return Judged(ones[0].rows, metrics, limits)
-
-
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
     by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(workload.cases):
+    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
         by_model.setdefault(case.model, []).append((row, case))
     return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
 

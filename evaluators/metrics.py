@@ -34,7 +34,12 @@ METRICS: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric("s", "min", "prefill, decode and what is between them"),
+    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product by itself"),
+    "cycles": Metric("cycle", "min", "of the chip's clock: a product by itself"),
+    "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
+    "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
+    "utilisation": Metric("1", "max", "multiply-adds of a product, padding apart, over what its cores could do in the time"),
+    "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
     "throughput_per_die_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of one die"),
@@ -47,7 +52,7 @@ METRICS: dict[str, Metric] = {
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
-    "energy": Metric("J", "min", "of the batch: dynamic and static where activity is counted, else power x time"),
+    "energy": Metric("J", "min", "of the batch or product: dynamic and static where activity is counted, else power x time"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
     "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
@@ -67,6 +72,8 @@ LIMITS = {
     "mapping.decode.rows": "1",
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
+    "mapping.rows": "1",
+    "mapping.cols": "1",
 }
 """What can bind, with its unit."""
 

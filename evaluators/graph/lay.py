@@ -13,7 +13,7 @@ from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.kv import kv
 from space.elementwise import ceil_div, maximum, minimum, where
 from space.errors import DesignError
-from space.mapping import MeshMapping, MeshPlan
+from space.mapping import MeshMapping, MeshPlan, ProductMapping
 from space.model import Model
 
 
@@ -106,8 +106,8 @@ def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
     return Region(mesh, ceil_div(layers, share), share, layers)
 
 
-def square(plan: MeshPlan) -> Mesh:
-    """Cores of one region."""
+def square(plan: MeshPlan | ProductMapping) -> Mesh:
+    """Cores of one region or product."""
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
