@@ -74,7 +74,11 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     elif on_mesh:
         wanted, why, choices = "mesh", "the chip is a mesh of cores", "waferllm, t10 or ladder"
     else:
-        wanted, why, choices = "die", "the chip is a die with a cache", "tensor_parallel"
+        wanted, why, choices = (
+            "die",
+            "the chip is a die with a cache",
+            "tensor_parallel, or a mesh, as chip=wse2",
+        )
     if _mapping_of(mapping) != wanted:
         raise DesignError(f"mapping: this one is for something else; {why}: choose mapping={choices}")
     laid: Any = {"product": ProductMapping, "mesh": MeshMapping, "die": Mapping}[wanted]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dse.build import Question, question
@@ -45,7 +46,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         f"[bold]{asked.workload.cases[0].label}[/]" + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     if verdict is not None:
-        console.print(f"[red]infeasible:[/] {verdict}")
+        console.print(f"[red]infeasible:[/] {escape(str(verdict))}")
     console.print(_metrics_table(metrics))
     for phase in dict.fromkeys(row.phase for row in parts.rows):
         console.print(_operators_table(phase, parts, cases))
@@ -63,7 +64,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     table = Table(
         title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
     )
-    knobs = [knob.address for knob in asked.question.space.knobs]
+    knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
     for address in knobs:
         table.add_column(address, justify="right", overflow="fold")
     for name in asked.objectives:
@@ -113,9 +114,12 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{text} ({len(texts)})" if values else f"{text} (interval)"))
+    unsure: dict[tuple[str, str], list[str]] = {}
     for source in asked.question.sources:
         if source.source in ("assumed", "fitted"):
-            console.print(f"{source.source:12} {source.address} = {source.value}: {source.note}")
+            unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
+    for (kind, note), constants in unsure.items():
+        console.print(f"{kind:12} {', '.join(constants)}: {escape(note)}")
     for run in runs:
         console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
     return 0

@@ -17,10 +17,10 @@ from evaluators.closed_mesh import Phase, Price
 from evaluators.graph import lay
 from evaluators.graph.lay import Held, Kernel, Region
 from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import gemm
+from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh
-from evaluators.kernels.gemv import gemv
-from evaluators.kernels.kv import kv
+from evaluators.kernels.gemv import GEMV, gemv
+from evaluators.kernels.kv import KV, kv
 from evaluators.machine.fabric import Fabric
 from evaluators.metrics import Judged, energies, per_area
 from evaluators.rounds import Activity
@@ -29,10 +29,10 @@ from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
 from space.elementwise import Array, ceil_div, maximum, minimum, where
-from space.errors import DesignError
+from space.errors import DesignError, chosen
 from space.fields import replaced
 from space.limits import Infeasible, Limit
-from space.mapping import BYTES, MeshMapping, MeshPlan
+from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
 from space.workload import Case, Workload, stretches
 
@@ -70,8 +70,13 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
 
     Raises:
-        DesignError: a model or number format that has no layout on a mesh.
+        DesignError: a model or number format that has no layout on a mesh, or an algorithm that is not registered.
     """
+    mapping = _mapping(design)
+    for phase, plan in closed_mesh.plans(mapping):
+        chosen(GEMM, plan.gemm, f"mapping.{phase}.gemm")
+        chosen(GEMV, plan.gemv, f"mapping.{phase}.gemv")
+    chosen(KV, mapping.kv, "mapping.kv")
     return [Judged(job.rows, _metrics(design, job, PRICES[fidelity]), _limits(design, job)) for job in _jobs(workload)]
 
 
@@ -95,29 +100,60 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with the smallest square mesh that would do, where a larger or smaller one would."""
-    phases = [phase for phase in ("prefill", "decode") if phase in worst.limit] or ["prefill", "decode"]
+    """The verdict with what would do for each phase that breaks a limit."""
     texts = []
-    for phase in phases:
+    for phase, plan in closed_mesh.plans(_mapping(design)):
 
-        def limits(sides: Array, phase: str = phase) -> list[Limit]:
-            trial = replaced(design, {f"mapping.{phase}.rows": sides, f"mapping.{phase}.cols": 0})
+        def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
+            trial = replaced(design, changes)
             return [limit for job in _jobs(workload) for limit in _limits(trial, job, only=phase)]
 
-        side = smallest(limits, _chip(design))
-        would = f"{phase} would do on {side} x {side} cores"
-        texts.append(would if side else f"no square mesh of this chip would do for {phase}")
+        if all(np.all(limit.need <= limit.have) for limit in limits({})):
+            continue
+        texts.append(remedy(phase, limits, f"mapping.{phase}", plan, _chip(design)))
     return replace(worst, remedy=", ".join(texts))
 
 
-def smallest(limits: Callable[[Array], list[Limit]], chip: MeshChip) -> int:
-    """The side of the smallest square of a chip's cores on which some limits hold, given all sides; 0 where there is none."""
-    sides = np.arange(1.0, int(min(chip.mesh.rows, chip.mesh.cols)) + 1)
-    fits = np.ones(len(sides), dtype=bool)
-    for limit in limits(sides):
+LARGER = 16
+"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+
+DEEPEST = 64
+"""Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
+
+
+def remedy(
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: MeshChip
+) -> str:
+    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+
+    Args:
+        what: that would do.
+        limits: of a design with leaves changed, by address, to arrays.
+        where: the address of the plan.
+        plan: as it is.
+        chip: as it is.
+    """
+    rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
+    most = int(min(chip.mesh.rows, chip.mesh.cols))
+    side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
+    if side:
+        return f"{what} would do on {side} x {side} cores"
+    if plan.gemv == "ktree":
+        phases = _first(np.arange(min(float(plan.ktree_k), DEEPEST), 0.0, -1.0), lambda phases: limits({depth: phases}))
+        if phases:
+            return f"{what} would do with {depth}={phases}"
+    larger = np.arange(most + 10.0, LARGER * most, 10.0)
+    side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
+    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+
+
+def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
+    """The first of some values with which limits hold; 0 where there is none."""
+    fits = np.ones(len(values), dtype=bool)
+    for limit in limits(values):
         holds = np.asarray(limit.need <= limit.have)
         fits &= holds.all(axis=0) if holds.ndim == 2 else holds
-    return int(sides[fits][0]) if fits.any() else 0
+    return int(values[fits][0]) if fits.any() else 0
 
 
 def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
@@ -190,6 +226,11 @@ def laid(mesh: Mesh) -> Mesh:
     return Mesh(mesh.rows, where(_chunks(mesh) > MOST_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
 
 
+def chunk_limit(address: str, chunks: Any) -> Limit:
+    """That the sides of a mesh have enough in common."""
+    return Limit(address, chunks, float(MOST_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
+
+
 def _chunks(mesh: Mesh) -> Any:
     return mesh.chunks * 1.0
 
@@ -260,7 +301,7 @@ def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
         found.append(Limit("chip.noc.paths", _paths(name, plan, mesh), chip.noc.paths, "1"))
         if name == "prefill":
-            found.append(Limit("mapping.prefill.chunks", _chunks(mesh), float(MOST_CHUNKS), "1"))
+            found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
     return found
 
 

@@ -67,7 +67,7 @@ LIMITS = {
     "chip.mesh.rows": "1",
     "chip.mesh.cols": "1",
     "chip.noc.paths": "1",
-    "mapping.prefill.chunks": "1",
+    "mapping.prefill.cols": "1",
     "mapping.prefill.rows": "1",
     "mapping.decode.rows": "1",
     "mapping.prefill.regions": "1",

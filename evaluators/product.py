@@ -9,16 +9,18 @@ from evaluators import closed_mesh
 from evaluators.breakdown import Breakdown, Row
 from evaluators.graph import lay
 from evaluators.graph.lay import Kernel
-from evaluators.kernels.gemm import gemm
-from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
+from evaluators.kernels.gemm import GEMM, gemm
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import GEMV
 from evaluators.machine.fabric import Fabric
-from evaluators.mesh import PRICES, laid, smallest, spent
+from evaluators.mesh import PRICES, chunk_limit, laid, remedy, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import Array, maximum, minimum
+from space.elementwise import maximum, minimum
+from space.errors import chosen
 from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import ProductMapping
@@ -60,15 +62,15 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with the smallest square mesh that would do."""
+    """The verdict with what would do."""
     products = cast(tuple[Product, ...], workload.cases)
 
-    def limits(sides: Array) -> list[Limit]:
-        trial = replaced(design, {"mapping.rows": sides, "mapping.cols": 0})
+    def limits(changes: dict[str, Any]) -> list[Limit]:
+        trial = replaced(design, changes)
         return _limits(trial, _kernel(trial, products))
 
-    side = smallest(limits, _chip(design))
-    return replace(worst, remedy=f"{side} x {side} cores would do" if side else "no square mesh of this chip would do")
+    what = "the " + products[0].kind.upper()
+    return replace(worst, remedy=remedy(what, limits, "mapping", _mapping(design), _chip(design)))
 
 
 def _metrics(design: Design, products: tuple[Product, ...], kernel: Kernel, fidelity: str) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     shape = Shape(*(column([float(getattr(product, size)) for product in products]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}
     algorithm = mapping.gemm if kind == "gemm" else mapping.gemv
+    chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     return Kernel(kind, kind, kind, algorithm, shape, laid(lay.square(mapping)), options)
 
 
@@ -131,7 +134,7 @@ def _limits(design: Design, kernel: Kernel) -> list[Limit]:
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
         Limit("mapping.rows", least, minimum(mesh.rows, mesh.cols), "1"),
         Limit("chip.noc.paths", paths, chip.noc.paths, "1"),
-        Limit("mapping.cols", maximum(chunks * 1.0, 1.0), float(MOST_CHUNKS), "1"),
+        chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
 
 
