@@ -237,6 +237,8 @@ def _misspelt(address: str, arguments: list[str]) -> str:
             here = ".".join(path[:depth])
             return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"
         at = at[part]
+    if isinstance(at, dict) and last in at:
+        return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
     if isinstance(at, dict) and set(at) != {"value", "source"}:
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
     return f"no field {address!r}; {'.'.join(path)} is a value"
