@@ -22,9 +22,10 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.fields import leaves, spec_at
-from space.mapping import BYTES
+from space.mapping import BYTES, ProductMapping
 from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
+from space.workload import Case
 
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
@@ -48,12 +49,14 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         f"[bold]{escape(asked.workload.cases[0].label)}[/]"
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
-    for name, model in models(config["model"]).items():
-        console.print(f"model     {escape(_model_text(model, asked.base.mapping.precision.kv, config['model'][name]))}")
+    mapping = asked.base.mapping
+    if not isinstance(mapping, ProductMapping):
+        for name, model in models(config["model"]).items():
+            console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:
-        console.print(f"[red]infeasible:[/] {verdict}")
+        console.print(f"[red]infeasible:[/] {escape(str(verdict))}")
     console.print(_metrics_table(metrics))
-    for phase in dict.fromkeys(row.phase for row in parts.rows if row.phase in ("prefill", "decode")):
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
         console.print(_operators_table(phase, parts, cases))
     if parts.rows:
         console.print("bound by  " + _shares(parts.by_bound()))
@@ -70,7 +73,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     table = Table(
         title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
     )
-    knobs = [knob.address for knob in asked.question.space.knobs]
+    knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
     for address in knobs:
         table.add_column(address, justify="right", overflow="fold")
     for name in asked.objectives:
@@ -120,9 +123,12 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{text} ({len(texts)})" if values else f"{text} (interval)"))
+    unsure: dict[tuple[str, str], list[str]] = {}
     for source in asked.question.sources:
         if source.source in ("assumed", "fitted"):
-            console.print(f"{source.source:12} {source.address} = {source.value}: {source.note}")
+            unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
+    for (kind, note), constants in unsure.items():
+        console.print(f"{kind:12} {', '.join(constants)}: {escape(note)}")
     for run in runs:
         console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
     return 0
@@ -132,7 +138,10 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
     return {
         "design": {address: value for address, value, _ in leaves(asked.base)},
         "cases": [case.label for case in asked.workload.cases],
-        "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in asked.workload.cases)],
+        "models": [
+            _model_facts(model)
+            for model in dict.fromkeys(case.model for case in asked.workload.cases if isinstance(case, Case))
+        ],
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
@@ -178,27 +187,33 @@ def _operators_table(phase: str, parts: Breakdown, cases: int) -> Table:
     rows = [row for row in parts.rows if row.phase == phase]
     total = sum(row.seconds for row in rows)
     of = " of the first case" if cases > 1 else ""
-    table = Table(title=f"{phase}{of}: {show(total, 's')}, all layers and steps, one device", title_justify="left")
-    for column in ("segment", "operator", "shape", "FLOP", "bytes", "FLOP/B", "in L2", "bound", "time", "share"):
-        table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
-    for row in rows:
-        table.add_row(*_cells(row, total))
+    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}", title_justify="left")
+    cells = [_cells(row, total) for row in rows]
+    for column in list(cells[0]):
+        if any(row[column] for row in cells):
+            table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+        else:  # what no operator of this chip has
+            for row in cells:
+                del row[column]
+    for row in cells:
+        table.add_row(*row.values())
     return table
 
 
-def _cells(row: Row, total: float) -> list[str]:
-    return [
-        row.segment,
-        row.operator,
-        row.shape,
-        show(row.flop, "op", 3) if row.flop else "",
-        show(row.nbytes, "B", 3),
-        f"{row.intensity:.3g}" if row.flop else "",
-        f"{row.prefetched:.0%}" if row.prefetched else "",
-        row.bound,
-        show(row.seconds, "s", 3),
-        f"{row.seconds / total:.1%}" if total else "",
-    ]
+def _cells(row: Row, total: float) -> dict[str, str]:
+    return {
+        "segment": row.segment,
+        "operator": row.operator,
+        "shape": row.shape,
+        "FLOP": show(row.flop, "op", 3) if row.flop else "",
+        "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
+        "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
+        "in L2": f"{row.prefetched:.0%}" if row.prefetched else "",
+        "bound": row.bound,
+        "time": show(row.seconds, "s", 3),
+        "share": f"{row.seconds / total:.1%}" if total else "",
+    }
 
 
 def _shares(parts: dict[str, float]) -> str:

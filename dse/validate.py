@@ -2,8 +2,7 @@
 
 A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
 line, and state only what the paper's row states. With a baseline (further overrides), the metric is the design's over the
-baseline's. A metric is a name, ``peak(NAME)`` over the row's space, ``at_peak(KNOB, NAME)``: where that
-peak is, or on a mesh of cores ``seconds(...)`` or ``efficiency(...)`` of a kernel (`KERNEL`). A value
+baseline's. A metric is a name, ``peak(NAME)`` over the row's space, or ``at_peak(KNOB, NAME)``: where that peak is. A value
 may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
 """
 
@@ -24,7 +23,6 @@ from rich.table import Table
 from dse.build import question
 from dse.compose import compose, folder_of
 from evaluators import METRICS, evaluate
-from evaluators.mesh import kernel_seconds
 from evaluators.metrics import metric
 from space.design import stacked
 from space.errors import DesignError, nearest
@@ -132,9 +130,6 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
     config = compose(overrides)
     asked = question(config, folder_of(config))
-    kernel = KERNEL.fullmatch(what.strip())
-    if kernel is not None:
-        return _kernel(kernel, asked.base.chip)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
@@ -157,21 +152,8 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     return float(columns[knob][best])
 
 
-KERNEL = re.compile(r"(seconds|efficiency)\((gemm|gemv) (\w+) (\d+)x(\d+)x(\d+) (\d+)x(\d+)( root)?\)")
-"""A kernel by itself: kind, algorithm, M x K x N, rows x cols of cores; a GEMV with ``root`` leaves its sums there."""
-
-
-def _kernel(found: re.Match[str], chip: Any) -> float:
-    """Time of a kernel from its closed form, or the share of it that products take."""
-    what, kind, name, *sizes = found.groups()
-    m, k, n, rows, cols = (int(size) for size in sizes[:5])
-    return kernel_seconds(chip, kind, name, (m, k, n), (rows, cols), part=what, broadcast=not sizes[5])
-
-
 def _unit(overrides: tuple[str, ...], what: str) -> str:
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
-    if found is None and KERNEL.fullmatch(what.strip()):
-        return "s" if what.startswith("seconds") else "1"
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
     config: Any = compose(overrides)

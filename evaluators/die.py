@@ -158,7 +158,7 @@ def _cut(phase: _Phase, tp: float, precision: Precision) -> tuple[Segment, ...]:
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
     by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(workload.cases):
+    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
         by_model.setdefault(case.model, []).append((row, case))
     return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
 

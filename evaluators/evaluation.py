@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, mesh
+from evaluators import die, mesh, product
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import MeshChip
@@ -13,7 +13,8 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Case, Workload
+from space.mapping import ProductMapping
+from space.workload import Case, Product, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -43,8 +44,8 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     return outcomes
 
 
-def explain(design: Design, case: Case, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case."""
+def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+    """Where the time of one design goes, operator by operator, for one case of a workload."""
     breakdown: Breakdown = _reader(design, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
 
@@ -71,7 +72,7 @@ def _reader(design: Design, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     if isinstance(design.chip, MeshChip):
-        return mesh
+        return product if isinstance(design.mapping, ProductMapping) else mesh
     if fidelity != "closed":
         raise DesignError(
             f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: closed"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.kv import kv
 from space.elementwise import ceil_div, maximum, minimum, where
-from space.mapping import MeshMapping, MeshPlan
+from space.mapping import MeshMapping, MeshPlan, ProductMapping
 from space.model import Model
 
 
@@ -95,8 +95,8 @@ def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
     return Region(mesh, ceil_div(layers, share), share, layers)
 
 
-def square(plan: MeshPlan) -> Mesh:
-    """Cores of one region."""
+def square(plan: MeshPlan | ProductMapping) -> Mesh:
+    """Cores of one region or product."""
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 

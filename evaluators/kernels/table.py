@@ -9,6 +9,9 @@ import numpy as np
 MOST_BITS = 22
 """Of a table: 32 MB. Keys that need more are sorted instead."""
 
+WIDEST = 62
+"""Bits that one number holds."""
+
 
 def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
     """`function` of natural numbers, which then takes arrays that broadcast as well and keeps what it has worked out.
@@ -29,6 +32,10 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
         place = columns[0]
         for column, width in zip(columns[1:], bits[1:], strict=True):
             place = (place << width) | column
+        if sum(bits) > WIDEST:
+            rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
+            each, which = np.unique(rows, axis=0, return_inverse=True)
+            return np.array([known(*map(int, row)) for row in each], dtype=float)[which.reshape(place.shape)]
         if sum(bits) > MOST_BITS:
             each, which = np.unique(place, return_inverse=True)
             return np.array([known(*_keys(int(at), bits)) for at in each], dtype=float)[which.reshape(place.shape)]

@@ -16,7 +16,6 @@ GROUPS = (
     ("KV cache capacity (table 5)", lambda row: row.where.startswith("table 5")),
     ("GEMV (table 6)", lambda row: row.where.startswith("table 6")),
     ("energy (table 8)", lambda row: row.where.startswith("table 8")),
-    ("shares of products (figure 9)", lambda row: row.where == "section 7.2"),
 )
 
 

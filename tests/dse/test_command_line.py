@@ -53,8 +53,20 @@ MISTAKES = [
     ("evaluate workload.batch=0", "workload.batch: 0"),
     ("evaluate workload.lengths=none.csv", "no file 'none.csv'"),
     ("evaluate fidelity=3", "fidelity"),
+    ("evaluate chip=wse2 mapping.prefill.row=3", "mapping.prefill: no field 'mapping.prefill.row'; did you mean 'rows'"),
+    ("evaluate chip=wse2 chip.core.srm=3", "did you mean 'sram'"),
+    ("evaluate chip=wse2 chip.cores=3", "chip: no field 'chip.cores'; did you mean 'core'"),
+    ("evaluate chip=wse2 chip.core.sram.size=3", "chip.core.sram: no field"),
+    ("evaluate chip=wse2 mapping.decode.gemv=ktre", "mapping.decode.gemv: no option 'ktre'; did you mean 'ktree'"),
+    ("evaluate chip=wse2 workload=gemm mapping.row=3", "did you mean 'rows'"),
+    ("evaluate chip=wse2 workload=gemm workload.shape=3", "did you mean 'shapes'"),
+    ("evaluate mapping=waferllm", "as chip=wse2"),
+    ("run study=waferllm_gemm mapping.row=3", "did you mean 'rows'"),
+    ("run study=waferllm_gemm space.mapping.row='range(1,3)'", "did you mean 'mapping.rows'"),
+    ("run study=waferllm_gemm fidelity=events", "add search=nsga2 or search=random"),
     ("evaluate --foo", "--foo"),
     ("evaluate foo=1", "no field 'foo'"),
+    ("run study=quickstart 'objectives={ttft: min}'", "add one with +objectives.NAME=VALUE"),
     ("run study=quickstart constraints.ttft=4", "constraints.ttft: 4 is no bound"),
     ("run study=quickstart objectives.tpot=up", "objectives.tpot: no direction 'up'"),
     ("run study=quickstart +objectives.foo=max", "metric: no option 'foo'"),
@@ -87,6 +99,15 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert len(err.strip().splitlines()) == 1
     assert not out
     assert not list(tmp_path.iterdir())
+
+
+def test_an_objective_that_the_workload_does_not_have_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = typed(monkeypatch, capsys, "run", "study=waferllm_gemm", "+objectives.tpot=min")
+    assert code == 2
+    assert "objectives.tpot: this kind of chip or workload has no tpot; it has latency" in err.splitlines()[-1]
 
 
 def test_a_study_runs_resumes_and_reports(

@@ -23,7 +23,8 @@ from dse.search import sampler
 from dse.store import Context, Result, Store
 from dse.study import study
 from evaluators import evaluate
-from space.design import stacked
+from space.design import Designs, stacked
+from space.fields import replaced
 from space.knobs import Choice, Interval, Space
 from tests.samples import asked
 from tests.speed import mesh
@@ -57,6 +58,25 @@ def closed_form() -> list[tuple[str, str, str]]:
 
         rate = repeats * designs / cpu(work)
         lines.append((f"closed form, {designs:,} at a time", f"{rate:,.0f} designs/s", f"{roofline(designs):,.0f} rooflines/s"))
+    return lines
+
+
+def products() -> list[tuple[str, str, str]]:
+    """One kernel a design, with its limits; the efficiency takes a second pricing."""
+    designs, repeats, lines = 49152, 20, []
+    rng = np.random.default_rng(0)
+    for kind, name in (("gemm", "meshgemm"), ("gemv", "ktree")):
+        question = asked("chip=wse2", f"workload={kind}")
+        columns = {"mapping.rows": rng.integers(100, 751, designs), "chip.core.launch": rng.uniform(50, 200, designs)}
+        many = Designs(designs, ((np.arange(designs), replaced(question.base, {a: c * 1.0 for a, c in columns.items()})),))
+        evaluate(many, question.workload)
+
+        def work(many: Any = many, question: Any = question) -> None:
+            for _ in range(repeats):
+                evaluate(many, question.workload)
+
+        rate = repeats * designs / cpu(work)
+        lines.append((f"closed form, {name}, {designs:,} at a time", f"{rate:,.0f} designs/s", ""))
     return lines
 
 
@@ -249,7 +269,7 @@ def main() -> None:
     table = Table(title="speed", title_justify="left")
     for column in ("what", "measured", "baseline, same process"):
         table.add_column(column)
-    for part in (closed_form, screening, mesh.closed_forms, mesh.played, mesh.computed, driver, loading, start_up):
+    for part in (closed_form, products, screening, mesh.closed_forms, mesh.played, mesh.computed, driver, loading, start_up):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)

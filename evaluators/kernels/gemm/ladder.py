@@ -7,15 +7,14 @@ of its row or column one after the other, and each of these waits for every valu
 import numpy as np
 
 from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import summa
-from evaluators.kernels.gemm.summa import place, result
+from evaluators.kernels.gemm.summa import place, products, result, slots
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Activity, Cores, Multiply, Program, Round, Send
 from space.elementwise import ceil_div, maximum
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
 
 WAIT = "mesh"
 """A shared memory's step ends for all cores before the next one begins."""
@@ -63,7 +62,6 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
     """The program: the loads of each chunk, then its product."""
-    slots = summa.slots(shape, mesh, dtype)
     multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     here = Cores(row, col)
@@ -77,7 +75,7 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
             Send("b", from_b, here, np.asarray(b_part), np.asarray(b_part + 1), at=np.asarray(0), into="b_in", via="shared"),
         )
         strand += [Round(loads, WAIT), Round((multiply,), WAIT)]
-    return Program(mesh.rows, mesh.cols, slots, (tuple(strand),))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(strand),))
 
 
 @tabulated

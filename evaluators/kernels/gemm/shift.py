@@ -8,7 +8,6 @@ square mesh there is one.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -27,13 +26,7 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via:
 
     With ``wait="slots"`` a shift runs beside the product of the chunks that it takes away; else after it.
     """
-    chunks, slices = mesh.chunks, mesh.per_row * mesh.per_col
-    m, k, n = (ceil(size / chunks) for size in (shape.m, shape.k, shape.n))
-    slots = (
-        Slot("a", (slices, m, k), dtype, depth=2),
-        Slot("b", (slices, k, n), dtype, depth=2),
-        Slot("c", (slices, m, n), "float32"),
-    )
+    chunks = mesh.chunks
     position = np.argsort(order)
     follower = order[(position - 1) % chunks]
     multiply = Multiply("a", "b", "c", "imk,ikn->imn")
@@ -41,7 +34,23 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via:
     body = (Round((*sends, multiply), wait),) if wait == "slots" else (Round((multiply,), wait), Round(sends, wait))
     align = Round((*_sends("a", mesh, order, position, via), *_sends("b", mesh, order, position, via)), wait)
     strand = (align, Loop(body, chunks - 1), Round((multiply,), wait))
-    return Program(mesh.rows, mesh.cols, slots, (strand,))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (strand,))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """Both operands, double buffered, and the product; leaves broadcast over designs."""
+    slices = mesh.per_row * mesh.per_col
+    m, k, n = (ceil_div(size, mesh.chunks) for size in (shape.m, shape.k, shape.n))
+    return (
+        Slot("a", (slices, m, k), dtype, depth=2),
+        Slot("b", (slices, k, n), dtype, depth=2),
+        Slot("c", (slices, m, n), "float32"),
+    )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a chunk."""
+    return mesh.chunks
 
 
 def cost(

@@ -5,7 +5,7 @@ each core of its row and column, more than a fabric has, so that each broadcast 
 core.
 """
 
-from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -84,8 +84,8 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
 
 
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
-    """Both operands, the chunks of them in use, and the product."""
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.chunks), ceil(shape.n / mesh.cols)
+    """Both operands, the chunks of them in use, and the product; leaves broadcast over designs."""
+    m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
     return (
         Slot("a", (mesh.per_col, m, k), dtype),
         Slot("b", (mesh.per_row, k, n), dtype),
@@ -93,6 +93,11 @@ def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
         Slot("b_in", (1, k, n), dtype, depth=2),
         Slot("c", (1, m, n), "float32"),
     )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a chunk."""
+    return mesh.chunks
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:

@@ -5,6 +5,7 @@ of cores, so a core loads its tile from all over it, a value at a time; partial 
 which every core of the column loads the result.
 """
 
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -20,7 +21,7 @@ from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
+__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
 
 TASKS = 3
 """Of the owner for each load: request, grant, release."""
@@ -104,10 +105,14 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool =
              at=np.asarray(r), via="shared")
         for r in range(k)
     )  # fmt: skip
-    slots = partial.slots(shape, mesh, dtype)
-    out = Slot("out", (n, shape.m), depth=2)
     rounds = (Round(loads, "mesh"), partial.product(), *reduction(mesh, n, broadcast=broadcast))
-    return Program(mesh.rows, mesh.cols, (*slots[:3], out, Slot("home", (k, n), dtype)), (rounds,))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (rounds,))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """x, the loaded part of W, sums, the result, and what lives here of W; leaves broadcast over designs."""
+    x, w, y, out = partial.slots(shape, mesh, dtype)
+    return x, w, y, replace(out, depth=2), replace(w, name="home")
 
 
 def place(shape: Shape, mesh: Mesh, x: Array, w: Array) -> Tiles:
