@@ -66,7 +66,9 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], sources: list[Source]
     fields_of_chip = {key: value for key, value in chip.items() if key not in CHIP_NOTES}
     on_mesh, laid = "mesh" in chip, isinstance(mapping.get("prefill"), Dict) and "rows" in mapping["prefill"]
     if on_mesh != laid:
-        kind, choices = ("a mesh of cores", "waferllm, t10 or ladder") if on_mesh else ("a die with a cache", "tensor_parallel")
+        kind, choices = (
+            ("a mesh of cores", "waferllm, t10 or ladder") if on_mesh else ("a die with a cache", "tensor_parallel or sglang")
+        )
         raise DesignError(f"mapping: this one is for another kind of chip; the chip is {kind}: choose mapping={choices}")
     if on_mesh:
         return Design(record(MeshChip, fields_of_chip, "chip", sources), record(MeshMapping, mapping, "mapping", sources))

@@ -8,18 +8,20 @@ import numpy as np
 
 from evaluators import breakdown
 from evaluators.closed import Rates, SegmentTimes, rates, timeline
-from evaluators.graph.operators import Part, Segment
-from evaluators.graph.shard import Footprint, footprint, segments
+from evaluators.graph.operators import Dim, MatMul, Part, Segment
+from evaluators.graph.shard import Footprint, footprint, segments, work
 from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
+from evaluators.machine.link import spread
 from evaluators.metrics import Judged, energies, per_area
 from evaluators.silicon import area
 from space.chip import Chip
 from space.design import Design
 from space.elementwise import maximum
+from space.fields import replaced
 from space.limits import Infeasible, Limit
-from space.mapping import Mapping, Plan, Precision
+from space.mapping import BYTES, Mapping, Plan, Precision
 from space.model import Model
 from space.workload import Case, Workload
 
@@ -72,8 +74,24 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> breakd
     phases = {}
     rate = rates(_chip(design), _mapping(design).precision)
     for name, phase, plan in _plans(job, design):
-        phases[name] = (phase.weights, _timeline(design, phase, plan, rate))
+        phases[name] = (phase.weights, _timeline(design, name, phase, plan, rate))
     return breakdown.breakdown(rate, phases, area.parts(_chip(design)))
+
+
+def kernel_seconds(design: Design, kind: str, algorithm: str, shape: tuple[int, int, int], devices: int) -> float:
+    """Time of one product by itself, its inner dimension divided between devices and their sums reduced by an allreduce.
+
+    Raises:
+        DesignError: an unknown algorithm.
+    """
+    m, k, n = shape
+    precision = _mapping(design).precision
+    one = MatMul(kind, (), float(m), Dim(k, split=True), Dim(n))
+    product = Segment("product", None, (work(one, devices, precision),), (0,), 1)
+    sums = Segment("sums", float(m * n * BYTES[precision.activations]), (), (), 1)
+    plan = replaced(_mapping(design).decode, {"tp": devices, "allreduce": algorithm, "prefetch": "none"})
+    timed = timeline((product, sums), _chip(design), plan, rates(_chip(design), precision), recorded=False)
+    return float(sum(segment.seconds for segment in timed))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -86,7 +104,7 @@ def _metrics(job: _Job, design: Design, die: Any, system: Any, held: Footprint) 
     rate = rates(_chip(design), _mapping(design).precision)
     for name, phase, plan in _plans(job, design):
         seconds: Any = 0.0
-        for timed in _timeline(design, phase, plan, rate):
+        for timed in _timeline(design, name, phase, plan, rate):
             seconds = seconds + timed.seconds * timed.segment.times
         times[name] = phase.per_case(seconds)
     ttft, decoding = times["prefill"], times["decode"]
@@ -116,9 +134,11 @@ def _limits(held: Footprint, design: Design) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     tp = mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    ports = allreduce(mapping.prefill.allreduce).ports(tp)
+    # the ports of a die join those of its node
+    peers = tp if chip.network.nodes is None else spread(tp, chip.network.nodes.size)[1]
+    ports = allreduce(mapping.prefill.allreduce).ports(peers)
     if mapping.decode.allreduce != mapping.prefill.allreduce:
-        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(tp))
+        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(peers))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
         Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
@@ -144,10 +164,11 @@ def _plans(job: _Job, design: Design) -> tuple[tuple[str, _Phase, Plan], ...]:
     return ("prefill", job.prefill, _mapping(design).prefill), ("decode", job.decode, _mapping(design).decode)
 
 
-def _timeline(design: Design, phase: _Phase, plan: Plan, rate: Rates) -> list[SegmentTimes]:
+def _timeline(design: Design, name: str, phase: _Phase, plan: Plan, rate: Rates) -> list[SegmentTimes]:
     precision = _mapping(design).precision
     cut = segments(phase.parts, plan.tp, precision) if isinstance(plan.tp, np.ndarray) else _cut(phase, plan.tp, precision)
-    return timeline(cut, _chip(design), plan, rate)
+    # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
+    return timeline(cut, _chip(design), plan, rate, recorded=name == "decode")
 
 
 @lru_cache(maxsize=1024)

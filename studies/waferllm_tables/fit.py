@@ -15,7 +15,7 @@ import numpy as np
 
 from dse.build import question
 from dse.compose import compose, folder_of
-from dse.validate import KERNEL
+from dse.validate import KERNEL, kernel_of
 from evaluators import evaluate
 from evaluators.mesh import kernel_seconds
 from space.chip import MeshChip
@@ -30,12 +30,12 @@ HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))
 """Section 7.2: shares of the time that products take in an 8K GEMM on 720 x 720 cores."""
 
 
-def rows() -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
-    """(id, weight, logarithm of simulated over published for some constants) of each calibration row."""
+def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
+    """(id, weight, logarithm of simulated over published for some constants) of each calibration row of a chip."""
     found = []
     with Path(__file__).with_name("published.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            if row["role"] == "calibration":
+            if row["role"] == "calibration" and f"chip={chip}" in row["overrides"].split():
                 config = compose(shlex.split(row["overrides"]))
                 asked = question(config, folder_of(config))
                 system = next((name for name in ("t10", "ladder") if row["id"].endswith(name)), "waferllm")
@@ -45,11 +45,7 @@ def rows() -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
                 def error(values: dict[str, float], asked=asked, row=row, kernel=kernel) -> float:  # type: ignore
                     design: Design = replaced(asked.base, values)
                     if kernel is not None:
-                        assert isinstance(design.chip, MeshChip)
-                        _, kind, name, m, k, n, high, wide, root = kernel.groups()
-                        sizes = (int(m), int(k), int(n)), (int(high), int(wide))
-                        seconds = kernel_seconds(design.chip, kind, name, *sizes, broadcast=not root)
-                        return float(np.log(seconds / parse(f"{row['value']} {row['unit']}", "s")))
+                        return float(np.log(kernel_of(kernel, design) / parse(f"{row['value']} {row['unit']}", "s")))
                     simulated = evaluate(stacked([design]), asked.workload).columns[row["metric"]][0]
                     return float(np.log(simulated / float(row["value"])))
 
@@ -70,7 +66,7 @@ def main() -> None:
     """Prints the constants and the residuals, system by system."""
     from scipy.optimize import least_squares
 
-    known = rows()
+    known = rows("wse2")
     base = question(compose(["chip=wse2"]), Path()).base
 
     def residuals(scaled: np.ndarray) -> list[float]:
