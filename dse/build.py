@@ -20,7 +20,7 @@ from space.workload import DECODE_AT, PRODUCTS, Case, Product, Workload, grouped
 T = TypeVar("T")
 
 CONSTANT = {"value", "source", "page", "note"}
-USUAL = {"mapping"}
+NOTES = {"mapping"}
 """A chip or a workload may name the mapping that it usually has; the command line reads that (`dse.compose`)."""
 MODEL_NOTES = {"source", "published_parameters", "note"}
 
@@ -64,12 +64,10 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
 
 
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
-    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind; or of a product by itself."""
-    fields_of_chip = {key: value for key, value in chip.items() if key not in USUAL}
+    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind; or of a product on a mesh."""
+    fields_of_chip = {key: value for key, value in chip.items() if key not in NOTES}
     on_mesh, alone = "mesh" in chip, workload.get("kernel") is not None
-    if alone and not on_mesh:
-        raise DesignError("workload: a product by itself runs on a mesh of cores; choose one, as in chip=wse2")
-    if alone:
+    if on_mesh and alone:
         wanted, why, choices = "product", "the workload is a product by itself", "product"
     elif on_mesh:
         wanted, why, choices = "mesh", "the chip is a mesh of cores", "waferllm, t10 or ladder"
@@ -77,7 +75,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         wanted, why, choices = (
             "die",
             "the chip is a die with a cache",
-            "tensor_parallel, or a mesh, as chip=wse2",
+            "tensor_parallel or sglang, or a mesh of cores, as chip=wse2",
         )
     if _mapping_of(mapping) != wanted:
         raise DesignError(f"mapping: this one is for something else; {why}: choose mapping={choices}")
@@ -133,7 +131,7 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
 
 def workload(config: Dict[str, Any], folder: Path) -> Workload:
     """The workload of a configuration: static batches of equal requests or of lengths drawn from a file, or products."""
-    spec = {key: value for key, value in config["workload"].items() if key not in USUAL}
+    spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
     if spec.get("kernel") is not None:
         return Workload(str(spec.get("name", "workload")), _products(spec))
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}

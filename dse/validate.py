@@ -1,9 +1,10 @@
 """Published against simulated: every row of a file of published figures, with its error.
 
 A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
-line, and state only what the paper's row states. With a baseline (further overrides), the metric is the design's over the
-baseline's. A metric is a name, ``peak(NAME)`` over the row's space, or ``at_peak(KNOB, NAME)``: where that peak is. A value
-may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
+is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or
+``at_peak(KNOB, NAME)``: where that peak is. A value may be a range ``a..b``. Roles: calibration (a constant was fitted on it),
+check, report (compared, not scored).
 """
 
 import csv
@@ -106,15 +107,18 @@ def summary(rows: Sequence[Compared]) -> str:
 def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
         raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
-    overrides = tuple(shlex.split(row["overrides"]))
-    simulated, fits = measured(overrides, row["metric"]), True
+    overrides, baseline = (tuple(shlex.split(row[column])) for column in ("overrides", "baseline"))
+    what = row["metric"]
+    simulated, fits = measured(overrides, what), True
     if simulated is None:
-        simulated, fits = measured(overrides, row["metric"], strict=False), False
-    if row["baseline"].strip() and simulated is not None:
-        base = measured((*overrides, *shlex.split(row["baseline"])), row["metric"])
+        simulated, fits = measured(overrides, what, strict=False), False
+    if baseline and simulated is not None:
+        alone = any(override.startswith("chip=") for override in baseline)
+        # a baseline that does not fit is judged as a design is: what it would be if it fitted
+        base = measured(baseline if alone else (*overrides, *baseline), what, strict=not alone)
         simulated = simulated / base if base else None
     elif simulated is not None and row["unit"] not in ("ratio", ""):
-        simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
+        simulated /= parse(f"1 {row['unit']}", _unit(overrides, what))
     low, _, high = row["value"].partition("..")
     bounds = (float(low), float(high or low))
     error = None

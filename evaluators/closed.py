@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from evaluators.graph.operators import Segment, Work
 from evaluators.graph.prefetch import prefetched
 from evaluators.graph.timeline import Span, schedule
-from evaluators.kernels.collective import allreduce
+from evaluators.kernels.collective import allreduce, two_level
 from evaluators.machine.hbm import strided_efficiency
-from evaluators.machine.link import Links
-from space.chip import Chip
+from evaluators.machine.link import Links, spread
+from space.chip import Chip, Network
 from space.elementwise import extremes, maximum, where
 from space.mapping import BYTES, Plan, Precision
 
@@ -90,16 +90,17 @@ def rates(chip: Chip, precision: Precision) -> Rates:
     """Seconds per operation and byte; the matrix engine's peak is stated for 8-bit values and falls with the wider operand."""
     width = max(BYTES[precision.weights], BYTES[precision.activations])
     smallest, largest = extremes(chip.l2.size)
+    hbm = chip.hbm.bandwidth * chip.hbm.achieved
     return Rates(
-        matrix=width / (chip.cores * chip.core.matrix),
+        matrix=width / (chip.cores * chip.core.matrix * chip.core.achieved),
         vector=1 / (chip.cores * chip.core.vector),
-        hbm=1 / chip.hbm.bandwidth,
+        hbm=1 / hbm,
         l2=1 / chip.l2.bandwidth,
-        saved=1 / chip.hbm.bandwidth - 1 / chip.l2.bandwidth,
+        saved=1 / hbm - 1 / chip.l2.bandwidth,
         l2_size=chip.l2.size,
         l2_smallest=smallest,
         l2_largest=largest,
-        hbm_bandwidth=chip.hbm.bandwidth,
+        hbm_bandwidth=hbm,
         gap=chip.hbm.gap,
         waste=chip.hbm.waste,
         attention_passes=chip.core.attention_passes,
@@ -107,8 +108,8 @@ def rates(chip: Chip, precision: Precision) -> Rates:
     )
 
 
-def timeline(segments: Sequence[Segment], chip: Chip, plan: Plan, rate: Rates) -> list[SegmentTimes]:
-    """Every segment of a step under a plan."""
+def timeline(segments: Sequence[Segment], chip: Chip, plan: Plan, rate: Rates, *, recorded: bool = True) -> list[SegmentTimes]:
+    """Every segment of a step under a plan; where its launches are not `recorded` the host starts each collective."""
     priced: dict[int, list[Times]] = {}
     timed = []
     for segment in segments:
@@ -116,7 +117,7 @@ def timeline(segments: Sequence[Segment], chip: Chip, plan: Plan, rate: Rates) -
         works = priced.get(id(segment.works))
         if works is None:
             works = priced[id(segment.works)] = [work_times(work, rate) for work in segment.works]
-        timed.append(_segment_times(segment, works, chip, plan, rate))
+        timed.append(_segment_times(segment, works, chip, plan, rate, recorded))
     return timed
 
 
@@ -153,12 +154,13 @@ def memory_times(times: Times, bytes_in: Any, rate: Rates) -> Any:
     return times.memory - bytes_in * (times.per_byte - rate.l2)
 
 
-def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan, rate: Rates) -> SegmentTimes:
+def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan, rate: Rates, recorded: bool) -> SegmentTimes:
     collective: Any = 0.0
     resident: list[Any] = [None] * len(works)
     if segment.payload is not None:
-        links = Links(plan.tp, chip.network.bandwidth, chip.network.latency, chip.network.latency_per)
-        collective = allreduce(plan.allreduce).cost(segment.payload, links).seconds
+        collective = _reduced(segment.payload, chip.network, plan)
+        if not recorded:
+            collective = collective + where(plan.tp > 1, chip.network.call, 0.0)
         if plan.prefetch != "none":
             budget = where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0)
             resident = prefetched(segment, plan.prefetch, budget)
@@ -170,6 +172,17 @@ def _segment_times(segment: Segment, works: list[Times], chip: Chip, plan: Plan,
     prefetches = [None if bytes_in is None else bytes_in * rate.hbm for bytes_in in resident]
     seconds = schedule(collective, durations, prefetches, segment.order)
     return SegmentTimes(segment, collective, works, resident, durations, prefetches, seconds)
+
+
+def _reduced(nbytes: Any, network: Network, plan: Plan) -> Any:
+    """Time of an allreduce between the devices of a plan, across nodes where one does not hold them all. [s]"""
+    algorithm, bandwidth = allreduce(plan.allreduce), network.bandwidth * network.achieved
+    if network.nodes is None:
+        return algorithm.cost(nbytes, Links(plan.tp, bandwidth, network.latency, network.latency_per)).seconds
+    nodes, members = spread(plan.tp, network.nodes.size)
+    within = Links(members, bandwidth, network.latency, network.latency_per)
+    between = Links(nodes, network.nodes.bandwidth / members, network.nodes.latency, network.latency_per)
+    return two_level.cost(algorithm, nbytes, within, between).seconds
 
 
 def _exceeds(nbytes: Any, rate: Rates) -> Any:

@@ -13,6 +13,7 @@ from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
+from evaluators.machine.link import inside
 from evaluators.metrics import Judged, energies, per_area
 from evaluators.silicon import area
 from space.chip import Chip
@@ -72,7 +73,7 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> breakd
     phases = {}
     rate = rates(_chip(design), _mapping(design).precision)
     for name, phase, plan in _plans(job, design):
-        phases[name] = (phase.weights, _timeline(design, phase, plan, rate))
+        phases[name] = (phase.weights, _timeline(design, name, phase, plan, rate))
     return breakdown.breakdown(rate, phases, area.parts(_chip(design)))
 
 
@@ -86,7 +87,7 @@ def _metrics(job: _Job, design: Design, die: Any, system: Any, held: Footprint) 
     rate = rates(_chip(design), _mapping(design).precision)
     for name, phase, plan in _plans(job, design):
         seconds: Any = 0.0
-        for timed in _timeline(design, phase, plan, rate):
+        for timed in _timeline(design, name, phase, plan, rate):
             seconds = seconds + timed.seconds * timed.segment.times
         times[name] = phase.per_case(seconds)
     ttft, decoding = times["prefill"], times["decode"]
@@ -116,9 +117,10 @@ def _limits(held: Footprint, design: Design) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     tp = mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    ports = allreduce(mapping.prefill.allreduce).ports(tp)
+    peers = inside(tp, chip.network)  # whom the ports of a die join
+    ports = allreduce(mapping.prefill.allreduce).ports(peers)
     if mapping.decode.allreduce != mapping.prefill.allreduce:
-        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(tp))
+        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(peers))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
         Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
@@ -144,10 +146,11 @@ def _plans(job: _Job, design: Design) -> tuple[tuple[str, _Phase, Plan], ...]:
     return ("prefill", job.prefill, _mapping(design).prefill), ("decode", job.decode, _mapping(design).decode)
 
 
-def _timeline(design: Design, phase: _Phase, plan: Plan, rate: Rates) -> list[SegmentTimes]:
+def _timeline(design: Design, name: str, phase: _Phase, plan: Plan, rate: Rates) -> list[SegmentTimes]:
     precision = _mapping(design).precision
     cut = segments(phase.parts, plan.tp, precision) if isinstance(plan.tp, np.ndarray) else _cut(phase, plan.tp, precision)
-    return timeline(cut, _chip(design), plan, rate)
+    # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
+    return timeline(cut, _chip(design), plan, rate, recorded=name == "decode")
 
 
 @lru_cache(maxsize=1024)

@@ -90,6 +90,7 @@ def _metrics(design: Design, products: tuple[Product, ...], kernel: Kernel, fide
         "system_mm2": area.mesh_die(chip),
         "sram_used": _held(kernel)[0],
         "energy": mesh_energy(cost.activity, chip, seconds),
+        "power_energy": chip.power * seconds,
     }
 
 

@@ -18,6 +18,7 @@ class Core:
     attention_passes: Number = quantity(
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
     )
+    achieved: Number = quantity("1", "share of the matrix peak that products reach", high=1.0, positive=True, default=1.0)
 
 
 @record
@@ -36,6 +37,16 @@ class Hbm:
     bandwidth: Number = quantity("B/s", "bandwidth of a contiguous stream", positive=True)
     gap: Number = quantity("s", "time lost on each row of a strided read; 0 where strides are free")
     waste: Number = quantity("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
+    achieved: Number = quantity("1", "share of the bandwidth that a stream reaches", high=1.0, positive=True, default=1.0)
+
+
+@record
+class Nodes:
+    """Dies in boxes of a few: inside one they reach each other through their ports, beyond it through the node's network."""
+
+    size: Number = whole("dies in a node")
+    bandwidth: Number = quantity("B/s", "of one node towards the others, one direction, shared by its dies", positive=True)
+    latency: Number = quantity("s", "start-up time between nodes, charged as `latency_per` says")
 
 
 @record
@@ -46,6 +57,9 @@ class Network:
     bandwidth: Number = quantity("B/s", "one port, one direction", positive=True)
     latency: Number = quantity("s", "start-up time, charged as `latency_per` says")
     latency_per: str = word("what one latency is charged for", ("collective", "hop"))
+    achieved: Number = quantity("1", "share of the bandwidth that a collective reaches", high=1.0, positive=True, default=1.0)
+    call: Number = quantity("s", "start of a collective by the host, where no recorded graph of launches holds it", default=0.0)
+    nodes: Nodes | None = None
 
 
 @record

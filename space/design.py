@@ -23,7 +23,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Designs:
-    """Many designs, grouped by structure (the leaves that are words); row i is the i-th design asked for."""
+    """Many designs, grouped by structure (which leaves there are, and the words); row i is the i-th design asked for."""
 
     size: int
     groups: tuple[tuple[Array, Design], ...]
@@ -63,8 +63,8 @@ def stacked(designs: Sequence[Design]) -> Designs:
     rows: dict[tuple[str, ...], list[int]] = {}
     table = [dict(_values(design)) for design in designs]
     for row, values in enumerate(table):
-        words = tuple(value for value in values.values() if isinstance(value, str))
-        rows.setdefault(words, []).append(row)
+        words = (value for value in values.values() if isinstance(value, str))
+        rows.setdefault((*values, *words), []).append(row)
     groups = []
     for members in rows.values():
         first = table[members[0]]

@@ -33,7 +33,7 @@ def segments(parts: tuple[Part, ...], tp: Any, precision: Precision) -> tuple[Se
     An allreduce belongs to the segment that waits for it, so that what can be prefetched beside it is in one place.
     """
     hidden_bytes = BYTES[precision.activations]
-    works = {part.name: tuple(_work(operator, tp, precision) for operator in part.operators) for part in parts}
+    works = {part.name: tuple(work(operator, tp, precision) for operator in part.operators) for part in parts}
     payload = {part.name: _payload(part, hidden_bytes) for part in parts}
     layers = [part for part in parts if part.name not in ("embedding", "attention", "head")]
     attention = next(part for part in parts if part.name == "attention")
@@ -115,7 +115,8 @@ def _payload(part: Part, nbytes: int) -> Any:
     return part.rows * partial[-1].n.units * float(nbytes)
 
 
-def _work(operator: Operator, tp: Any, precision: Precision) -> Work:
+def work(operator: Operator, tp: Any, precision: Precision) -> Work:
+    """What one of `tp` devices does of an operator."""
     act, name, needs = BYTES[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMul):
         m, k, n = operator.m, local(operator.k, tp), local(operator.n, tp)

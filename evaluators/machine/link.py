@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from space.elementwise import Number, where
+from space.chip import Network
+from space.elementwise import Number, ceil_div, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,18 @@ def seconds(links: Links, rounds: Number, nbytes: Number) -> Any:
     """Time of `rounds` dependent transfers that bring `nbytes` in all through every busy link; 0 for one peer."""
     starts = rounds if links.latency_per == "hop" else 1.0
     return where(links.peers > 1, starts * links.latency + nbytes / links.bandwidth, 0.0)
+
+
+def spread(dies: Number, size: Number) -> tuple[Any, Any]:
+    """Nodes, and dies in each of them: as few nodes of `size` dies as hold them all, filled evenly.
+
+    >>> spread(16, 8), spread(4, 8), spread(12, 8)
+    ((2, 8), (1, 4), (2, 6))
+    """
+    nodes = ceil_div(dies, size)
+    return nodes, ceil_div(dies, nodes)
+
+
+def inside(dies: Number, network: Network) -> Any:
+    """Of some dies that work together, those of one node."""
+    return dies if network.nodes is None else spread(dies, network.nodes.size)[1]

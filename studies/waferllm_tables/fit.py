@@ -26,12 +26,12 @@ HOLDS = (("meshgemm", 0.70, 1.0), ("cannon", 0.0, 0.50), ("summa", 0.0, 0.50))
 """Section 7.2: shares of the time that products take in an 8K GEMM on 720 x 720 cores."""
 
 
-def rows() -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
-    """(id, weight, logarithm of simulated over published for some constants) of each calibration row."""
+def rows(chip: str) -> list[tuple[str, float, Callable[[dict[str, float]], float]]]:
+    """(id, weight, logarithm of simulated over published for some constants) of each calibration row of a chip."""
     found = []
     with Path(__file__).with_name("published.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            if row["role"] == "calibration":
+            if row["role"] == "calibration" and f"chip={chip}" in row["overrides"].split():
                 config = compose(shlex.split(row["overrides"]))
                 asked = question(config, folder_of(config))
                 system = next((name for name in ("t10", "ladder") if row["id"].endswith(name)), "waferllm")
@@ -69,7 +69,7 @@ def main() -> None:
     """Prints the constants and the residuals, system by system."""
     from scipy.optimize import least_squares
 
-    known, said = rows(), statements()
+    known, said = rows("wse2"), statements()
 
     def residuals(scaled: np.ndarray) -> list[float]:
         values = {a: float(start * scale) for a, start, scale in zip(ADDRESSES, START, scaled, strict=True)}

@@ -23,6 +23,7 @@ QUESTIONS = (
     ("chip=wse2", "mapping=t10", "workload.batch=[1]"),
     ("chip=wse2", "mapping=ladder", "workload.batch=[1]"),
     ("chip=npu_dse", "technology@chip.technology=n7", "mapping.prefill.tp=1", "mapping.precision.activations=bf16"),
+    ("chip=a100", "mapping.prefill.tp=16"),
 )
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.kernels.collective import ALLREDUCE
+from evaluators.kernels.collective import ALLREDUCE, two_level
 from evaluators.machine.link import Links
 from evaluators.numeric import play
-from evaluators.rounds import Program, activity
+from evaluators.rounds import Program, Round, activity
 
 PEERS = (1, 2, 3, 4, 5, 7, 8, 16)
 
@@ -81,3 +81,41 @@ def test_a_slot_that_is_sent_and_received_needs_two_versions() -> None:
     shallow = replace(program, slots=tuple(replace(slot, depth=1) for slot in program.slots))
     with pytest.raises(ValueError, match="depth 2"):
         play(shallow, {"x": np.zeros((1, 2, 8, 1), np.float32)})
+
+
+@given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5))
+def test_every_die_of_every_node_ends_with_the_sum(name: str, rows: int, nodes: int, members: int) -> None:
+    x = np.random.default_rng(rows).normal(size=(nodes, members, rows, 1)).astype(np.float32)
+    out = play(two_level.steps(ALLREDUCE[name], rows, nodes, members), {"x": x})["x"]
+    assert np.allclose(out, x.sum(axis=(0, 1), keepdims=True), atol=1e-4)
+
+
+@given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5))
+def test_two_levels_count_the_bytes_of_their_steps(name: str, rows: int, nodes: int, members: int) -> None:
+    within, between = (Links(float(peers), 1e9, 1e-6, "hop") for peers in (members, nodes))
+    counted = activity(two_level.steps(ALLREDUCE[name], rows, nodes, members)).sent_bytes
+    assert counted == pytest.approx(two_level.cost(ALLREDUCE[name], 4.0 * rows, within, between).activity.sent_bytes)
+
+
+@pytest.mark.parametrize("name", ALLREDUCE)
+def test_two_levels_take_the_rounds_of_their_steps(name: str) -> None:
+    """As above; a round between nodes goes at their bandwidth and latency, and strands share a die's way out of its node."""
+    rows, nodes, members = 240, 3, 4
+    within, between = Links(float(members), 1e9, 1e-6, "hop"), Links(float(nodes), 1e8, 1e-5, "hop")
+
+    program = two_level.steps(ALLREDUCE[name], rows, nodes, members)
+
+    def seconds(turn: Round) -> float:
+        inside = bool((turn.steps[0].source.row == turn.steps[0].target.row).all())
+        links, sharers = (within, 1) if inside else (between, len(program.strands))
+        return links.latency + 4 * sharers * max(float((send.stop - send.start).max()) for send in turn.steps) / links.bandwidth
+
+    times = [sum(seconds(turn) for turn in strand) for strand in program.strands]
+    cost = two_level.cost(ALLREDUCE[name], 4.0 * rows, within, between)
+    assert cost.seconds == pytest.approx(max(times))
+
+
+@given(st.sampled_from(sorted(ALLREDUCE)), st.floats(1, 1e9), st.integers(1, 64), st.sampled_from(["hop", "collective"]))
+def test_one_node_is_one_level(name: str, nbytes: float, peers: int, latency_per: str) -> None:
+    within, between = Links(float(peers), 1e9, 1e-6, latency_per), Links(1.0, 1e6, 1.0, latency_per)
+    assert two_level.cost(ALLREDUCE[name], nbytes, within, between) == ALLREDUCE[name].cost(nbytes, within)

@@ -35,7 +35,7 @@ def test_a_finding_says_what_comes_out(name: str) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_rows_state_only_what_the_paper_states(path: Path) -> None:
-    """No chip constant in a row, and one chip for each machine of a paper."""
+    """No chip constant in a row, and one chip for each machine of a paper; WaferLLM compares a wafer with GPUs."""
     with path.open() as file:
         rows = list(csv.DictReader(file))
     assert rows
@@ -44,7 +44,7 @@ def test_rows_state_only_what_the_paper_states(path: Path) -> None:
         given = (row["overrides"] + " " + row["baseline"]).split()
         assert not [override for override in given if override.startswith(("chip.", "+chip.", "technology"))]
     chips = {override for row in rows for override in row["overrides"].split() if override.startswith("chip=")}
-    assert len(chips) <= 1
+    assert len(chips) <= (2 if path.parent.name == "waferllm_tables" else 1)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the collected figures are not beside this checkout")

@@ -1,0 +1,51 @@
+"""Fits the six constants of ``chip=a100`` that no document gives, on its calibration rows of ``published.csv``.
+
+    python -m studies.waferllm_tables.fit_a100
+
+What kernels reach of the peaks, and what starting them costs; one set for all models, both phases, and 1, 8 and 16 GPUs.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from dse.build import question
+from dse.compose import compose
+from space.fields import at, spec_at
+from studies.waferllm_tables.fit import rows
+
+ADDRESSES = (
+    "chip.core.achieved",
+    "chip.hbm.achieved",
+    "chip.network.achieved",
+    "chip.network.call",
+    "chip.network.nodes.latency",
+    "chip.operator_overhead",
+)
+START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
+
+
+def main() -> None:
+    """Prints the constants and the residuals."""
+    from scipy.optimize import least_squares
+
+    known = rows("a100")
+    base = question(compose(["chip=a100"]), Path()).base
+
+    def constants(scaled: np.ndarray) -> dict[str, float]:
+        return {address: float(start * scale) for address, start, scale in zip(ADDRESSES, START, scaled, strict=True)}
+
+    def residuals(scaled: np.ndarray) -> list[float]:
+        values = constants(scaled)
+        return [error(values) for _, _, error in known]
+
+    highest = [spec_at(base, address).metadata["high"] / start for address, start in zip(ADDRESSES, START, strict=True)]
+    fit = least_squares(residuals, np.ones(len(START)), bounds=(0.0, highest), diff_step=1e-3)
+    for address, value in constants(fit.x).items():
+        print(f"{address:28} {value:.4g} {spec_at(base, address).metadata['unit']:2} now {at(base, address):.4g}")
+    for (name, _, _), error in zip(known, fit.fun, strict=True):
+        print(f"{name:28} {np.expm1(error):+.1%}")
+
+
+if __name__ == "__main__":
+    main()
