@@ -3,11 +3,11 @@
 function drawCards() {
   const studies = designs.studies, many = studies.length > 1;
   const titled = (study, text) => many ? `${text}: ${study.name}` : text;
-  const cards = studies.flatMap((study, index) => [
-    ...study.lines.map(spec => lineCard(study, spec, titled)),
-    bindsCard(study, titled), importanceCard(study, titled), limitsCard(study, titled),
-  ]);
-  put("cards", historyCard(), cards, studies.map(study => sourcesCard(study, titled)), runsCard());
+  const each = draw => studies.map((study, index) => draw(study, titled, index));
+  const lines = studies.flatMap(study => study.lines.map(spec => lineCard(study, spec, titled)));
+  const sources = Map.groupBy(studies, study => JSON.stringify(study.sources));
+  put("cards", each(bindsCard), each(importanceCard), lines, historyCard(), each(limitsCard),
+    [...sources.values()].map(alike => sourcesCard(alike[0], (_, text) => sources.size > 1 ? titled({name: alike.map(s => s.name).join(", ")}, text) : text)), runsCard());
   for (const plot of document.querySelectorAll("#cards .plot")) plot.paint();
 }
 

@@ -27,7 +27,7 @@ from space.elementwise import Array
 from space.units import PREFIXES, SCALED
 from space.workload import Case
 
-EXPLAINED = 120
+EXPLAINED = 200
 """Front designs of a study whose time is broken down; of more, an even choice along the first objective."""
 
 STEPS = 60

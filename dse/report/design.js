@@ -81,9 +81,10 @@ function facts(columns, row) {
 function spentPart(row, study) {
   const known = study.explained.designs[row];
   if (!known) {
-    const why = isFront(row) ? `Of a front this long, ${Object.keys(study.explained.designs).length} designs are broken down in the page`
-      : "In the page, only designs on the front are broken down";
-    return part("What binds", h("p", {class: "note"}, `${why}; the dse evaluate line below prints this one's operators.`));
+    const why = isFront(row) ? `Of a front this long, ${Object.keys(study.explained.designs).length} designs are broken down in the page` : "In the page, only designs on the front are broken down";
+    const near = nearestTo(row, study, Object.keys(study.explained.designs).map(Number));
+    return part("What binds", h("p", {class: "note"}, `${why}; the dse evaluate line below prints this one's operators.`),
+      near >= 0 && h("button", {type: "button", onclick: () => openDesign(near)}, `Open ${label(near)}, the nearest that is`));
   }
   const phases = Object.entries(known.spent), of = study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "";
   const area = Object.entries(known.area), total = area.reduce((sum, [, mm2]) => sum + mm2, 0);

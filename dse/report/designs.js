@@ -130,10 +130,20 @@ function knee(study) {
   return frontOf(study).reduce((best, row) => best < 0 || away(row) < away(best) ? row : best, -1);
 }
 
+function distances(row, study, rows) {
+  const at = scaledObjectives(study), here = at(row);
+  return new Map(rows.filter(r => r !== row).map(r => [r, Math.hypot(...at(r).map((v, i) => v - here[i]))]));
+}
+
+// The designs of the front nearest to one, in objectives scaled to the front.
 function neighbours(row, many) {
-  const study = studyOf(row), at = scaledObjectives(study), here = at(row);
-  const away = new Map(frontOf(study).filter(r => r !== row).map(r => [r, Math.hypot(...at(r).map((v, i) => v - here[i]))]));
+  const study = studyOf(row), away = distances(row, study, frontOf(study));
   return [...away.keys()].sort((a, b) => away.get(a) - away.get(b)).slice(0, many).sort((a, b) => a - b);
+}
+
+function nearestTo(row, study, rows) {
+  const away = distances(row, study, rows);
+  return [...away.keys()].reduce((best, r) => best < 0 || away.get(r) < away.get(best) ? r : best, -1);
 }
 
 function range(key) {

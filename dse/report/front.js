@@ -95,7 +95,7 @@ function frontTraces(axes, kind) {
   const ring = (of, variable, width) => of.length && scatter("", of,
     flat ? {size: 17, color: "rgba(0,0,0,0)", line: {width, color: ink(variable)}} : {size: 11, color: ink(variable), symbol: "circle-open"}, {showlegend: false});
   ring([...view.marked], "--mark", 2);
-  ring(view.open >= 0 ? [view.open] : [], "--warm", 2.5);
+  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
   if (colour && !colour.words) colourBar(traces, colour);
   return {traces, rows};
 }

@@ -1,11 +1,11 @@
 // Ties the views together: the header, the bar of filters, one redraw for every change, the theme, and data that arrive later.
 
 function drawHead() {
-  const {studies, data} = designs, [study] = studies, many = studies.length > 1;
+  const {studies, data} = designs, [study] = studies, many = studies.length > 1, same = studies.every(one => one.question === study.question);
   const theme = segments("Theme", [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], themeNow(), value => { setTheme(value); refresh(); });
   put("head", h("div", {class: "title"}, h("h1", {}, studies.map(one => one.name).join(" and ")), h("span", {class: "live", id: "live", hidden: true}, "live"),
       h("span", {class: "brand"}, "mesh-dse"), theme),
-    !many && study.question && h("p", {class: "question"}, study.question), many ? studyTable() : keyFigures(study));
+    same && study.question && h("p", {class: "question"}, study.question), many ? studyTable(same) : keyFigures(study));
   put("foot", `Written ${moment(data.written)} · fidelity ${[...new Set(studies.map(s => s.fidelity))].join(", ")} · seed ${[...new Set(studies.map(s => s.seed))].join(", ")} · physics version ${study.physics}`);
 }
 
@@ -36,7 +36,7 @@ function bestRow(rows, column, direction) {
 }
 
 // Studies side by side.
-function studyTable() {
+function studyTable(sameQuestion) {
   const {studies} = designs, goals = designs.objectives;
   const same = studies.every(study => JSON.stringify(study.objectives) === JSON.stringify(studies[0].objectives));
   const bests = goals.map(column => studies.map(study => bestRow(frontOf(study), column, study.objectives[column.name] ?? column.better)));
@@ -47,7 +47,7 @@ function studyTable() {
     return front.length ? percent(front.filter(row => rivals.some(rival => dominates(rival, row, study.objectives))).length / front.length) : "–";
   };
   return h("div", {class: "scroll"}, h("table", {class: "grid studies"},
-    h("thead", {}, h("tr", {}, h("th", {}), studies.map((study, i) => h("th", {}, h("i", {class: "dot", style: `background:${series(i)}`}), study.name, study.question && h("small", {}, study.question))))),
+    h("thead", {}, h("tr", {}, h("th", {}), studies.map((study, i) => h("th", {}, h("i", {class: "dot", style: `background:${series(i)}`}), study.name, !sameQuestion && study.question && h("small", {}, study.question))))),
     h("tbody", {},
       line("designs looked at", studies.map(study => (study.screened?.rows ?? study.rows).toLocaleString("en-US"))),
       line("searched", studies.map(study => study.searched.toLocaleString("en-US"))),
@@ -81,7 +81,7 @@ function drawBar() {
 }
 
 function chip(text, drop) {
-  return h("button", {type: "button", class: "chip", title: "Remove this filter", onclick: () => { drop(); refresh(); }}, text, h("i", {}, "×"));
+  return h("button", {type: "button", class: "chip", title: "Remove this filter", onclick: () => { drop(); refresh(); }}, text, h("i", {class: "x"}, "×"));
 }
 
 function studyChips() {

@@ -92,7 +92,7 @@ function lineTasks() {
     if (view.mask[row]) (isFront(row) ? front : off).push(row);
     else if (inScope(row)) out.push(row);
   }
-  const [ghost, dot, mark, warm] = ["--ghost", "--dot", "--mark", "--warm"].map(ink);
+  const [ghost, dot, mark, open] = ["--ghost", "--dot", "--mark", "--ink"].map(ink);
   const even = rows => rows.filter((_, i) => i % Math.ceil(rows.length / LINES) === 0);
   const paint = lineColours(colour, owner);
   const dense = Math.max(0.05, Math.min(0.5, 60 / Math.sqrt(off.length + 1) / 10));
@@ -101,7 +101,7 @@ function lineTasks() {
     {rows: even(off), pen: {lineWidth: 1, globalAlpha: colour ? dense * 1.5 : dense}, colour: colour ? paint : () => dot},
     {rows: front, pen: {lineWidth: 1.5, globalAlpha: 0.85}, colour: paint},
     {rows: [...view.marked], pen: {lineWidth: 2.5, globalAlpha: 1}, colour: () => mark},
-    {rows: view.open >= 0 ? [view.open] : [], pen: {lineWidth: 3, globalAlpha: 1}, colour: () => warm},
+    {rows: view.open >= 0 ? [view.open] : [], pen: {lineWidth: 3, globalAlpha: 1}, colour: () => open},
   ].filter(task => task.rows.length);
 }
 

@@ -38,9 +38,9 @@ function sortRows(rows) {
 function headCell(key, text, doc) {
   const sorted = view.sort === key, arrow = sorted ? (view.up ? " ↑" : " ↓") : "";
   const onclick = () => { Object.assign(view, {up: sorted ? !view.up : true, sort: key}); drawTable(); };
-  const goal = directionOf(key), unit = columnOf(key) && !columnOf(key).words ? pretty(columnOf(key).unit) : "";
+  const goal = directionOf(key);
   return h("th", {class: columnOf(key)?.words || !key ? "word" : "", title: [doc, goal && (goal === "max" ? "more is better" : "less is better")].filter(Boolean).join("; "), "aria-sort": sorted ? (view.up ? "ascending" : "descending") : null},
-    h("button", {type: "button", onclick, class: goal ? "goal" : ""}, name(text), h("i", {}, arrow)), unit && h("small", {}, unit));
+    h("button", {type: "button", onclick, class: goal ? "goal" : ""}, name(text), h("i", {}, arrow)));
 }
 
 function tableRow(row, columns) {
