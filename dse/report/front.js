@@ -28,7 +28,7 @@ function frontTools() {
     goals.length > 2 && segments("Dimensions", [["2", "2-D"], ["3", "3-D"]], view.dims, value => { view.dims = value; refresh(); }),
     view.dims === "2" && segments("Drag", [["select", "Select", "Drag a box to filter every view"], ["zoom", "Zoom", "Drag a box to look closer, double-click to come back"]],
       view.drag, value => { view.drag = value; refresh(); }),
-    view.dims === "2" && segments("Extent", [["front", "Near", "What is near the front"], ["all", "All", "Every design in scope"]], view.zoom, value => { view.zoom = value; refresh(); }),
+    segments("Extent", [["front", "Near", "What is near the front"], ["all", "All", "Every design in scope"]], view.zoom, value => { view.zoom = value; refresh(); }),
   ];
 }
 
@@ -164,11 +164,10 @@ function frontWindow(column) {
 }
 
 function spaceLayout(axes) {
-  const axis = one => ({...axisStyle(one.title), title: {text: plain(one.title), font: {size: 11, color: ink("--soft")}},
-    backgroundcolor: "rgba(0,0,0,0)", showspikes: false,
-    ...(one.column.words ? {tickvals: one.column.words.map((_, i) => i), ticktext: one.column.words.map(plain)} : {})});
+  const axis = one => ({...planeAxis({...one, title: one.short}), backgroundcolor: "rgba(0,0,0,0)", showspikes: false, nticks: 6});
+  const camera = {eye: {x: 1.55, y: 1.55, z: 0.85}, center: {x: 0, y: 0, z: -0.12}};
   return {
-    scene: {xaxis: axis(axes[0]), yaxis: axis(axes[1]), zaxis: axis(axes[2]), camera: {eye: {x: 1.5, y: 1.5, z: 0.9}}, uirevision: "camera"},
+    scene: {xaxis: axis(axes[0]), yaxis: axis(axes[1]), zaxis: axis(axes[2]), aspectmode: "cube", camera, uirevision: "camera"},
     uirevision: "camera", margin: {l: 0, r: 0, t: 30, b: 0},
   };
 }
@@ -178,7 +177,9 @@ function wireFront(plot) {
   plot.dataset.wired = "yes";
   const rowAt = point => plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
   plot.on("plotly_click", event => { const row = rowAt(event.points[0]); if (row >= 0) openDesign(row); });
-  plot.on("plotly_hover", event => { const row = rowAt(event.points[0]); if (row >= 0) designTip(event.event, row); });
+  let pointer = null;  // in space, Plotly does not say where it is
+  plot.addEventListener("pointermove", event => pointer = event, {capture: true});
+  plot.on("plotly_hover", event => { const row = rowAt(event.points[0]); if (row >= 0) designTip(event.event ?? pointer, row); });
   plot.on("plotly_unhover", hideTip);
   plot.on("plotly_selected", event => {
     if (!event?.range?.x) return;

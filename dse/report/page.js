@@ -69,13 +69,13 @@ function dominates(a, b, objectives) {
 }
 
 function drawBar() {
-  const chips = [...view.ranges].filter(([key]) => columnOf(key)).map(([key, bounds]) => chip(`${key}: ${rangeText(columnOf(key), bounds)}`, () => setRange(key, null)));
+  const chips = [...view.ranges].filter(([key]) => columnOf(key) && key !== "study").map(([key, bounds]) => chip(`${key}: ${rangeText(columnOf(key), bounds)}`, () => setRange(key, null)));
   if (view.onlyMarked) chips.push(chip("shortlist only", () => view.onlyMarked = false));
   const scopes = [["front", "Front", "Designs that no other beats"], ["feasible", "Feasible", "Designs that keep every limit and constraint"], ["all", "All", "Infeasible and failed designs too"]];
   const clear = () => { view.ranges.clear(); view.onlyMarked = false; refresh(); };
   put("bar", segments("Designs", scopes, view.scope, value => { view.scope = value; view.shown = ROWS; refresh(); }),
     designs.studies.length > 1 && studyChips(),
-    h("div", {class: "chips"}, chips), chips.length > 0 && h("button", {type: "button", class: "clear", onclick: clear}, "Clear filters"),
+    h("div", {class: "chips"}, chips), (chips.length > 0 || range("study")) && h("button", {type: "button", class: "clear", onclick: clear}, "Clear filters"),
     view.marked.size > 0 && h("button", {type: "button", class: view.onlyMarked ? "on" : "", onclick: () => { view.onlyMarked = !view.onlyMarked; refresh(); }}, `Shortlist (${view.marked.size})`),
     h("span", {class: "passed", id: "passed", "aria-live": "polite"}, `${view.passed.toLocaleString("en-US")} of ${count(designs.rows, "design")}`));
 }
