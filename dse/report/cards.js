@@ -41,17 +41,16 @@ function lineCard(study, spec, titled) {
     plot.rowsOf = lines.map(([, rows]) => rows);
     const points = lines.map(([key, rows], i) => ({type: "scatter", mode: rows.length > 40 ? "lines" : "lines+markers", name: plain(by ? `${spec.by} = ${key}` : key),
       x: axes[0].at(rows), y: axes[1].at(rows), line: {color: series(i), width: 1.8}, marker: {size: 5}, hoverinfo: "none"}));
-    const ticks = x.levels?.filter(v => v > 0) ?? [], doubling = ticks.length > 3 && ticks.every((v, i) => !i || Math.abs(v / ticks[i - 1] - 2) < 1e-9);
-    const xaxis = x.words ? planeAxis(axes[0]) : {...axisStyle(axes[0].short), ...(doubling ? {type: "log", tickvals: ticks.map(v => v / axes[0].scale), ticktext: ticks.map(v => number(v / axes[0].scale))} : {})};
+    const xaxis = planeAxis({...axes[0], title: axes[0].short});
     draw(plot, points, {xaxis, yaxis: axisStyle(axes[1].short), dragmode: false}).then(() => wireFront(plot));
   });
 }
 
 function bindsCard(study, titled) {
   const rows = Object.keys(study.explained.designs).map(Number).sort((a, b) => a - b), [first] = Object.keys(study.objectives);
-  const title = titled(study, "What binds along the front"), of = study.cases.length > 1 ? ` Time is that of the first of ${study.cases.length} cases, ${study.explained.case}.` : "";
+  const title = titled(study, "What binds along the front");
   if (!rows.length) return card(title, "", "", empty("No feasible design", "There is no front to explain."));
-  const caption = `Where each front design's time goes, from the best ${first} on the left. Click one to open it.${of}`;
+  const caption = `Where each front design's time goes, from the best ${first} on the left. Click one to open it. ${spentOf(study)}`;
   return pictured(title, caption, "", plot => {
     const spent = rows.map(row => {
       const sums = {};

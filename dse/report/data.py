@@ -220,14 +220,17 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
 
 
 def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
-    """By row, where the time of a front design goes in the first case: operators, with words coded, and area by block."""
+    """By row, where the time of a front design goes in the first case: operators, with words coded, and area by block.
+
+    By the closed form, whatever the study's fidelity: to play a wafer's kernels takes seconds a design.
+    """
     best = int(frame["front"].sum())
     rows = range(best) if best <= EXPLAINED else np.unique(np.linspace(0, best - 1, EXPLAINED).round().astype(int))
     case, words = asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
     for row in rows:
         design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
-        parts = _parts(design, case, asked.question.workload.decode_at, asked.fidelity)
+        parts = _parts(design, case, asked.question.workload.decode_at)
         spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
         designs[str(start + int(row))] = {
             "operators": [
@@ -244,9 +247,9 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _parts(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
-    """Kept, as a page that is written again and again shows much the same front."""
-    return explain(design, case, decode_at=decode_at, fidelity=fidelity)
+def _parts(design: Design, case: Case, decode_at: str) -> Breakdown:
+    """By the closed form at every fidelity; kept, as a page that is written again and again shows much the same front."""
+    return explain(design, case, decode_at=decode_at)
 
 
 class _Words:

@@ -86,11 +86,17 @@ function spentPart(row, study) {
     return part("What binds", h("p", {class: "note"}, `${why}; the dse evaluate line below prints this one's operators.`),
       near >= 0 && h("button", {type: "button", onclick: () => openDesign(near)}, `Open ${label(near)}, the nearest that is`));
   }
-  const phases = Object.entries(known.spent), of = study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "";
+  const phases = Object.entries(known.spent), of = spentOf(study);
   const area = Object.entries(known.area), total = area.reduce((sum, [, mm2]) => sum + mm2, 0);
   return part("What binds", of && h("p", {class: "note"}, of), phases.map(([phase, spent]) => stack(phase, spent, "s")),
     area.length > 0 && stack("die area", Object.fromEntries(area), "mm2", total),
     h("details", {class: "operators"}, h("summary", {}, `Time by operator (${known.operators.length})`), operatorTable(known.operators, study.explained.words)));
+}
+
+// What the breakdown is of, where that is less than all.
+function spentOf(study) {
+  const by = study.fidelity === "closed" ? "" : "By the closed form. ";
+  return by + (study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "");
 }
 
 function stack(title, shares, unit) {
@@ -102,15 +108,21 @@ function stack(title, shares, unit) {
 }
 
 function operatorTable(operators, words) {
-  const totals = {};
-  for (const op of operators) totals[op[0]] = (totals[op[0]] ?? 0) + op[8];
-  const heads = ["phase", "part", "operator", "shape", "FLOP", "bytes", "FLOP/B", "in L2", "bound", "time", "share"];
-  const line = ([phase, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) => h("tr", {},
-    [words[phase], words[segment], words[operator], words[shape]].map(text => h("td", {class: "word"}, text)),
-    [flop ? quantity(flop, "op", 3) : "", bytes ? quantity(bytes, "B", 3) : "", flop && bytes ? `${number(flop / bytes, 3)} op/B` : "", prefetched ? percent(prefetched, 2) : ""].map(text => h("td", {}, text)),
+  const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "in L2"];
+  const line = (total, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) => h("tr", {},
+    h("td", {class: "word"}, words[operator], words[segment] !== words[operator] && h("small", {}, words[segment])),
+    h("td", {}, quantity(seconds, "s", 3)), h("td", {}, total ? percent(seconds / total) : ""),
     h("td", {class: "word"}, h("i", {class: "dot", style: `background:var(${BOUNDS[words[bound]] ?? "--s8"})`}), words[bound]),
-    h("td", {}, quantity(seconds, "s", 3)), h("td", {}, totals[phase] ? percent(seconds / totals[phase]) : ""));
-  return h("div", {class: "scroll"}, h("table", {class: "grid small"}, h("thead", {}, h("tr", {}, heads.map(text => h("th", {}, text)))), h("tbody", {}, operators.map(line))));
+    h("td", {class: "word"}, words[shape]),
+    [flop && quantity(flop, "op", 3), bytes && quantity(bytes, "B", 3), flop && bytes && `${number(flop / bytes, 3)} op/B`, prefetched && percent(prefetched, 2)]
+      .map(text => h("td", {}, text || "")));
+  const phases = Map.groupBy(operators, operator => operator[0]);
+  const rows = [...phases].flatMap(([phase, list]) => {
+    const total = list.reduce((sum, operator) => sum + operator[8], 0);
+    return [h("tr", {class: "phase"}, h("th", {colspan: heads.length}, `${words[phase]}, ${quantity(total, "s")}`)), list.map(operator => line(total, operator))];
+  });
+  return h("div", {class: "scroll"}, h("table", {class: "grid small"},
+    h("thead", {}, h("tr", {}, heads.map(text => h("th", {class: ["operator", "bound", "shape"].includes(text) ? "word" : ""}, text)))), h("tbody", {}, rows)));
 }
 
 function neighbourPart(row, study) {

@@ -21,7 +21,7 @@ function frontTools() {
   const others = [...designs.metrics.map(c => c.name).filter(key => !goals.includes(key)), ...designs.knobs.map(c => c.name)];
   const options = [...goals, ...others].map(key => [key, key]);
   const set = key => value => { view[key] = value; view.zoom = "front"; refresh(); };
-  const colour = [["", designs.studies.length > 1 ? "study" : "front"], ...options];
+  const colour = [["", designs.studies.length > 1 ? "study" : "front"], ...options, ...(columnOf("limit").words.length ? [["limit", "limit"]] : [])];
   return [
     select("across", options, view.x, set("x")), select("up", options, view.y, set("y")),
     view.dims === "3" && select("deep", options, view.z, set("z")), select("colour", colour, view.colour, value => { view.colour = value; refresh(); }),
@@ -34,7 +34,8 @@ function frontTools() {
 
 function drawFront() {
   const many = designs.studies.length > 1;
-  const caption = view.dims === "2" ? "Click a design to open it, drag a box to filter." : "Click a design to open it, drag to turn.";
+  const fronts = designs.studies.some(study => frontOf(study).length);
+  const caption = !fronts ? "No design is feasible: these break a limit or a constraint. Colour by limit to see which." : view.dims === "2" ? "Click a design to open it, drag a box to filter." : "Click a design to open it, drag to turn.";
   const section = document.getElementById("front");
   let plot = section.querySelector(".plot");
   if (!plot) {
@@ -82,7 +83,7 @@ function frontTraces(axes, kind) {
   };
   const paint = (of, fallback) => colour ? coloured(colour, of) : {color: fallback};
   const thin = of => flat ? of : of.filter((_, i) => i % Math.ceil(of.length / SPACE_POINTS) === 0);
-  const size = flat ? 1 : 0.55;
+  const size = (flat ? 1 : 0.55) * (off.length < 500 ? 1.4 : 1);
   if (out.length) scatter(`filtered out (${out.length.toLocaleString("en-US")})`, thin(out), {size: 4 * size, color: ink("--ghost")}, {opacity: flat ? 0.5 : 0.25});
   if (off.length) scatter(`other designs (${off.length.toLocaleString("en-US")})`, thin(off), {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))}, {opacity: flat ? 0.55 : 0.4});
   if (flat && !colour) frontLines(front, axes, traces, rows);
@@ -149,7 +150,15 @@ function planeAxis({column, scale, title}) {
   const style = axisStyle(title);
   if (column.words) return {...style, tickvals: column.words.map((_, code) => code), ticktext: column.words.map(plain), range: [-0.5, column.words.length - 0.5]};
   const window = view.zoom === "front" ? frontWindow(column) : null;
-  return window ? {...style, range: window.map(value => value / scale)} : {...style, autorange: true};
+  if (window) return {...style, range: window.map(value => value / scale)};
+  const doubled = doubling(column);
+  return doubled ? {...style, type: "log", tickvals: doubled.map(v => v / scale), ticktext: doubled.map(v => number(v / scale))} : {...style, autorange: true};
+}
+
+// The values of a knob that doubles from one to the next.
+function doubling(column) {
+  const steps = column.levels?.filter(value => value > 0) ?? [];
+  return steps.length > 3 && steps.every((value, i) => !i || Math.abs(value / steps[i - 1] - 2) < 1e-9) ? steps : null;
 }
 
 // The span of the fronts, and some more on the worse side.

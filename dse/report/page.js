@@ -19,7 +19,7 @@ function keyFigures(study) {
   });
   const cases = study.cases.length > 1 ? `${count(study.cases.length, "case")}, ${study.cases[0]} to ${study.cases.at(-1)}; metrics are means` : study.cases[0];
   return [h("div", {class: "figures"},
-    tile(looked.toLocaleString("en-US"), screened ? "designs screened" : "designs looked at", screened?.exact ? "the whole space: the front is exact" : screened ? "a quasi-random sample" : ""),
+    (screened || !study.searched) && tile(looked.toLocaleString("en-US"), screened ? "designs screened" : "designs looked at", screened?.exact ? "the whole space: the front is exact" : screened ? "a quasi-random sample" : ""),
     study.searched > 0 && tile(study.searched.toLocaleString("en-US"), "designs searched"),
     tile((screened && !study.searched ? screened.feasible : feasible).toLocaleString("en-US"), "feasible", study.rows < looked ? `${study.rows.toLocaleString("en-US")} designs in this page` : ""),
     tile(front.length.toLocaleString("en-US"), "on the front"), best),
@@ -106,11 +106,10 @@ function refresh() {
     drawTable();
     drawDesign();
     if (view.drawn === drawnKey()) return;
-    drawHead();  // the header and the cards are about whole studies: filters do not move them
+    view.drawn = drawnKey();  // the header and the cards are about whole studies: filters do not move them
+    drawHead();
     tellLive();
-    if (!window.Plotly) return;
-    view.drawn = drawnKey();
-    setTimeout(drawCards);
+    if (window.Plotly) setTimeout(drawCards);
   });
 }
 
@@ -143,7 +142,8 @@ function loadPlotly() {
   const source = document.getElementById("plotly");
   document.body.append(h("script", {}, source.textContent));
   source.remove();
-  refresh();
+  drawFront();
+  setTimeout(drawCards);
 }
 
 // A page that follows a study: it polls a stamp beside itself, and takes the data when the stamp is new.
@@ -174,8 +174,8 @@ function tellLive() {
 }
 
 try { setTheme(localStorage.getItem("mesh-dse-theme") ?? "auto"); } catch { /* as above */ }
+document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
 start(JSON.parse(document.getElementById("data").textContent));
-requestAnimationFrame(() => setTimeout(loadPlotly));
 if (live.file) setInterval(() => live.file && load(live.file), 1500);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
 addEventListener("resize", () => refresh());

@@ -1,7 +1,8 @@
 // Parallel coordinates: a line a design over knobs and objectives. Drag along an axis to keep a range, click it to let go.
 
 const LINES = 6000;       // designs off the front that are drawn; of more, an even choice
-const SLICE = 1500;       // lines drawn between two looks at the user
+const SLICE = 300;        // lines drawn between two looks at the clock
+const SPAN = 24;          // milliseconds of drawing between two looks at the user
 const PAD = {top: 64, bottom: 22, side: 60};
 const ORDINAL = 14;       // different numbers up to which each has its own place
 
@@ -39,7 +40,7 @@ function placeOf(key) {
     const index = new Map(steps.map((value, i) => [value, i])), last = Math.max(steps.length - 1, 1);
     return {column, down, steps, scale, unit, at: value => turn(index.get(value) / last), back: at => steps[Math.min(Math.max(Math.round(turn(at) * last), 0), last)] ?? steps[0], last};
   }
-  const log = low > 0 && (column.log || high / low > 100);
+  const log = low > 0 && (column.log || high / low > 20);
   const map = log ? Math.log : value => value, unmap = log ? Math.exp : value => value, span = map(high) - map(low) || 1;
   return {column, down, scale, unit, at: value => turn((map(value) - map(low)) / span), back: at => unmap(map(low) + turn(at) * span)};
 }
@@ -71,16 +72,16 @@ function paintLines(section) {
   const job = ++view.painting, tasks = lineTasks();
   const work = () => {
     if (job !== view.painting) return;
-    let left = SLICE;
-    while (tasks.length && left > 0) {
-      const task = tasks[0], rows = task.rows.splice(0, left);
-      left -= rows.length;
+    const until = performance.now() + SPAN;
+    while (tasks.length && performance.now() < until) {
+      const task = tasks[0];
       Object.assign(pen, task.pen);
-      for (const row of rows) strokeLine(pen, section.shape, row, task.colour);
+      for (const row of task.rows.splice(0, SLICE)) strokeLine(pen, section.shape, row, task.colour);
       if (!task.rows.length) tasks.shift();
     }
-    if (tasks.length) requestAnimationFrame(work);
-    else canvas.dataset.painted = String(job);
+    if (tasks.length) return requestAnimationFrame(work);
+    canvas.dataset.painted = String(job);
+    document.dispatchEvent(new Event("painted"));
   };
   drawAxes(section);
   work();
@@ -95,7 +96,7 @@ function lineTasks() {
   const [ghost, dot, mark, open] = ["--ghost", "--dot", "--mark", "--ink"].map(ink);
   const even = rows => rows.filter((_, i) => i % Math.ceil(rows.length / LINES) === 0);
   const paint = lineColours(colour, owner);
-  const dense = Math.max(0.05, Math.min(0.5, 60 / Math.sqrt(off.length + 1) / 10));
+  const dense = Math.min(0.5, Math.max(0.03, 2.5 / Math.sqrt(off.length + 1)));
   return [
     {rows: even(out), pen: {lineWidth: 1, globalAlpha: 0.12}, colour: () => ghost},
     {rows: even(off), pen: {lineWidth: 1, globalAlpha: colour ? dense * 1.5 : dense}, colour: colour ? paint : () => dot},

@@ -22,7 +22,7 @@ function draw(element, traces, layout) {
   const look = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", template: {},
     font: {family: ink("--sans"), size: 12, color: ink("--ink")},
-    margin: {l: 56, r: 12, t: 28, b: 44}, hovermode: "closest",
+    margin: {l: 56, r: 12, t: 28, b: 44}, hovermode: "closest", showlegend: true,
     legend: {orientation: "h", x: 0, y: 1.01, yanchor: "bottom", font: {size: 12, color: ink("--soft")}},
   };
   return Plotly.react(element, traces, {...look, ...layout}, {displayModeBar: false, responsive: true, doubleClick: "reset"});

@@ -64,7 +64,7 @@ function compareMarked() {
   const knob = column => h("tr", {class: rows.every(row => textOf(column, row) === textOf(column, rows[0])) ? "same" : ""},
     h("th", {title: column.doc}, name(column.name)), rows.map(row => h("td", {}, textOf(column, row))));
   return h("div", {class: "scroll compare"}, h("table", {class: "grid"},
-    h("thead", {}, h("tr", {}, h("th", {}, "Shortlist"), rows.map(row => h("th", {}, h("button", {type: "button", onclick: () => openDesign(row)}, label(row)))))),
+    h("thead", {}, h("tr", {}, h("th", {class: "word"}, "Shortlist"), rows.map(row => h("th", {}, h("button", {type: "button", onclick: () => openDesign(row)}, label(row)))))),
     h("tbody", {}, designs.objectives.map(metric), designs.knobs.map(knob), designs.metrics.filter(m => !designs.objectives.includes(m)).map(metric))));
 }
 
