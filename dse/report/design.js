@@ -133,7 +133,7 @@ function neighbourPart(row, study) {
     const moved = designs.knobs.filter(knob => textOf(knob, other) !== textOf(knob, row));
     return h("li", {}, h("button", {type: "button", onclick: () => openDesign(other)},
       h("b", {}, label(other)),
-      Object.keys(study.objectives).map(columnOf).map(c => h("span", {class: verdict(c, other, row)}, name(c.name), h("b", {}, textOf(c, other)), h("em", {}, difference(c.values[other], c.values[row])))),
+      Object.keys(study.objectives).map(columnOf).map(c => h("span", {class: verdict(c, other, row)}, h("i", {class: "on"}, name(c.name)), h("b", {}, textOf(c, other)), h("em", {}, difference(c.values[other], c.values[row])))),
       h("small", {}, moved.length ? moved.map(knob => `${knob.name.split(".").slice(-2).join(".")} ${textOf(knob, other)}`).join(" · ") : "same knobs")));
   };
   return part(isFront(row) ? "Neighbours on the front" : "Nearest on the front", h("ul", {class: "neighbours"}, near.map(line)));

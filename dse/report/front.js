@@ -161,15 +161,17 @@ function doubling(column) {
   return steps.length > 3 && steps.every((value, i) => !i || Math.abs(value / steps[i - 1] - 2) < 1e-9) ? steps : null;
 }
 
-// The span of the fronts, and some more on the worse side.
+// The span of the fronts and some more on the worse side: half as much again, and a quarter of all designs at least.
 function frontWindow(column) {
-  const rows = designs.studies.flatMap(frontOf), goal = designs.studies.map(study => study.objectives[column.name]).find(Boolean);
+  const rows = designs.studies.flatMap(frontOf), goal = directionOf(column.name);
   if (rows.length < 2 || !goal) return null;
   const shown = [];
-  for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(row);
-  const [low, high] = extent(column, rows), [least, most] = extent(column, shown), span = high - low || Math.abs(high) || 1;
-  if (goal === "max") return [Math.max(low - span * 0.6, least - span * 0.04), high + span * 0.08];
-  return [low - span * 0.08, Math.min(high + span * 0.6, most + span * 0.04)];
+  for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(column.values[row]);
+  shown.sort((a, b) => goal === "max" ? b - a : a - b);
+  const [low, high] = extent(column, rows), span = high - low || Math.abs(high) || 1, quarter = shown[shown.length >> 2], worst = shown.at(-1);
+  const [best, end] = goal === "max" ? [high, Math.max(Math.min(low - span * 0.6, quarter), worst)] : [low, Math.min(Math.max(high + span * 0.6, quarter), worst)];
+  const edge = 0.05 * (best - end);
+  return goal === "max" ? [end - edge, best + edge] : [best + edge, end - edge];
 }
 
 function spaceLayout(axes) {

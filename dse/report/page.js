@@ -2,9 +2,9 @@
 
 function drawHead() {
   const {studies, data} = designs, [study] = studies, many = studies.length > 1, same = studies.every(one => one.question === study.question);
-  const theme = segments("Theme", [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], themeNow(), value => { setTheme(value); refresh(); });
-  put("head", h("div", {class: "title"}, h("h1", {}, studies.map(one => one.name).join(" and ")), h("span", {class: "live", id: "live", hidden: true}, "live"),
-      h("span", {class: "brand"}, "mesh-dse"), theme),
+  const themes = segments("Theme", [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]], theme, value => { setTheme(value); drawHead(); refresh(); });
+  put("head", h("div", {class: "title"}, h("h1", {}, new Intl.ListFormat("en").format(studies.map(one => one.name))), h("span", {class: "live", id: "live", hidden: true}, "live"),
+      h("span", {class: "brand"}, "mesh-dse"), themes),
     same && study.question && h("p", {class: "question"}, study.question), many ? studyTable(same) : keyFigures(study));
   put("foot", `Written ${moment(data.written)} · fidelity ${[...new Set(studies.map(s => s.fidelity))].join(", ")} · seed ${[...new Set(studies.map(s => s.seed))].join(", ")} · physics version ${study.physics}`);
 }
@@ -114,16 +114,20 @@ function refresh() {
 }
 
 function drawnKey() {
-  return [designs.data.written, themeNow(), matchMedia("(prefers-color-scheme: dark)").matches].join();
+  return `${designs.data.written} ${document.documentElement.dataset.scheme}`;
 }
 
-function themeNow() {
-  return document.documentElement.dataset.theme ?? "auto";
-}
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+let theme = "auto";
 
 function setTheme(value) {
-  if (value === "auto") delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = value;
+  theme = value;
+  document.documentElement.dataset.scheme = value === "auto" ? (DARK.matches ? "dark" : "light") : value;
   try { localStorage.setItem("mesh-dse-theme", value); } catch { /* a page from a file may have no storage */ }
+}
+
+function storedTheme() {
+  try { return localStorage.getItem("mesh-dse-theme") ?? "auto"; } catch { return "auto"; }
 }
 
 function start(data) {
@@ -173,11 +177,11 @@ function tellLive() {
   element.classList.toggle("done", !live.file);
 }
 
-try { setTheme(localStorage.getItem("mesh-dse-theme") ?? "auto"); } catch { /* as above */ }
+setTheme(storedTheme());
 document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
 start(JSON.parse(document.getElementById("data").textContent));
 if (live.file) setInterval(() => live.file && load(live.file), 1500);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
+DARK.addEventListener("change", () => { setTheme(theme); refresh(); });
 addEventListener("resize", () => refresh());
 addEventListener("keydown", event => {
   if (event.key === "Escape") document.body.classList.remove("opened");

@@ -136,16 +136,17 @@ function strokeLine(pen, shape, row, colour) {
 
 function drawAxes(section) {
   const {places, x, y, height, step} = section.shape;
+  const wide = i => i && i < places.length - 1 ? Math.max(step - 8, 90) : Math.min(Math.max(step - 8, 90), 2 * PAD.side);
   const axes = places.map((place, i) => {
     const key = place.column.name, kept = range(key);
     const ends = kept && kept.map(value => place.at(nearestStep(place, value))).sort((a, b) => a - b);
-    const wide = place.steps ? 0.5 / Math.max(place.last, 1) : 0;
+    const half = place.steps ? 0.5 / Math.max(place.last, 1) : 0;
     return h("div", {class: "axis", "data-axis": key, style: `left:${x(i)}px`},
-      h("div", {class: "axis-name", title: `${key}: ${place.column.doc}`, style: `max-width:${Math.max(step - 8, 90)}px`}, name(key),
+      h("div", {class: "axis-name", title: `${key}: ${place.column.doc}`, style: `max-width:${wide(i)}px`}, name(key),
         directionOf(key) && h("i", {}, place.down ? " ↑ less" : " ↑ more"), place.unit && h("small", {}, place.unit)),
       h("div", {class: "axis-line", style: `top:${PAD.top}px;height:${height}px`}),
       ticksOf(place).map(([at, text]) => h("span", {class: "tick", style: `top:${y(at)}px`}, text)),
-      ends && h("div", {class: "brush", style: `top:${y(Math.min(ends[1] + wide, 1.02))}px;height:${Math.max((Math.min(ends[1] + wide, 1.02) - Math.max(ends[0] - wide, -0.02)) * height, 4)}px`}));
+      ends && h("div", {class: "brush", style: `top:${y(Math.min(ends[1] + half, 1.02))}px;height:${Math.max((Math.min(ends[1] + half, 1.02) - Math.max(ends[0] - half, -0.02)) * height, 4)}px`}));
   });
   section.querySelector(".axes").replaceChildren(...axes);
 }
