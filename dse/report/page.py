@@ -14,7 +14,19 @@ from dse.study import Study
 
 HERE = Path(__file__).parent
 
-SCRIPTS = ("text.js", "designs.js", "plot.js", "front.js", "parallel.js", "table.js", "design.js", "cards.js", "page.js")
+SCRIPTS = (
+    "text.js",
+    "designs.js",
+    "plot.js",
+    "front.js",
+    "parallel.js",
+    "table.js",
+    "design.js",
+    "cards.js",
+    "provenance.js",
+    "head.js",
+    "page.js",
+)
 """The page's code in reading order: what is shown, then each view of it, then what ties them."""
 
 

@@ -25,7 +25,8 @@ function plain(text) {
 
 function number(value, digits = 4) {
   if (!Number.isFinite(value)) return "–";
-  const short = Number(value.toPrecision(digits)), size = Math.abs(short);
+  const short = Number(value.toPrecision(digits)),
+    size = Math.abs(short);
   if (size !== 0 && (size < 1e-4 || size >= 1e7)) return short.toExponential().replace("e", "·10^").replace("^+", "^");
   return short.toLocaleString("en-US", {maximumFractionDigits: 12});
 }
@@ -33,7 +34,12 @@ function number(value, digits = 4) {
 const UNIT = {scaled: new Set(), prefixes: []};
 
 function pretty(unit) {
-  return unit === "1" ? "" : unit.replace("mm2", "mm²").replace(/^us$/, "µs").replace(/^u(?=[A-Z])/, "µ");
+  return unit === "1"
+    ? ""
+    : unit
+        .replace("mm2", "mm²")
+        .replace(/^us$/, "µs")
+        .replace(/^u(?=[A-Z])/, "µ");
 }
 
 // The divisor and the prefixed unit in which values up to `largest` read well, as space.units.display has it.
@@ -75,7 +81,9 @@ function count(value, one, many = `${one}s`) {
 
 // A name that may break after its dots and underscores.
 function name(text) {
-  return String(text).split(/(?<=[._])/).flatMap((part, i) => i ? [document.createElement("wbr"), part] : [part]);
+  return String(text)
+    .split(/(?<=[._])/)
+    .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
 
 function shellWord(text) {
@@ -83,18 +91,28 @@ function shellWord(text) {
 }
 
 function copied(label, text) {
-  const button = h("button", {class: "copy", type: "button", title: `Copy ${label}`, onclick: async () => {
-    await copyText(text);
-    button.textContent = "Copied";
-    setTimeout(() => button.textContent = "Copy", 1200);
-  }}, "Copy");
+  const button = h(
+    "button",
+    {
+      class: "copy",
+      type: "button",
+      title: `Copy ${label}`,
+      onclick: async () => {
+        await copyText(text);
+        button.textContent = "Copied";
+        setTimeout(() => (button.textContent = "Copy"), 1200);
+      },
+    },
+    "Copy",
+  );
   return h("div", {class: "code"}, h("div", {class: "code-head"}, label, button), h("pre", {}, text));
 }
 
 async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // a page from a file may not be allowed to
+  } catch {
+    // a page from a file may not be allowed to
     const area = h("textarea", {style: "position:fixed;opacity:0"});
     area.value = text;
     document.body.append(area);
