@@ -5,10 +5,11 @@
 True
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,7 +17,7 @@ from dse.build import Source, question
 from dse.compose import compose, folder_of, studies
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
-from dse.screen import Screened, screen
+from dse.screen import Screened, stored
 from dse.search import Ask
 from dse.store import Result, Store
 from dse.study import Study, study
@@ -28,6 +29,9 @@ from space.design import Design, stacked
 from space.errors import DesignError
 from space.limits import Infeasible
 from space.workload import Workload
+
+if TYPE_CHECKING:
+    from dse.report import Part
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,15 @@ class Loaded:
         Raises:
             DesignError: there are no results here.
         """
-        from dse.report import write
+        return compare([self])
+
+    def part(self) -> "Part":
+        """What a report shows of it.
+
+        Raises:
+            DesignError: there are no results here.
+        """
+        from dse.report import Part
 
         asked = self.study
         searched, screened = self._stages() if asked.run_dir.exists() else (pd.DataFrame(), None)
@@ -86,7 +98,7 @@ class Loaded:
             raise DesignError(
                 f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
             )
-        return write(asked, frame, screened, self.runs())
+        return Part(asked, frame, screened, self.runs())
 
     def runs(self) -> list[dict[str, Any]]:
         """When, with what and how far it was run here."""
@@ -99,7 +111,7 @@ class Loaded:
         found: dict[int, tuple[Ask, Result]] = {
             ask.number: (ask, known[design]) for ask, design in store.asks(asked.name, PHYSICS) if design in known
         }
-        screened = screen(asked, lambda done, total, size: None) if asked.screen["run"] else None
+        screened = stored(asked) if asked.screen["run"] else None
         return search_frame(asked, found), screened
 
     @property
@@ -127,6 +139,18 @@ def run(name: str, *overrides: str) -> Loaded:
 def load(name: str, *overrides: str) -> Loaded:
     """A study with what is stored of it here."""
     return Loaded(study_of(name, *overrides))
+
+
+def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
+    """Writes one report on one study or several, from what is stored, into `out` or the first one's run folder.
+
+    Raises:
+        DesignError: one of them has no results here.
+    """
+    from dse.report import place, write_page
+
+    path = Path(out) if out else place([one.study for one in loaded])
+    return write_page([one.part() for one in loaded], path)
 
 
 def study_of(name: str, *overrides: str) -> Study:

@@ -46,9 +46,17 @@ def studies() -> dict[str, Path]:
 
 
 def folder_of(config: Mapping[str, Any]) -> Path:
-    """Where the files that a study names are."""
-    path = studies().get(str(config["name"]))
+    """Where the files that a study names are: with its definition, whatever name it was given."""
+    chosen = [word.removeprefix("study=") for word in config.get("overrides", ()) if word.startswith("study=")]
+    path = studies().get(chosen[-1] if chosen else str(config["name"]))
     return path.parent if path else Path.cwd()
+
+
+def bibliography() -> dict[str, str]:
+    """What the keys of sources stand for."""
+    from omegaconf import OmegaConf
+
+    return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
 
 
 def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:

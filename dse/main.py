@@ -2,7 +2,7 @@
 
     dse run study=NAME [overrides]     start a study or go on with it
     dse evaluate [overrides]           one design: metrics, operators, what binds
-    dse report STUDY                   write a report again
+    dse report STUDY [STUDY...]        write a report again, or one that compares; --follow while it runs
     dse validate [FILE...]             published against simulated
     dse list | show STUDY | export STUDY --to parquet|csv|json|optuna
 
@@ -24,7 +24,8 @@ mesh-dse: which chip and which mapping for this model and this load, and why
   dse run study=NAME [overrides]      start the study or go on with it; ends with the front and the path of the report
   dse evaluate [overrides]            one design: metrics, time by operator, what binds; --json for machines,
                                       --trace FILE for a timeline viewer
-  dse report STUDY                    write the report of a study again
+  dse report STUDY [STUDY...]         write the report of a study again, or one that compares studies; --out FILE;
+                                      --follow keeps the open page up to date while they run
   dse validate [FILE...]              published figures against simulated ones; --json for machines
   dse list                            studies that ship, studies that ran here
   dse show STUDY                      a study's question, knobs, objectives and state
@@ -111,11 +112,28 @@ def _evaluate(arguments: list[str]) -> int:
 
 
 def _report(arguments: list[str]) -> int:
-    (name,) = _named("report", arguments, 1)
-    from dse.api import load
+    from dse.api import compare, load
     from dse.progress import say
 
-    say(f"report  {load(name).report()}")
+    follow, out = "--follow" in arguments, ""
+    names, rest = [], iter(argument for argument in arguments if argument != "--follow")
+    for argument in rest:
+        flag, _, value = argument.partition("=")
+        if flag == "--out":
+            out = value or next(rest, "")
+            if not out:
+                raise DesignError("report --out: takes a file, as in --out report.html")
+        elif flag.startswith("-"):
+            raise DesignError(f"report: no flag {flag!r}; {nearest(flag, ('--follow', '--out'))}")
+        else:
+            names.append(argument)
+    if not names:
+        raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
+    if follow:
+        from dse.follow import follow as followed
+
+        return followed(names, out)
+    say(f"report  {compare([load(name) for name in names], out)}")
     return 0
 
 

@@ -58,34 +58,61 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
         study: whose space, workload, objectives and constraints count.
         progress: called with (rows done, rows in all, front size).
     """
+    found = _screened(study, progress, evaluating=True)
+    assert found is not None
+    return found
+
+
+def stored(study: Study) -> Screened | None:
+    """The blocks of a screen that are on disk, perhaps not yet all; None where there are none."""
+    return _screened(study, lambda done, total, size: None, evaluating=False)
+
+
+def blocks(study: Study) -> list[Path]:
+    """The files of a screen that are on disk."""
+    return sorted(_plan(study)[2].glob("block-*.parquet"))
+
+
+def _plan(study: Study) -> tuple[int, bool, Path]:
+    """How many rows a screen has, whether they are the whole space, and where their blocks are."""
     space = study.question.space
     grid = space.combinations
     exact = grid is not None and grid <= study.screen["limit"]
     total = grid if grid is not None and exact else _sample_size(study)
-    folder = study.run_dir / "screen" / digest([("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS),
-                                               ("rows", total), ("seed", "" if exact else study.seed)])  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
+    content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS), ("rows", total)]
+    return total, exact, study.run_dir / "screen" / digest([*content, ("seed", "" if exact else study.seed)])
+
+
+def _screened(study: Study, progress: Callable[[int, int, int], None], *, evaluating: bool) -> Screened | None:
+    space = study.question.space
+    total, exact, folder = _plan(study)
+    if evaluating:
+        folder.mkdir(parents=True, exist_ok=True)
     best: pd.DataFrame | None = None
     rows = feasible = evaluated = 0
-    blocks = []
+    paths = []
     for number, start in enumerate(range(0, total, BLOCK)):
         stop = min(start + BLOCK, total)
         path = folder / f"block-{number:05d}.parquet"
         table = _read(path)
+        if table is None and not evaluating:
+            continue
         if table is None:
             columns = space.grid(start, stop) if exact else space.sample(_sobol(len(space.knobs), start, stop, study.seed))
             size = len(best) if best is not None else 0
             table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
             _write(table, path)
             evaluated += table.num_rows
-        blocks.append(path)
+        paths.append(path)
         rows += table.num_rows
         good, found = _front(study, table)
         feasible += good
         best = found if best is None else _merge(study, best, found)
         progress(stop, total, len(best))
-    assert best is not None
-    return Screened(rows, feasible, exact, best.reset_index(drop=True), tuple(blocks), evaluated)
+    if best is None:
+        return None
+    exact = exact and len(paths) == -(-total // BLOCK)
+    return Screened(rows, feasible, exact, best.reset_index(drop=True), tuple(paths), evaluated)
 
 
 def _sample_size(study: Study) -> int:

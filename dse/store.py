@@ -210,6 +210,12 @@ class Store:
             rows = connection.execute(query).all()
         return [(Ask(number, orjson.loads(values), orjson.loads(marks)), key) for number, values, marks, key in rows]
 
+    def asked(self, study: str, physics: int) -> int:
+        """How many asks a study has."""
+        query = sql.select(sql.func.count()).where(_asks.c.study == study, _asks.c.physics == physics)
+        with self._told(), self._engine.connect() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def results(self, context: Context) -> dict[str, Result]:
         """All results of a context, by design key; those of any study."""
         columns = ("design", "values", "metrics", "limit_address", "need", "have", "seconds", "error")

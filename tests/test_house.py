@@ -19,7 +19,7 @@ ROOMS = {
     "pint": {"space/units.py"},
     "numba": {"evaluators/machine/noc.py"},
     "moocore": {"dse/pareto.py"},
-    "plotly": {"dse/report/figures.py", "dse/report/page.py"},
+    "plotly": {"dse/report/page.py"},
 }
 
 

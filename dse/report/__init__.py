@@ -1,5 +1,6 @@
-"""The report of a study: one self-contained HTML page, and the one room of Plotly."""
+"""The report of one study or several: one self-contained HTML page, and the one room of Plotly."""
 
-from dse.report.page import write
+from dse.report.data import Part, payload
+from dse.report.page import Live, place, write, write_page
 
-__all__ = ["write"]
+__all__ = ["Live", "Part", "payload", "place", "write", "write_page"]

@@ -84,6 +84,10 @@ MISTAKES = [
     ("export quickstart --to foo", "no format 'foo'"),
     ("export quickstart", "run it first"),
     ("report quickstart", "run it first"),
+    ("report quickstart --follow", "run it first"),
+    ("report", "takes the name of a study"),
+    ("report quickstart --out", "takes a file"),
+    ("report quickstart --folow", "no flag '--folow'"),
     ("list --foo", "no flag '--foo'"),
 ]
 

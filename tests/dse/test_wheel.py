@@ -40,7 +40,9 @@ def test_the_wheel_runs_a_study_from_another_folder(installed: Path, tmp_path: P
 
 
 def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
-    for folder, pattern in (("conf", "**/*.yaml"), ("studies", "**/*.yaml"), ("studies", "**/*.csv"), ("studies", "**/*.md")):
+    data = (("conf", "**/*.yaml"), ("studies", "**/*.yaml"), ("studies", "**/*.csv"), ("studies", "**/*.md"))
+    page = (("dse/report", "*.html"), ("dse/report", "*.css"), ("dse/report", "*.js"))
+    for folder, pattern in data + page:
         here = {path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern)}
         there = {path.relative_to(installed) for path in (installed / folder).glob(pattern)}
-        assert here == there
+        assert here == there != set()

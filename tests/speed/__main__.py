@@ -265,11 +265,18 @@ def start_up() -> list[tuple[str, str, str]]:
     return [("dse --help", f"{ours:.3f} s wall", f"{bare:.3f} s for a bare interpreter")]
 
 
+def reporting() -> list[tuple[str, str, str]]:
+    from tests.speed.report import report_page
+
+    return report_page(MILLION)
+
+
 def main() -> None:
     table = Table(title="speed", title_justify="left")
     for column in ("what", "measured", "baseline, same process"):
         table.add_column(column)
-    for part in (closed_form, products, screening, mesh.closed_forms, mesh.played, mesh.computed, driver, loading, start_up):
+    kernels = (products, mesh.closed_forms, mesh.played, mesh.computed)
+    for part in (closed_form, screening, *kernels, driver, loading, reporting, start_up):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)

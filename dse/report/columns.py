@@ -1,0 +1,77 @@
+"""The designs of a page in columns: packed numbers in base64, words as codes; each column once."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.study import Study
+from evaluators import METRICS
+from space.fields import spec_at
+
+LEVELS = 256
+"""Different numbers up to which a knob's column is codes into them."""
+
+
+def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Knobs, metrics and marks of all rows, each column once; where a study has no such column, rows are not a number."""
+    found: list[dict[str, Any]] = []
+    units: dict[str, str] = {}
+    docs: dict[str, str] = {}
+    logs: dict[str, bool] = {}
+    for study in studies:
+        space = study.question.space
+        for knob in space.knobs:
+            spec = spec_at(study.question.base, space.targets[knob.address][0])
+            units.setdefault(knob.address, spec.metadata["unit"])
+            docs.setdefault(knob.address, spec.metadata["doc"])
+            logs[knob.address] = logs.get(knob.address, False) or bool(getattr(knob, "log", False))
+    for address, unit in units.items():
+        about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
+        parts = [frame[address] if address in frame else pd.Series([None] * len(frame), dtype=object) for frame in frames]
+        found.append(about | _knob_values(pd.concat(parts, ignore_index=True), worded=not unit))
+    for name, metric in METRICS.items():
+        arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
+        values = np.concatenate(arrays)
+        if np.isfinite(values).any():
+            about = {"name": name, "kind": "metric", "unit": metric.unit, "doc": metric.definition, "better": metric.better}
+            found.append(about | {"type": "f4", "data": _packed(values, "<f4")})
+    for name in ("limit", "error", "stage"):
+        series = pd.concat([frame[name] for frame in frames], ignore_index=True)
+        found.append({"name": name, "kind": "mark", **_words(series)})
+    excess = np.concatenate([frame["excess"].to_numpy(dtype=float) for frame in frames])
+    found.append({"name": "excess", "kind": "mark", "type": "f4", "data": _packed(excess, "<f4")})
+    for name in ("feasible", "front"):
+        flags = np.concatenate([frame[name].to_numpy(dtype=bool) for frame in frames])
+        found.append({"name": name, "kind": "mark", "type": "u1", "data": _packed(flags, "u1")})
+    owners = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
+    found.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
+    return found
+
+
+def _knob_values(series: pd.Series, *, worded: bool) -> dict[str, Any]:
+    if worded:
+        return _words(series)
+    values = series.to_numpy(dtype=float)
+    levels = np.unique(values[np.isfinite(values)])
+    if len(levels) > LEVELS:
+        return {"type": "f8", "data": _packed(values, "<f8")}
+    codes = np.where(np.isfinite(values), np.searchsorted(levels, values), -1)
+    return {"type": "i2", "data": _packed(codes, "<i2"), "levels": [float(level) for level in levels]}
+
+
+def _words(series: pd.Series) -> dict[str, Any]:
+    words: list[str] = []
+    codes = np.full(len(series), -1)
+    known = series.dropna()
+    if len(known):
+        factors, names = pd.factorize(known.astype(str), sort=True)
+        codes[np.flatnonzero(series.notna().to_numpy())] = factors
+        words = [str(name) for name in names]
+    return {"type": "i2", "data": _packed(codes, "<i2"), "words": words}
+
+
+def _packed(values: Any, kind: str) -> str:
+    return base64.b64encode(np.asarray(values).astype(kind).tobytes()).decode()

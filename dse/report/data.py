@@ -1,0 +1,316 @@
+"""What a report shows, as plain values: the designs of its studies in columns, once, and the facts of each study.
+
+No picture and no text for people is made here: the page's own code draws from these values.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.compose import bibliography
+from dse.frame import by_case
+from dse.importance import importance
+from dse.pareto import front, hypervolume, minimised
+from dse.report.columns import columns
+from dse.screen import Screened
+from dse.study import Study
+from evaluators import PHYSICS, explain
+from evaluators.breakdown import Breakdown
+from space.design import Design
+from space.elementwise import Array
+from space.units import PREFIXES, SCALED
+from space.workload import Case
+
+EXPLAINED = 200
+"""Front designs of a study whose time is broken down; of more, an even choice along the first objective."""
+
+STEPS = 60
+"""Points of a history."""
+
+RUN_ONLY = ("name=", "run_dir=", "store=", "screen", "search", "workers", "report", "objectives", "constraints", "question")
+"""Overrides that say how a study is run and what it wants, not what its designs are."""
+
+FAILURES = 50
+"""Different failures that are listed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A study with what is known of it.
+
+    Attributes:
+        frame: as `dse.frame.with_front` has it.
+        runs: as the store has them, oldest first.
+    """
+
+    study: Study
+    frame: pd.DataFrame
+    screened: Screened | None
+    runs: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where histories are measured: corners as `minimised` has them, and what the front in the end takes of it."""
+
+    low: Array
+    high: Array
+    whole: float
+
+
+def payload(parts: Sequence[Part]) -> dict[str, Any]:
+    """The data of a page on one study or several: ready for JSON, numbers finite or None."""
+    ordered = [_ordered(part) for part in parts]
+    box = _common_box(parts)
+    studies, start = [], 0
+    for part, frame in zip(parts, ordered, strict=True):
+        studies.append(_study(part, frame, start, box))
+        start += len(frame)
+    return {
+        "written": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "prefixes": [list(pair) for pair in PREFIXES],
+        "scaled": sorted(SCALED),
+        "rows": start,
+        "columns": columns([part.study for part in parts], ordered),
+        "studies": studies,
+    }
+
+
+def embedded(value: Any) -> str:
+    r"""JSON that can stand inside a script element, whatever its strings say.
+
+    >>> embedded({"note": "</script><b>"})
+    '{"note":"\\u003c/script>\\u003cb>"}'
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+
+
+def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The knob values of a row of a frame, as its space has them."""
+    values = {}
+    for knob in asked.question.space.knobs:
+        value = row[knob.address]
+        if value is None or value != value:
+            continue
+        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
+    return asked.question.space.canonical(values)
+
+
+def _ordered(part: Part) -> pd.DataFrame:
+    """The front first, best first objective first."""
+    first, direction = next(iter(part.study.objectives.items()))
+    frame = part.frame.sort_values(first, ascending=direction == "min", kind="stable")
+    return pd.concat([frame[frame["front"]], frame[~frame["front"]]], ignore_index=True)
+
+
+def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict[str, Any]:
+    asked, screened = part.study, part.screened
+    space, workload = asked.question.space, asked.question.workload
+    return {
+        "name": asked.name,
+        "question": asked.text,
+        "start": start,
+        "rows": len(frame),
+        "objectives": asked.objectives,
+        "bounds": [{"metric": b.metric, "relation": b.relation, "value": b.value} for b in asked.bounds],
+        "fidelity": asked.fidelity,
+        "seed": asked.seed,
+        "physics": PHYSICS,
+        "cases": [case.label for case in workload.cases],
+        "knobs": [_knob(asked, knob.address) for knob in space.knobs],
+        "overrides": " ".join(shlex.quote(word) for word in _evaluating(asked)),
+        "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
+        "searched": int(frame["number"].notna().sum()),
+        "importance": _importance(asked, frame),
+        "history": _history(asked, frame, screened, box),
+        "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(FAILURES).items()],
+        "lines": _lines(asked, frame, start),
+        "explained": _explained(asked, frame, start),
+        "sources": _sources(asked),
+        "runs": [_run(run) for run in part.runs],
+    }
+
+
+def _lines(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+    """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
+    known = asked.question.space.targets
+    found: list[dict[str, Any]] = []
+    for spec in asked.report["lines"]:
+        if spec["x"] not in known:
+            continue
+        line = {"x": spec["x"], "y": spec["y"], "by": spec["by"] if spec.get("by") in known else None}
+        if not spec.get("each"):
+            found.append(line)
+            continue
+        for label, view in by_case(asked, frame, spec["y"]).items():
+            values = {str(start + int(row)): _short(value) for row, value in view[spec["y"]].items() if np.isfinite(value)}
+            found.append(line | {"case": label, "values": values})
+    return found
+
+
+def _knob(asked: Study, address: str) -> dict[str, Any]:
+    """A knob, and how each leaf that it moves is overridden on the command line."""
+    targets = asked.question.space.targets[address]
+    return {"address": address, "overrides": [("" if _in(asked.config, leaf) else "++") + leaf for leaf in targets]}
+
+
+def _in(config: Any, address: str) -> bool:
+    for part in address.split("."):
+        if not isinstance(config, Mapping) or part not in config:
+            return False
+        config = config[part]
+    return True
+
+
+def _evaluating(asked: Study) -> list[str]:
+    return [word for word in asked.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
+
+
+def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """By objective and knob, over the feasible designs of the screen, or where it has few, of all."""
+    rows = frame[frame["feasible"]]
+    screened = rows[rows["stage"] == "screen"]
+    rows = screened if len(screened) >= len(rows) / 2 else rows
+    knobs = {knob.address: _numbers(rows[knob.address]) for knob in asked.question.space.knobs}
+    return {
+        name: {address: importance(rows[name].to_numpy(dtype=float), knob) for address, knob in knobs.items()}
+        for name in asked.objectives
+    }
+
+
+def _numbers(series: pd.Series) -> Array:
+    numbers = pd.to_numeric(series, errors="coerce")
+    return numbers.to_numpy(dtype=float) if numbers.notna().any() else pd.factorize(series)[0].astype(float)
+
+
+def _common_box(parts: Sequence[Part]) -> Box | None:
+    """The box of all fronts together where all studies want the same, None where they do not."""
+    if len({tuple(part.study.objectives.items()) for part in parts}) > 1:
+        return None
+    rows = [part.frame.loc[part.frame["front"], list(part.study.objectives)].to_numpy(dtype=float) for part in parts]
+    return _box(np.concatenate(rows), parts[0].study.directions)
+
+
+def _box(values: Array, directions: list[str]) -> Box | None:
+    """From the best corner of some fronts to a tenth beyond the worst."""
+    if not len(values):
+        return None
+    small = minimised(values, directions)
+    low, high = small.min(axis=0), small.max(axis=0)
+    high = high + 0.1 * np.where(high > low, high - low, np.abs(high) + 1e-12)
+    return Box(low, high, hypervolume(values[front(values, directions)], directions, low, high))
+
+
+def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, common: Box | None) -> dict[str, Any]:
+    """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
+    names, directions = list(asked.objectives), asked.directions
+    best = frame.loc[frame["front"], names].to_numpy(dtype=float)
+    box = common or _box(best, directions)
+
+    def measure(rows: Array) -> float | None:
+        if not len(rows) or box is None:
+            return None
+        if len(names) == 1:
+            return float(rows.max() if directions[0] == "max" else rows.min())
+        return hypervolume(rows[front(rows, directions)], directions, box.low, box.high) / box.whole
+
+    searched = frame[frame["number"].notna()].sort_values("number")
+    values, usable = searched[names].to_numpy(dtype=float), searched["feasible"].to_numpy(dtype=bool)
+    marks = np.unique(np.geomspace(1, len(searched), STEPS).round().astype(int)) if len(searched) else np.zeros(0, dtype=int)
+    asks = searched["number"].to_numpy(dtype=float)[marks - 1] + 1
+    return {
+        "asks": [int(ask) for ask in asks],
+        "values": [measure(values[:n][usable[:n]]) for n in marks],
+        "screened": measure(screened.front[names].to_numpy(dtype=float)) if screened and asked.fidelity == "closed" else None,
+        "all": measure(best),
+    }
+
+
+def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
+    """By row, where the time of a front design goes in the first case: operators, with words coded, and area by block.
+
+    By the closed form, whatever the study's fidelity: to play a wafer's kernels takes seconds a design.
+    """
+    best = int(frame["front"].sum())
+    rows = range(best) if best <= EXPLAINED else np.unique(np.linspace(0, best - 1, EXPLAINED).round().astype(int))
+    case, words = asked.question.workload.cases[0], _Words()
+    designs: dict[str, Any] = {}
+    for row in rows:
+        design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
+        parts = _parts(design, case, asked.question.workload.decode_at)
+        spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
+        designs[str(start + int(row))] = {
+            "operators": [
+                [
+                    *(words.code(text) for text in (op.phase, op.segment, op.operator, op.shape, op.bound)),
+                    *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                ]
+                for op in parts.rows
+            ],
+            "spent": {phase: {name: _short(s) for name, s in by.items() if s} for phase, by in spent.items()},
+            "area": {name: _short(area) for name, area in parts.area.items() if area},
+        }
+    return {"case": case.label, "words": words.known, "designs": designs}
+
+
+@lru_cache(maxsize=1024)
+def _parts(design: Design, case: Case, decode_at: str) -> Breakdown:
+    """By the closed form at every fidelity; kept, as a page that is written again and again shows much the same front."""
+    return explain(design, case, decode_at=decode_at)
+
+
+class _Words:
+    """Texts by number, each kept once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        return self._codes.setdefault(text, len(self._codes))
+
+    @property
+    def known(self) -> list[str]:
+        return list(self._codes)
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.6g}")
+
+
+def _sources(asked: Study) -> list[dict[str, str]]:
+    """The constants of the chip that no knob moves, each with the text that its source stands for."""
+    texts = bibliography()
+    moved = {address for targets in asked.question.space.targets.values() for address in targets}
+    return [
+        {
+            "address": source.address,
+            "value": source.value,
+            "source": source.source,
+            "text": texts.get(source.source, "said on the command line or in the study" if source.source == "override" else ""),
+            "page": source.page,
+            "note": source.note,
+        }
+        for source in asked.question.sources
+        if source.address not in moved
+    ]
+
+
+def _run(run: Mapping[str, Any]) -> dict[str, Any]:
+    facts = run["facts"]
+    kept = {
+        name: facts[name] for name in ("version", "git", "host", "cpu_seconds", "results", "error", "seed") if name in facts
+    }
+    return {
+        "started": str(run["started"]),
+        "ended": str(run["ended"] or ""),
+        "state": str(run["state"]),
+        "overrides": [str(word) for word in facts.get("overrides", [])],
+        **{name: value if isinstance(value, int | float) else str(value) for name, value in kept.items()},
+    }

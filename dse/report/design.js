@@ -1,0 +1,361 @@
+// One design: its objectives and constraints, knobs, what binds, operators, metrics, neighbours, and how to have it again.
+
+const BOUNDS = {
+  matrix: "--s1",
+  products: "--s1",
+  vector: "--s7",
+  hbm: "--s2",
+  l2: "--s6",
+  network: "--s4",
+  words: "--s4",
+  prefetch: "--s5",
+  hops: "--s3",
+  stages: "--s6",
+  starts: "--s8",
+  overhead: "--s8",
+  overlap: "--s5",
+};
+
+function openDesign(row) {
+  view.open = row;
+  refresh();
+  document.getElementById("design").scrollTop = 0;
+  document.body.classList.add("opened");
+}
+
+function drawDesign() {
+  if (view.open < 0) {
+    put("design", empty("No design is open", "Click a point, a line or a row."));
+    return;
+  }
+  const row = view.open,
+    study = studyOf(row),
+    front = frontOf(study);
+  const step = by => {
+    const at = front.indexOf(row);
+    return front[at < 0 ? 0 : (at + by + front.length) % front.length];
+  };
+  put(
+    "design",
+    h(
+      "div",
+      {class: "design-head"},
+      h("div", {}, h("h2", {}, `Design ${label(row)}`), badges(row, study)),
+      h(
+        "div",
+        {class: "tools"},
+        front.length > 1 &&
+          h("button", {type: "button", title: "The one before it on the front", onclick: () => openDesign(step(-1))}, "‹"),
+        front.length > 1 &&
+          h("button", {type: "button", title: "The next on the front", onclick: () => openDesign(step(1))}, "›"),
+        h(
+          "button",
+          {
+            type: "button",
+            class: view.marked.has(row) ? "on" : "",
+            onclick: () => {
+              view.marked.has(row) ? view.marked.delete(row) : view.marked.add(row);
+              refresh();
+            },
+          },
+          view.marked.has(row) ? "On shortlist" : "Shortlist",
+        ),
+        h(
+          "button",
+          {type: "button", class: "close", title: "Close", onclick: () => document.body.classList.remove("opened")},
+          "×",
+        ),
+      ),
+    ),
+    goalTiles(row, study),
+    margins(row, study),
+    part(
+      "Knobs",
+      facts(
+        study.knobs.map(knob => columnOf(knob.address)).filter(c => !Number.isNaN(c.values[row])),
+        row,
+      ),
+    ),
+    spentPart(row, study),
+    neighbourPart(row, study),
+    part(
+      "Metrics",
+      facts(
+        designs.metrics.filter(metric => !Number.isNaN(metric.values[row])),
+        row,
+      ),
+    ),
+    part("Have it again", copied("dse evaluate line", evaluateLine(row)), copied("YAML", yamlOf(row))),
+  );
+}
+
+function part(title, ...children) {
+  return h("section", {class: "part"}, h("h3", {}, title), children);
+}
+
+function badges(row, study) {
+  const marks = [];
+  if (isFront(row)) marks.push(["good", "on the front"]);
+  if (isFront(row) && row === knee(study) && frontOf(study).length > 2)
+    marks.push(["", "knee", "nearest to the best corner of the front, objectives scaled to it"]);
+  if (columnOf("feasible").values[row] !== 1) marks.push(["bad", "not feasible"]);
+  const stage = columnOf("stage");
+  marks.push(["", stage.words[stage.values[row]] === "search" ? "found by search" : "from the screen"]);
+  return h(
+    "div",
+    {class: "badges"},
+    marks.map(([kind, text, title]) => h("span", {class: `badge ${kind}`, title}, text)),
+  );
+}
+
+function goalTiles(row, study) {
+  const front = frontOf(study);
+  return h(
+    "div",
+    {class: "goals"},
+    Object.entries(study.objectives).map(([key, direction]) => {
+      const column = columnOf(key),
+        [low, high] = extent(column, front.length ? front : [row]);
+      const at = high > low ? (column.values[row] - low) / (high - low) : 1,
+        good = direction === "max" ? at : 1 - at;
+      const best = direction === "max" ? high : low;
+      return h(
+        "div",
+        {class: "goal-tile", title: column.doc},
+        h("span", {}, name(key)),
+        h("b", {}, textOf(column, row)),
+        h("div", {class: "meter"}, h("i", {style: `width:${100 * Math.min(Math.max(high > low ? good : 1, 0.02), 1)}%`})),
+        h(
+          "small",
+          {},
+          column.values[row] === best
+            ? "best on the front"
+            : `${difference(column.values[row], best)} to the best, ${quantity(best, column.unit)}`,
+        ),
+      );
+    }),
+  );
+}
+
+// Constraints with what is left, and the limit that binds.
+function margins(row, study) {
+  const lines = study.bounds
+    .filter(bound => columnOf(bound.metric))
+    .map(bound => {
+      const column = columnOf(bound.metric),
+        value = column.values[row],
+        kept = bound.relation === "<=" ? value <= bound.value : value >= bound.value;
+      return h(
+        "li",
+        {class: kept ? "kept" : "broken"},
+        `${bound.metric} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}: `,
+        h("b", {}, textOf(column, row)),
+        ` (${difference(value, bound.value)})`,
+      );
+    });
+  const limit = columnOf("limit"),
+    error = columnOf("error"),
+    code = limit.values[row];
+  if (!Number.isNaN(code))
+    lines.push(
+      h("li", {class: "broken"}, "breaks ", h("b", {}, limit.words[code]), ` by ${percent(columnOf("excess").values[row])}`),
+    );
+  if (!Number.isNaN(error.values[row])) lines.push(h("li", {class: "broken"}, "failed: ", error.words[error.values[row]]));
+  return lines.length > 0 && h("ul", {class: "margins"}, lines);
+}
+
+function facts(columns, row) {
+  return h(
+    "dl",
+    {class: "facts"},
+    columns.map(column => h("div", {title: column.doc}, h("dt", {}, name(column.name)), h("dd", {}, textOf(column, row)))),
+  );
+}
+
+function spentPart(row, study) {
+  const known = study.explained.designs[row];
+  if (!known) {
+    const why = isFront(row)
+      ? `Of a front this long, ${Object.keys(study.explained.designs).length} designs are broken down in the page`
+      : "In the page, only designs on the front are broken down";
+    const near = nearestTo(row, study, Object.keys(study.explained.designs).map(Number));
+    return part(
+      "What binds",
+      h("p", {class: "note"}, `${why}; the dse evaluate line below prints this one's operators.`),
+      near >= 0 && h("button", {type: "button", onclick: () => openDesign(near)}, `Open ${label(near)}, the nearest that is`),
+    );
+  }
+  const phases = Object.entries(known.spent),
+    of = spentOf(study);
+  const area = Object.entries(known.area),
+    total = area.reduce((sum, [, mm2]) => sum + mm2, 0);
+  return part(
+    "What binds",
+    of && h("p", {class: "note"}, of),
+    phases.map(([phase, spent]) => stack(phase, spent, "s")),
+    area.length > 0 && stack("die area", Object.fromEntries(area), "mm2", total),
+    h(
+      "details",
+      {class: "operators"},
+      h("summary", {}, `Time by operator (${known.operators.length})`),
+      operatorTable(known.operators, study.explained.words),
+    ),
+  );
+}
+
+// What the breakdown is of, where that is less than all.
+function spentOf(study) {
+  const by = study.fidelity === "closed" ? "" : "By the closed form. ";
+  return by + (study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "");
+}
+
+function stack(title, shares, unit) {
+  const total = Object.values(shares).reduce((a, b) => a + b, 0),
+    parts = Object.entries(shares).filter(([, v]) => v / total > 0.001);
+  const colour = (key, i) => `var(${(unit === "s" && BOUNDS[key]) || SERIES[i % SERIES.length]})`;
+  return h(
+    "div",
+    {class: "stack"},
+    h("div", {class: "stack-head"}, h("span", {}, title), h("b", {}, quantity(total, unit))),
+    h(
+      "div",
+      {class: "stack-bar"},
+      parts.map(([key, v], i) =>
+        h("i", {
+          title: `${key}: ${quantity(v, unit)}, ${percent(v / total)}`,
+          style: `flex:${v / total} 0 0;background:${colour(key, i)}`,
+        }),
+      ),
+    ),
+    h(
+      "div",
+      {class: "stack-key"},
+      parts
+        .slice(0, 6)
+        .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${key} ${percent(v / total)}`)),
+    ),
+  );
+}
+
+function operatorTable(operators, words) {
+  const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "in L2"];
+  const line = (total, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) =>
+    h(
+      "tr",
+      {},
+      h("td", {class: "word"}, words[operator], words[segment] !== words[operator] && h("small", {}, words[segment])),
+      h("td", {}, quantity(seconds, "s", 3)),
+      h("td", {}, total ? percent(seconds / total) : ""),
+      h(
+        "td",
+        {class: "word"},
+        h("i", {class: "dot", style: `background:var(${BOUNDS[words[bound]] ?? "--s8"})`}),
+        words[bound],
+      ),
+      h("td", {class: "word"}, words[shape]),
+      [
+        flop && quantity(flop, "op", 3),
+        bytes && quantity(bytes, "B", 3),
+        flop && bytes && `${number(flop / bytes, 3)} op/B`,
+        prefetched && percent(prefetched, 2),
+      ].map(text => h("td", {}, text || "")),
+    );
+  const phases = Map.groupBy(operators, operator => operator[0]);
+  const rows = [...phases].flatMap(([phase, list]) => {
+    const total = list.reduce((sum, operator) => sum + operator[8], 0);
+    return [
+      h("tr", {class: "phase"}, h("th", {colspan: heads.length}, `${words[phase]}, ${quantity(total, "s")}`)),
+      list.map(operator => line(total, operator)),
+    ];
+  });
+  return h(
+    "div",
+    {class: "scroll"},
+    h(
+      "table",
+      {class: "grid small"},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map(text => h("th", {class: ["operator", "bound", "shape"].includes(text) ? "word" : ""}, text)),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  );
+}
+
+function neighbourPart(row, study) {
+  if (columnOf("feasible").values[row] !== 1) return null;
+  const near = neighbours(row, 4);
+  if (!near.length) return null;
+  const line = other => {
+    const moved = designs.knobs.filter(knob => textOf(knob, other) !== textOf(knob, row));
+    return h(
+      "li",
+      {},
+      h(
+        "button",
+        {type: "button", onclick: () => openDesign(other)},
+        h("b", {}, label(other)),
+        Object.keys(study.objectives)
+          .map(columnOf)
+          .map(c =>
+            h(
+              "span",
+              {class: verdict(c, other, row)},
+              h("i", {class: "on"}, name(c.name)),
+              h("b", {}, textOf(c, other)),
+              h("em", {}, difference(c.values[other], c.values[row])),
+            ),
+          ),
+        h(
+          "small",
+          {},
+          moved.length
+            ? moved.map(knob => `${knob.name.split(".").slice(-2).join(".")} ${textOf(knob, other)}`).join(" · ")
+            : "same knobs",
+        ),
+      ),
+    );
+  };
+  return part(
+    isFront(row) ? "Neighbours on the front" : "Nearest on the front",
+    h("ul", {class: "neighbours"}, near.map(line)),
+  );
+}
+
+// Every leaf that the knobs move, with its value as the command line takes it.
+function leavesOf(row) {
+  return studyOf(row).knobs.flatMap(({address, overrides}) => {
+    const column = columnOf(address),
+      value = column.values[row];
+    if (Number.isNaN(value)) return [];
+    const text = column.words ? column.words[value] : exact(value, column.unit);
+    return overrides.map(leaf => [leaf, text]);
+  });
+}
+
+function evaluateLine(row) {
+  const words = leavesOf(row).map(([leaf, text]) => shellWord(`${leaf}=${text}`));
+  return ["dse evaluate", studyOf(row).overrides, ...words].filter(Boolean).join(" ");
+}
+
+function yamlOf(row) {
+  const tree = {};
+  for (const [leaf, text] of leavesOf(row)) {
+    const path = leaf.replace(/^\++/, "").split("."),
+      last = path.pop();
+    path.reduce((node, key) => (node[key] ??= {}), tree)[last] = text;
+  }
+  const lines = (node, indent) =>
+    Object.entries(node).flatMap(([key, value]) =>
+      typeof value === "object"
+        ? [`${indent}${key}:`, ...lines(value, indent + "  ")]
+        : [`${indent}${key}: ${/^[\w.][\w. /+-]*$/.test(value) ? value : JSON.stringify(value)}`],
+    );
+  return lines(tree, "").join("\n");
+}

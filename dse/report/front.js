@@ -1,0 +1,337 @@
+// The front: designs over two columns, or three, coloured by a fourth.
+
+const WEBGL = 3000; // points above which a scatter is drawn by WebGL
+const SPACE_POINTS = 4000; // designs off the front in the 3-D picture; of more, an even choice
+
+Object.assign(view, {x: "", y: "", z: "", colour: "", dims: "2", drag: "select", zoom: "front"});
+
+function startFront() {
+  const [study] = designs.studies,
+    goals = Object.keys(study.objectives).filter(columnOf);
+  const ranked = Object.entries(study.importance[goals[0]] ?? {})
+    .sort((a, b) => b[1] - a[1])
+    .map(([key]) => key);
+  const known = key => (key && columnOf(key) ? key : null);
+  view.x = known(view.x) ?? (goals[1] ? goals[0] : ranked[0]) ?? goals[0] ?? "";
+  view.y = known(view.y) ?? goals[1] ?? goals[0] ?? "";
+  view.z = known(view.z) ?? goals[2] ?? designs.metrics.map(m => m.name).find(key => key !== view.x && key !== view.y) ?? "";
+  view.colour = known(view.colour) ?? (goals[2] && designs.studies.length === 1 ? goals[2] : "");
+  if (goals.length < 3) view.dims = "2";
+}
+
+function frontTools() {
+  const goals = designs.objectives.map(c => c.name);
+  const others = [...designs.metrics.map(c => c.name).filter(key => !goals.includes(key)), ...designs.knobs.map(c => c.name)];
+  const options = [...goals, ...others].map(key => [key, key]);
+  const set = key => value => {
+    view[key] = value;
+    view.zoom = "front";
+    refresh();
+  };
+  const colour = [
+    ["", designs.studies.length > 1 ? "study" : "front"],
+    ...options,
+    ...(columnOf("limit").words.length ? [["limit", "limit"]] : []),
+  ];
+  return [
+    select("across", options, view.x, set("x")),
+    select("up", options, view.y, set("y")),
+    view.dims === "3" && select("deep", options, view.z, set("z")),
+    select("colour", colour, view.colour, value => {
+      view.colour = value;
+      refresh();
+    }),
+    goals.length > 2 &&
+      segments(
+        "Dimensions",
+        [
+          ["2", "2-D"],
+          ["3", "3-D"],
+        ],
+        view.dims,
+        value => {
+          view.dims = value;
+          refresh();
+        },
+      ),
+    view.dims === "2" &&
+      segments(
+        "Drag",
+        [
+          ["select", "Select", "Drag a box to filter every view"],
+          ["zoom", "Zoom", "Drag a box to look closer, double-click to come back"],
+        ],
+        view.drag,
+        value => {
+          view.drag = value;
+          refresh();
+        },
+      ),
+    segments(
+      "Extent",
+      [
+        ["front", "Near", "What is near the front"],
+        ["all", "All", "Every design in scope"],
+      ],
+      view.zoom,
+      value => {
+        view.zoom = value;
+        refresh();
+      },
+    ),
+  ];
+}
+
+function drawFront() {
+  const many = designs.studies.length > 1;
+  const fronts = designs.studies.some(study => frontOf(study).length);
+  const caption = !fronts
+    ? "No design is feasible: these break a limit or a constraint. Colour by limit to see which."
+    : view.dims === "2"
+      ? "Click a design to open it, drag a box to filter."
+      : "Click a design to open it, drag to turn.";
+  const section = document.getElementById("front");
+  let plot = section.querySelector(".plot");
+  if (!plot) {
+    plot = h("div", {class: "plot"});
+    section.append(plot);
+  }
+  section.querySelector(".heading")?.remove();
+  section.prepend(heading(many ? "Fronts" : "Front", caption, frontTools()));
+  const kind = view.dims === "3" ? "3" : "2";
+  if (plot.dataset.kind !== kind) {
+    // Plotly does not turn one kind of plot into the other well
+    Plotly.purge(plot);
+    plot.dataset.kind = kind;
+    plot.dataset.wired = "";
+  }
+  const [x, y, z] = [view.x, view.y, view.z].map(columnOf);
+  if (!x || !y) return;
+  const axes = (kind === "3" ? [x, y, z] : [x, y]).map(column => scatterAxis(column));
+  const {traces, rows} = frontTraces(axes, kind);
+  plot.rowsOf = rows;
+  const layout = kind === "3" ? spaceLayout(axes) : planeLayout(axes);
+  draw(plot, traces, layout).then(() => wireFront(plot));
+}
+
+// Values of a column in a unit for reading; words stay codes with ticks.
+function scatterAxis(column) {
+  const [low, high] = extent(column),
+    [scale, unit] = column.words ? [1, ""] : scaled(Math.max(Math.abs(low), Math.abs(high)), column.unit);
+  const goal = directionOf(column.name);
+  const hint = goal ? (goal === "max" ? "  better →" : "  ← better") : ""; // along the title, which stands upright on the left
+  const short = column.name + (unit ? ` [${unit}]` : "");
+  return {column, scale, short, title: short + hint, at: rows => Float64Array.from(rows, row => column.values[row] / scale)};
+}
+
+function frontTraces(axes, kind) {
+  const out = [],
+    off = [],
+    front = designs.studies.map(() => []),
+    owner = columnOf("study").values;
+  for (let row = 0; row < designs.rows; row++) {
+    if (view.mask[row]) (isFront(row) ? front[owner[row]] : off).push(row);
+    else if (inScope(row)) out.push(row);
+  }
+  const traces = [],
+    rows = [],
+    colour = columnOf(view.colour),
+    flat = kind === "2";
+  const scatter = (name, of, marker, more = {}) => {
+    const type = flat ? (of.length > WEBGL ? "scattergl" : "scatter") : "scatter3d";
+    const points = {x: axes[0].at(of), y: axes[1].at(of), ...(flat ? {} : {z: axes[2].at(of)})};
+    traces.push({type, mode: "markers", name: plain(name), ...points, marker, hoverinfo: "none", ...more});
+    rows.push(of);
+  };
+  const paint = (of, fallback) => (colour ? coloured(colour, of) : {color: fallback});
+  const thin = of => (flat ? of : of.filter((_, i) => i % Math.ceil(of.length / SPACE_POINTS) === 0));
+  const size = (flat ? 1 : 0.55) * (off.length < 500 ? 1.4 : 1);
+  if (out.length)
+    scatter(
+      `filtered out (${out.length.toLocaleString("en-US")})`,
+      thin(out),
+      {size: 4 * size, color: ink("--ghost")},
+      {opacity: flat ? 0.5 : 0.25},
+    );
+  if (off.length)
+    scatter(
+      `other designs (${off.length.toLocaleString("en-US")})`,
+      thin(off),
+      {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
+      {opacity: flat ? 0.55 : 0.4},
+    );
+  if (flat && !colour) frontLines(front, axes, traces, rows);
+  front.forEach((of, index) => {
+    if (!of.length) return;
+    const title = designs.studies.length > 1 ? `front of ${designs.studies[index].name}` : "front";
+    const line = flat ? {line: {width: 1.2, color: ink("--paper")}} : {line: {width: 0}};
+    scatter(
+      `${title} (${of.length})`,
+      of,
+      {size: 10 * (flat ? 1 : 0.6), ...paint(of, frontColour(index)), ...line},
+      {opacity: 1},
+    );
+  });
+  const ring = (of, variable, width) =>
+    of.length &&
+    scatter(
+      "",
+      of,
+      flat
+        ? {size: 17, color: "rgba(0,0,0,0)", line: {width, color: ink(variable)}}
+        : {size: 11, color: ink(variable), symbol: "circle-open"},
+      {showlegend: false},
+    );
+  ring([...view.marked], "--mark", 2);
+  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
+  if (colour && !colour.words) colourBar(traces, colour);
+  return {traces, rows};
+}
+
+function frontColour(index) {
+  return designs.studies.length > 1 ? series(index) : ink("--accent");
+}
+
+function frontLines(front, axes, traces, rows) {
+  front.forEach((of, index) => {
+    const goals = Object.keys(designs.studies[index].objectives);
+    const shown = axes.every(axis => goals.includes(axis.column.name)) && axes[0].column !== axes[1].column;
+    if (goals.length !== 2 || of.length < 2 || !shown) return;
+    const sorted = [...of].sort((a, b) => axes[0].column.values[a] - axes[0].column.values[b]);
+    traces.push({
+      type: "scatter",
+      mode: "lines",
+      x: axes[0].at(sorted),
+      y: axes[1].at(sorted),
+      hoverinfo: "skip",
+      showlegend: false,
+      line: {width: 1.2, color: frontColour(index), shape: "linear", dash: "dot"},
+    });
+    rows.push(sorted);
+  });
+}
+
+function coloured(column, rows) {
+  if (column.words)
+    return {color: rows.map(row => (Number.isNaN(column.values[row]) ? ink("--ghost") : series(column.values[row])))};
+  const [scale] = scaled(Math.max(...extent(column).map(Math.abs)), column.unit);
+  const shown = [];
+  for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(row);
+  const [low, high] = extent(column, shown);
+  return {color: Array.from(rows, row => column.values[row] / scale), colorscale: SCALE, cmin: low / scale, cmax: high / scale};
+}
+
+function colourBar(traces, column) {
+  const [, unit] = scaled(Math.max(...extent(column).map(Math.abs)), column.unit);
+  const bearer = traces.findLast(trace => trace.marker?.colorscale);
+  if (!bearer) return;
+  bearer.marker.showscale = true;
+  bearer.marker.colorbar = {
+    thickness: 8,
+    len: 0.7,
+    outlinewidth: 0,
+    tickfont: {size: 11, color: ink("--soft")},
+    title: {text: plain(column.name + (unit ? ` [${unit}]` : "")), side: "right", font: {size: 11, color: ink("--soft")}},
+  };
+}
+
+function planeLayout(axes) {
+  const [x, y] = axes.map(axis => planeAxis(axis));
+  return {
+    xaxis: x,
+    yaxis: y,
+    dragmode: view.drag === "select" ? "select" : "zoom",
+    selections: [],
+    selectionrevision: Math.random(),
+    uirevision: [view.x, view.y, view.zoom, designs.rows].join(),
+    newselection: {line: {color: ink("--warm"), width: 1, dash: "solid"}},
+    margin: {l: 60, r: 16, t: 34, b: 48},
+  };
+}
+
+function planeAxis({column, scale, title}) {
+  const style = axisStyle(title);
+  if (column.words)
+    return {
+      ...style,
+      tickvals: column.words.map((_, code) => code),
+      ticktext: column.words.map(plain),
+      range: [-0.5, column.words.length - 0.5],
+    };
+  const window = view.zoom === "front" ? frontWindow(column) : null;
+  if (window) return {...style, range: window.map(value => value / scale)};
+  const doubled = doubling(column);
+  return doubled
+    ? {...style, type: "log", tickvals: doubled.map(v => v / scale), ticktext: doubled.map(v => number(v / scale))}
+    : {...style, autorange: true};
+}
+
+// The values of a knob that doubles from one to the next.
+function doubling(column) {
+  const steps = column.levels?.filter(value => value > 0) ?? [];
+  return steps.length > 3 && steps.every((value, i) => !i || Math.abs(value / steps[i - 1] - 2) < 1e-9) ? steps : null;
+}
+
+// The span of the fronts and some more on the worse side: half as much again, and a quarter of all designs at least.
+function frontWindow(column) {
+  const rows = designs.studies.flatMap(frontOf),
+    goal = directionOf(column.name);
+  if (rows.length < 2 || !goal) return null;
+  const shown = [];
+  for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(column.values[row]);
+  shown.sort((a, b) => (goal === "max" ? b - a : a - b));
+  const [low, high] = extent(column, rows),
+    span = high - low || Math.abs(high) || 1,
+    quarter = shown[shown.length >> 2],
+    worst = shown.at(-1);
+  const [best, end] =
+    goal === "max"
+      ? [high, Math.max(Math.min(low - span * 0.6, quarter), worst)]
+      : [low, Math.min(Math.max(high + span * 0.6, quarter), worst)];
+  const edge = 0.05 * (best - end);
+  return goal === "max" ? [end - edge, best + edge] : [best + edge, end - edge];
+}
+
+function spaceLayout(axes) {
+  const axis = one => ({
+    ...planeAxis({...one, title: one.short}),
+    backgroundcolor: "rgba(0,0,0,0)",
+    showspikes: false,
+    nticks: 6,
+  });
+  const camera = {eye: {x: 1.75, y: 1.75, z: 0.9}, center: {x: 0, y: 0, z: -0.14}};
+  return {
+    scene: {xaxis: axis(axes[0]), yaxis: axis(axes[1]), zaxis: axis(axes[2]), aspectmode: "cube", camera, uirevision: "camera"},
+    uirevision: "camera",
+    margin: {l: 0, r: 0, t: 30, b: 0},
+  };
+}
+
+function wireFront(plot) {
+  if (plot.dataset.wired) return;
+  plot.dataset.wired = "yes";
+  const rowAt = point => plot.rowsOf[point.curveNumber]?.[point.pointNumber] ?? -1;
+  plot.on("plotly_click", event => {
+    const row = rowAt(event.points[0]);
+    if (row >= 0) openDesign(row);
+  });
+  let pointer = null; // in space, Plotly does not say where it is
+  plot.addEventListener("pointermove", event => (pointer = event), {capture: true});
+  plot.on("plotly_hover", event => {
+    const row = rowAt(event.points[0]);
+    if (row >= 0) designTip(event.event ?? pointer, row);
+  });
+  plot.on("plotly_unhover", hideTip);
+  plot.on("plotly_selected", event => {
+    if (!event?.range?.x) return;
+    for (const [key, bounds] of [
+      [view.x, event.range.x],
+      [view.y, event.range.y],
+    ]) {
+      const {scale} = scatterAxis(columnOf(key)),
+        [a, b] = bounds.map(value => value * scale);
+      setRange(key, [Math.min(a, b), Math.max(a, b)]);
+    }
+    refresh();
+  });
+}

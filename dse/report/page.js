@@ -1,0 +1,197 @@
+// Ties the views together: the bar of filters, one redraw for every change, the theme, and data that arrive later.
+
+function drawBar() {
+  const chips = [...view.ranges]
+    .filter(([key]) => columnOf(key) && key !== "study")
+    .map(([key, bounds]) => chip(`${key}: ${rangeText(columnOf(key), bounds)}`, () => setRange(key, null)));
+  if (view.onlyMarked) chips.push(chip("shortlist only", () => (view.onlyMarked = false)));
+  const scopes = [
+    ["front", "Front", "Designs that no other beats"],
+    ["feasible", "Feasible", "Designs that keep every limit and constraint"],
+    ["all", "All", "Infeasible and failed designs too"],
+  ];
+  const clear = () => {
+    view.ranges.clear();
+    view.onlyMarked = false;
+    refresh();
+  };
+  put(
+    "bar",
+    segments("Designs", scopes, view.scope, value => {
+      view.scope = value;
+      view.shown = ROWS;
+      refresh();
+    }),
+    designs.studies.length > 1 && studyChips(),
+    h("div", {class: "chips"}, chips),
+    (chips.length > 0 || range("study")) && h("button", {type: "button", class: "clear", onclick: clear}, "Clear filters"),
+    view.marked.size > 0 &&
+      h(
+        "button",
+        {
+          type: "button",
+          class: view.onlyMarked ? "on" : "",
+          onclick: () => {
+            view.onlyMarked = !view.onlyMarked;
+            refresh();
+          },
+        },
+        `Shortlist (${view.marked.size})`,
+      ),
+    h(
+      "span",
+      {class: "passed", id: "passed", "aria-live": "polite"},
+      `${view.passed.toLocaleString("en-US")} of ${count(designs.rows, "design")}`,
+    ),
+  );
+}
+
+function chip(text, drop) {
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "chip",
+      title: "Remove this filter",
+      onclick: () => {
+        drop();
+        refresh();
+      },
+    },
+    text,
+    h("i", {class: "x"}, "×"),
+  );
+}
+
+function studyChips() {
+  const only = range("study");
+  return h(
+    "div",
+    {class: "chips"},
+    designs.studies.map((study, i) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "chip study",
+          "aria-pressed": String(!only || only[0] === i),
+          title: "Show this study alone, or all",
+          onclick: () => {
+            setRange("study", only && only[0] === i ? null : [i, i]);
+            refresh();
+          },
+        },
+        h("i", {class: "dot", style: `background:${series(i)}`}),
+        study.name,
+      ),
+    ),
+  );
+}
+
+// One redraw for every change, at most once a frame.
+let pending = false;
+
+function refresh() {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => {
+    pending = false;
+    hideTip();
+    applyView();
+    drawBar();
+    if (window.Plotly) drawFront();
+    drawParallel();
+    drawTable();
+    drawDesign();
+    if (view.drawn === drawnKey()) return;
+    view.drawn = drawnKey(); // the header and the cards are about whole studies: filters do not move them
+    drawHead();
+    tellLive();
+    if (window.Plotly) setTimeout(drawCards);
+  });
+}
+
+function drawnKey() {
+  return `${designs.data.written} ${document.documentElement.dataset.scheme}`;
+}
+
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+let theme = "auto";
+
+function setTheme(value) {
+  theme = value;
+  document.documentElement.dataset.scheme = value === "auto" ? (DARK.matches ? "dark" : "light") : value;
+  try {
+    localStorage.setItem("mesh-dse-theme", value);
+  } catch {
+    /* a page from a file may have no storage */
+  }
+}
+
+function storedTheme() {
+  try {
+    return localStorage.getItem("mesh-dse-theme") ?? "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function start(data) {
+  const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
+  takeDesigns(data);
+  view.open = kept.open ? rowOf(kept.open) : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
+  view.marked = new Set(kept.marked.map(rowOf).filter(row => row >= 0));
+  if (!designs.columns.get("feasible").values.some(Boolean)) view.scope = "all";
+  startFront();
+  startParallel();
+  refresh();
+}
+
+// Plotly is most of the page and takes a second to start: what needs it not is drawn before.
+function loadPlotly() {
+  const source = document.getElementById("plotly");
+  document.body.append(h("script", {}, source.textContent));
+  source.remove();
+  drawFront();
+  setTimeout(drawCards);
+}
+
+// A page that follows a study: it polls a stamp beside itself, and takes the data when the stamp is new.
+const live = {stamp: "", file: document.body.dataset.live};
+
+function load(file) {
+  const script = h("script", {src: `${file}?${Date.now()}`});
+  script.onload = script.onerror = () => script.remove();
+  document.body.append(script);
+}
+
+function takeStamp({stamp, data, done}) {
+  if (done) live.file = "";
+  if (live.stamp !== stamp) load(data);
+  live.stamp = stamp;
+}
+
+function takeData(data) {
+  start(data);
+}
+
+function tellLive() {
+  const element = document.getElementById("live");
+  if (!document.body.dataset.live) return;
+  element.hidden = false;
+  element.textContent = live.file ? "live" : "finished";
+  element.classList.toggle("done", !live.file);
+}
+
+setTheme(storedTheme());
+document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
+start(JSON.parse(document.getElementById("data").textContent));
+if (live.file) setInterval(() => live.file && load(live.file), 1500);
+DARK.addEventListener("change", () => {
+  setTheme(theme);
+  refresh();
+});
+addEventListener("resize", () => refresh());
+addEventListener("keydown", event => {
+  if (event.key === "Escape") document.body.classList.remove("opened");
+});

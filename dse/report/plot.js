@@ -1,0 +1,116 @@
+// Plotly in the page's own look, drawn again when the theme changes; and the tip that stands at the pointer.
+
+const SERIES = ["--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7", "--s8"];
+const SCALE = [
+  [0, "#5b4b9e"],
+  [0.5, "#2a9d97"],
+  [1, "#f0bd3a"],
+];
+
+function ink(variable) {
+  return getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+}
+
+function series(index) {
+  return ink(SERIES[index % SERIES.length]);
+}
+
+function axisStyle(title) {
+  return {
+    title: {text: plain(title), font: {size: 12, color: ink("--soft")}, standoff: 8},
+    automargin: true,
+    zeroline: false,
+    gridcolor: ink("--line"),
+    linecolor: ink("--line"),
+    tickfont: {size: 11, color: ink("--soft")},
+  };
+}
+
+function draw(element, traces, layout) {
+  const look = {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    template: {},
+    font: {family: ink("--sans"), size: 12, color: ink("--ink")},
+    margin: {l: 56, r: 12, t: 28, b: 44},
+    hovermode: "closest",
+    showlegend: true,
+    legend: {orientation: "h", x: 0, y: 1.01, yanchor: "bottom", font: {size: 12, color: ink("--soft")}},
+  };
+  return Plotly.react(element, traces, {...look, ...layout}, {displayModeBar: false, responsive: true, doubleClick: "reset"});
+}
+
+function tip(event, ...children) {
+  const element = document.getElementById("tip");
+  element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  element.hidden = false;
+  const {width, height} = element.getBoundingClientRect(),
+    gap = 14;
+  const left = event.clientX + gap + width > innerWidth ? event.clientX - gap - width : event.clientX + gap;
+  const top = Math.min(Math.max(event.clientY - height / 2, 8), innerHeight - height - 8);
+  element.style.transform = `translate(${Math.max(left, 8)}px, ${top}px)`;
+}
+
+function hideTip() {
+  document.getElementById("tip").hidden = true;
+}
+
+function designTip(event, row) {
+  const line = column => h("tr", {}, h("th", {}, column.name), h("td", {}, textOf(column, row)));
+  const others = [view.x, view.y, view.z]
+    .filter(Boolean)
+    .map(columnOf)
+    .filter(c => c && c.kind === "metric" && !designs.objectives.includes(c));
+  tip(
+    event,
+    h("b", {}, label(row), isFront(row) ? " on the front" : ""),
+    h(
+      "table",
+      {},
+      [...designs.objectives, ...others].map(line),
+      designs.knobs.filter(k => !Number.isNaN(k.values[row])).map(line),
+    ),
+  );
+}
+
+function select(title, options, chosen, onchange) {
+  const menu = h(
+    "select",
+    {"aria-label": title, onchange: () => onchange(menu.value)},
+    options.map(([value, text]) => h("option", {value, selected: value === chosen}, text)),
+  );
+  return h("label", {class: "pick"}, h("span", {}, title), menu);
+}
+
+function segments(title, options, chosen, onchange) {
+  return h(
+    "div",
+    {class: "segments", role: "group", "aria-label": title},
+    options.map(([value, text, hint]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          title: hint,
+          "aria-pressed": String(value === chosen),
+          "data-value": value,
+          onclick: () => onchange(value),
+        },
+        text,
+      ),
+    ),
+  );
+}
+
+function heading(title, caption, ...tools) {
+  return h(
+    "div",
+    {class: "heading"},
+    h("div", {}, h("h2", {}, title), caption && h("p", {}, caption)),
+    h("div", {class: "tools"}, tools),
+  );
+}
+
+function empty(title, text) {
+  return h("div", {class: "empty"}, h("b", {}, title), h("span", {}, text));
+}

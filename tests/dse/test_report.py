@@ -1,0 +1,230 @@
+"""What a report embeds: columns once, facts that add up, strings that stay strings, and a live page that keeps up."""
+
+import base64
+import json
+import threading
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.api import Loaded, compare
+from dse.follow import follow
+from dse.importance import importance
+from dse.loop import base_of, run_study
+from dse.report import Part, payload, write_page
+from dse.search import Ask
+from dse.store import Result, Store
+from tests.dse.toy import toy
+
+HOSTILE = '</script><img src=x onerror="window.hacked=1"><b>&amp;\u2028${window.hacked=1}</b>'
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=256", "search.budget=60")
+    run_study(asked)
+    return Loaded(asked).part()
+
+
+def column(data: dict[str, Any], name: str) -> Any:
+    (packed,) = [column for column in data["columns"] if column["name"] == name]
+    values = np.frombuffer(
+        base64.b64decode(packed["data"]), {"f4": "<f4", "f8": "<f8", "i2": "<i2", "u1": "u1"}[packed["type"]]
+    )
+    if "levels" in packed:
+        return np.where(values < 0, np.nan, np.array([*packed["levels"], np.nan])[values])
+    if "words" in packed:
+        return np.array([*packed["words"], None], dtype=object)[values]
+    return values
+
+
+def rows_of(part: Part) -> pd.DataFrame:
+    """The frame in the order of the page."""
+    frame = part.frame.sort_values(next(iter(part.study.objectives)), ascending=False, kind="stable")
+    return pd.concat([frame[frame["front"]], frame[~frame["front"]]], ignore_index=True)
+
+
+def test_every_knob_and_metric_is_embedded_once_and_reads_back(part: Part) -> None:
+    data, frame = payload([part]), rows_of(part)
+    names = [column["name"] for column in data["columns"]]
+    assert len(names) == len(set(names))
+    for knob in part.study.question.space.knobs:
+        expected = frame[knob.address].tolist()
+        assert [value if isinstance(value, str) else float(value) for value in column(data, knob.address)] == expected
+    for name in ("tpot", "throughput_per_system_mm2", "die_mm2"):
+        np.testing.assert_array_equal(column(data, name), frame[name].to_numpy(dtype="f4"))
+    assert column(data, "front").sum() == frame["front"].sum()
+
+
+def test_metrics_that_a_chip_does_not_have_are_left_out(part: Part) -> None:
+    assert "sram_used" not in {column["name"] for column in payload([part])["columns"]}
+
+
+class Scripts(HTMLParser):
+    """The scripts of a page and their texts; the tags there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.tags: set[str] = set()
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        self._inside = tag == "script"
+        if self._inside:
+            self.texts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[-1] += data
+
+
+def hostile(part: Part) -> Part:
+    """The same study with every string that a user chooses turned against the page."""
+    workload = part.study.question.workload
+    cases = tuple(replace(case, label=HOSTILE) for case in workload.cases)
+    sources = tuple(replace(source, note=HOSTILE, value=HOSTILE) for source in part.study.question.sources)
+    question = replace(part.study.question, workload=replace(workload, cases=cases), sources=sources)
+    study = replace(part.study, name=HOSTILE, text=HOSTILE, question=question, overrides=("study=quickstart", HOSTILE))
+    frame = part.frame.copy()
+    frame["error"] = frame["error"].astype(object)
+    broken = frame.index[~frame["front"]][:3]
+    frame.loc[broken, "error"] = HOSTILE
+    frame.loc[broken, "feasible"] = False
+    word = frame["mapping.both.prefetch"].astype(object).where(frame["front"], HOSTILE)
+    return Part(study, frame.assign(**{"mapping.both.prefetch": word}), part.screened, part.runs)
+
+
+def test_strings_of_users_stay_inside_their_script(part: Part, tmp_path: Path) -> None:
+    bad = hostile(part)
+    text = write_page([bad], tmp_path / "report.html").read_text()
+    scripts = Scripts()
+    scripts.feed(text)
+    assert len(scripts.texts) == 3
+    assert "img" not in scripts.tags
+    assert json.loads(scripts.texts[0])["studies"][0]["question"] == HOSTILE
+
+
+def test_the_page_of_20_000_designs_is_below_15_mb(part: Part, tmp_path: Path) -> None:
+    frame = part.frame
+    many = pd.concat([frame, *[frame.assign(front=False)] * (20_000 // len(frame) + 1)], ignore_index=True)
+    jitter = 1 + 1e-3 * np.random.default_rng(0).random(len(many))
+    many["chip.l2.size"] *= jitter
+    path = write_page([replace(part, frame=many)], tmp_path / "report.html")
+    assert len(many) > 20_000
+    assert path.stat().st_size < 15e6
+
+
+def test_operators_add_up_to_what_binds(part: Part) -> None:
+    (study,) = payload([part])["studies"]
+    explained = study["explained"]
+    assert len(explained["designs"]) == part.frame["front"].sum()
+    for design in explained["designs"].values():
+        by_phase: dict[str, float] = {}
+        for operator in design["operators"]:
+            phase = explained["words"][operator[0]]
+            by_phase[phase] = by_phase.get(phase, 0.0) + operator[-1]
+        for phase, spent in design["spent"].items():
+            assert sum(spent.values()) == pytest.approx(by_phase[phase], rel=1e-4)
+
+
+def test_what_a_search_found_only_grows_and_ends_whole(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "search.budget=80")
+    run_study(asked)
+    (study,) = payload([Loaded(asked).part()])["studies"]
+    found = [value or 0.0 for value in study["history"]["values"]]
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(1.0)
+
+
+def test_studies_with_the_same_objectives_share_one_measure(part: Part, tmp_path: Path) -> None:
+    asked = toy(tmp_path, "name=less", "search.budget=10")
+    run_study(asked)
+    first, second = payload([part, Loaded(asked).part()])["studies"]
+    assert second["start"] == first["rows"]
+    assert second["history"]["all"] < first["history"]["all"] <= 1 + 1e-12
+    path = compare([Loaded(part.study), Loaded(asked)])
+    assert path == part.study.run_dir / "report_less.html"
+
+
+def test_importance_finds_the_knob_that_does_it_all() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 8, 5000).astype(float), rng.random(5000)
+    assert importance(a**3, a) == pytest.approx(1.0)
+    assert importance(a**3, b) < 0.01
+    assert importance(a + 7 * b, a) == pytest.approx(importance(7 - a + 7 * (1 - b), a), abs=0.02)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(-10, 10)), min_size=1, max_size=60))
+def test_importance_is_a_share_and_the_same_for_any_rising_function(rows: list[tuple[int, float]]) -> None:
+    knob, values = (np.array(side, dtype=float) for side in zip(*rows, strict=True))
+    values = np.round(values, 3)
+    share = importance(values, knob)
+    assert 0 <= share <= 1
+    assert importance(np.exp(values), knob) == pytest.approx(share)
+    assert importance(-values, knob) == pytest.approx(share)
+
+
+def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = toy(tmp_path / "runs/toy", "search.budget=40")
+    full = toy(tmp_path / "other", "search.budget=40")
+    run_study(full)
+    source = Store(full.store)
+    asks, known = source.asks("toy", asked.context.physics), source.results(asked.context)
+    store = Store(asked.store)
+    run = store.begin("toy", asked.identity(), {"overrides": list(asked.overrides), "host": "elsewhere"})
+    monkeypatch.setattr("dse.follow.load", lambda name: Loaded(asked))
+    thread = threading.Thread(target=follow, args=(["toy"],), kwargs={"period": 0.05})
+    thread.start()
+    page = asked.run_dir / "report.html"
+    for half in (asks[:20], asks[20:]):
+        append(store, asked, half, known)
+        wanted = len({ask[1] for ask in asks[: half[-1][0].number + 1]})
+        wait_for(lambda wanted=wanted: page.exists() and embedded_rows(page) == wanted)
+    assert 'data-live="report.live.js"' in page.read_text()
+    store.end(run, "done", {})
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert 'data-live=""' in page.read_text()
+    assert not list(asked.run_dir.glob("*.js"))
+
+
+def append(store: Store, asked: Any, asks: list[tuple[Ask, str]], known: dict[str, Result]) -> None:
+    store.append("toy", asked.context, base_of(asked), asks, list({key: known[key] for _, key in asks}.values()))
+
+
+def embedded_rows(page: Path) -> int:
+    scripts = Scripts()
+    scripts.feed(page.read_text())
+    return int(json.loads(scripts.texts[0])["rows"])
+
+
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    store = Store(part.study.store)
+    gone = 2**22 + 1  # above the largest process number
+    store.begin(
+        "toy", part.study.identity(), {"overrides": list(part.study.overrides), "host": socket.gethostname(), "pid": gone}
+    )
+    monkeypatch.setattr("dse.follow.load", lambda name: Loaded(part.study))
+    assert follow(["toy"], period=0.01) == 0

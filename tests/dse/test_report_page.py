@@ -1,0 +1,417 @@
+"""The report as a reader has it: in a real browser, marks counted as drawn, clicks made at pixels, no console error.
+
+Needs Chromium (Debian's package, or CHROMIUM=PATH). Without it these tests are skipped at a desk, and fail in CI.
+"""
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dse
+from dse.api import Loaded
+from dse.loop import run_study
+from dse.report import Live, Part, payload, write_page
+from tests.dse.test_report import hostile, rows_of
+from tests.dse.toy import toy
+
+DRAWN = "window.Plotly && document.querySelector('#front .plot')?.rowsOf && document.querySelector('#cards .card')"
+PAINTED = "document.querySelector('#parallel canvas').dataset.painted"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium here; apt-get install chromium, or CHROMIUM=PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as player:
+        chromium = player.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Opens parts as a page from a file; at the end, nothing was complained of and nothing fetched from elsewhere."""
+    complaints: list[str] = []
+    contexts = []
+
+    def show(*parts: Part, path: Path | None = None, width: int = 1366, height: int = 768, **how: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda ask: complaints.append(ask.url) if ask.url.startswith("http") else None)
+        page.goto((path or write_page(parts, tmp_path / "report.html")).as_uri())
+        page.wait_for_function(DRAWN, timeout=60_000)
+        page.wait_for_function(PAINTED, timeout=60_000)
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    asked = toy(tmp_path_factory.mktemp("toy"), "screen.run=true", "screen.limit=1024", "search.budget=60")
+    run_study(asked)
+    return Loaded(asked).part()
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    asked = toy(
+        tmp_path_factory.mktemp("three"),
+        "screen.run=true",
+        "screen.limit=256",
+        "search.sampler=none",
+        "+objectives.system_mm2=min",
+    )
+    run_study(asked)
+    return Loaded(asked).part()
+
+
+def settle(page: Any) -> None:
+    """Lets a change be drawn."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))")
+
+
+def frame_rows(page: Any) -> int:
+    settle(page)
+    return int(page.inner_text("#passed").split(" of ")[0].replace(",", ""))
+
+
+def marks(page: Any) -> list[list[float]]:
+    """Centres of the marks of the front, as drawn."""
+    settle(page)
+    found: list[list[float]] = page.evaluate("""() => {
+      const plot = document.querySelector("#front .plot");
+      const traces = [...plot.querySelectorAll(".scatterlayer .trace")], all = plot._fullData.filter(t => t.type === "scatter");
+      const of = all.findIndex(trace => trace.mode === "markers" && trace.name.startsWith("front"));
+      return of < 0 ? [] : [...traces[of].querySelectorAll(".point")].map(mark => {
+        const box = mark.getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2];
+      });
+    }""")
+    return found
+
+
+def open_design(page: Any) -> str:
+    settle(page)
+    return str(page.inner_text("#design h2"))
+
+
+def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callable[..., Any], part: Part) -> None:
+    page, frame = opened(part), rows_of(part)
+    front = frame[frame["front"]]
+    assert len(marks(page)) == len(front)
+    x, y = marks(page)[0]
+    page.mouse.click(x, y)
+    page.wait_for_function("document.querySelector('#design h2').textContent === 'Design #1'")
+    text = page.inner_text("#design")
+    for knob in part.study.question.space.knobs:
+        assert knob.address in text.replace("\n", "")
+    assert f"{front.iloc[0]['tpot'] * 1e3:.4g} ms" in text
+    assert "prefill" in text
+    assert page.locator("#design .operators tbody td.word").count() > 10
+    assert page.locator("#design .neighbours li").count() == 4
+
+
+def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
+    run_study(asked)
+    many = Loaded(asked).part()
+    assert many.frame["feasible"].sum() > 3000
+    page = opened(many)
+    drawn = page.evaluate(
+        """async () => {
+          const plot = document.querySelector("#front .plot");
+          const box = plot.querySelector(".gl-canvas-context").getBoundingClientRect();
+          return {types: plot._fullData.map(t => t.type), box: [box.x, box.y, box.width, box.height]};
+        }"""
+    )
+    assert "scattergl" in drawn["types"]
+    clip = dict(zip(("x", "y", "width", "height"), drawn["box"], strict=True))
+    page.locator("#front").scroll_into_view_if_needed()
+    with_marks = page.screenshot(clip=clip)
+    page.add_style_tag(content="#front .gl-container { visibility: hidden }")
+    without = page.screenshot(clip=clip)
+    assert different_pixels(page, with_marks, without) > 3000
+
+
+def different_pixels(page: Any, first: bytes, second: bytes) -> int:
+    import base64
+
+    urls = [f"data:image/png;base64,{base64.b64encode(png).decode()}" for png in (first, second)]
+    return int(
+        page.evaluate(
+            """async urls => {
+              const [a, b] = await Promise.all(urls.map(async url => {
+                const image = new Image();
+                image.src = url;
+                await image.decode();
+                const canvas = new OffscreenCanvas(image.width, image.height), pen = canvas.getContext("2d");
+                pen.drawImage(image, 0, 0);
+                return pen.getImageData(0, 0, image.width, image.height).data;
+              }));
+              let count = 0;
+              for (let i = 0; i < a.length; i += 4) count += Math.abs(a[i] - b[i]) + Math.abs(a[i + 1] - b[i + 1]) > 24;
+              return count;
+            }""",
+            urls,
+        )
+    )
+
+
+def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part, height=1500)
+    axis = page.locator('.axis[data-axis="mapping.both.tp"] .axis-line').bounding_box()
+    top, bottom = axis["y"], axis["y"] + axis["height"]
+    x = axis["x"]
+    page.mouse.move(x, top + 2)
+    page.mouse.down()
+    page.mouse.move(x, (top + bottom) / 2, steps=4)
+    page.mouse.up()
+    kept = sorted(part.frame["mapping.both.tp"].unique())[-3:]
+    page.wait_for_selector(".brush")
+    frame = rows_of(part)
+    right = frame[frame["feasible"] & frame["mapping.both.tp"].isin(kept)]
+    assert frame_rows(page) == len(right) < frame["feasible"].sum()
+    assert len(marks(page)) == right["front"].sum() < frame["front"].sum()
+    assert f"{len(right):,} designs in view" in page.inner_text("#table")
+    page.mouse.click(x, bottom - 2)
+    page.wait_for_selector(".brush", state="detached")
+    assert frame_rows(page) == frame["feasible"].sum()
+
+
+def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: Part) -> None:
+    page, frame = opened(part, height=1500), rows_of(part)
+    points = marks(page)
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    some = sorted(points)[: len(points) // 2]
+    middle = (max(x for x, _ in some) + sorted(xs)[len(some)]) / 2
+    page.mouse.move(min(xs) - 8, min(ys) - 8)
+    page.mouse.down()
+    page.mouse.move(middle, max(ys) + 8, steps=5)
+    page.mouse.up()
+    page.wait_for_selector('.axis[data-axis="tpot"] .brush')
+    bounds = page.evaluate("Object.fromEntries(view.ranges)")
+    assert set(bounds) == {"throughput_per_system_mm2", "tpot"}
+    inside = frame["feasible"]
+    for name, (low, high) in bounds.items():
+        inside &= frame[name].astype("f4").between(low, high)
+    assert frame_rows(page) == inside.sum() < frame["feasible"].sum()
+    assert len(marks(page)) == len(some)
+    assert page.locator("#table tbody tr.best").count() == min(len(some), 40)
+
+
+def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: Part) -> None:
+    page, frame = opened(part, height=1500), rows_of(part)
+    page.click('#table thead button:has-text("tpot")')
+    settle(page)
+    best = frame[frame["feasible"]]["tpot"].astype("f4").idxmin()
+    assert page.locator("#table tbody tr").first.get_attribute("data-row") == str(best)
+    page.locator("#table tbody tr").nth(1).click()
+    second = frame[frame["feasible"]]["tpot"].astype("f4").nsmallest(2, keep="all").index[1]
+    assert open_design(page) == f"Design #{second + 1}"
+    for row in (0, 2):
+        page.locator("#table > .scroll:last-of-type tbody tr").nth(row).locator("input").click()
+        settle(page)
+    assert page.locator(".compare thead th").count() == 3
+    page.click('#bar button:has-text("Shortlist")')
+    assert frame_rows(page) == 2
+
+
+def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part, height=1500)
+    x, y = page.evaluate("""() => {
+      const section = document.getElementById("parallel"), {x, heights} = section.shape, row = 2;
+      const box = section.querySelector(".lines").getBoundingClientRect(), last = heights.length - 2;
+      const y = heights[last][row] * 0.65 + heights[last + 1][row] * 0.35;
+      return [box.x + x(last) + 0.35 * (x(last + 1) - x(last)), box.y + y];
+    }""")
+    page.mouse.click(x, y)
+    near = page.evaluate(f"rowNear(document.getElementById('parallel'), {{clientX: {x}, clientY: {y}}})")
+    page.wait_for_function(f"document.querySelector('#design h2').textContent === 'Design #{near + 1}'")
+
+
+def test_the_line_to_copy_evaluates_to_the_same_metrics(
+    opened: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = dse.run("quickstart", "screen.limit=64", "search.budget=12")
+    made = ran.part()
+    page, frame = opened(made), rows_of(made)
+    for row in (0, len(frame) - 1):
+        page.evaluate(f"view.scope = 'all'; openDesign({row})")
+        page.wait_for_function(f"document.querySelector('#design h2').textContent === 'Design #{row + 1}'")
+        line, text = page.locator("#design .code pre").all_inner_texts()
+        program, verb, *overrides = shlex.split(line)
+        assert (program, verb) == ("dse", "evaluate")
+        metrics = dse.evaluate(*overrides).metrics
+        assert metrics["tpot"] == pytest.approx(frame.iloc[row]["tpot"], rel=1e-12)
+        assert metrics["throughput_per_system_mm2"] == pytest.approx(frame.iloc[row]["throughput_per_system_mm2"], rel=1e-12)
+        assert leaves_of(text) == dict(word.split("=", 1) for word in overrides if word.startswith(("chip.", "mapping.")))
+
+
+def leaves_of(text: str) -> dict[str, str]:
+    import yaml
+
+    def walk(node: Any, prefix: str) -> Iterator[tuple[str, str]]:
+        for key, value in node.items():
+            yield from walk(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, str(value))]
+
+    return dict(walk(yaml.safe_load(text), ""))
+
+
+def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[..., Any], three: Part) -> None:
+    page = opened(three, height=1000)
+    page.click('#front button:has-text("3-D")')
+    page.wait_for_function("document.querySelector('#front .plot')._fullLayout?.scene?._scene?.glplot")
+    page.wait_for_timeout(1500)
+    kinds = page.evaluate("document.querySelector('#front .plot')._fullData.map(t => [t.type, t.x.length])")
+    assert ["scatter3d", int(three.frame["front"].sum())] in kinds
+    box = page.locator("#front .plot canvas").first.bounding_box()
+    before, pointed = open_design(page), 0
+    for step in range(20 * 20):  # where in space a mark comes to lie is Plotly's affair: look for one
+        x = box["x"] + box["width"] * (0.15 + 0.7 * (step % 20) / 19)
+        y = box["y"] + box["height"] * (0.2 + 0.6 * (step // 20) / 19)
+        page.mouse.move(x, y)
+        page.wait_for_timeout(40)
+        if not page.locator("#tip").is_visible():
+            continue
+        pointed += 1
+        wanted = f"Design {page.inner_text('#tip b').split()[0]}"
+        page.mouse.down()
+        page.wait_for_timeout(100)
+        page.mouse.up()
+        page.wait_for_timeout(300)
+        if wanted != before and open_design(page) == wanted:
+            return
+    pytest.fail(f"no click opened a design; {pointed} marks were pointed at")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_follows_the_scheme_and_the_toggle_overrides_it(opened: Callable[..., Any], part: Part, scheme: str) -> None:
+    page = opened(part, color_scheme=scheme)
+    light = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] > 128"
+    assert page.evaluate(light) is (scheme == "light")
+    other = "dark" if scheme == "light" else "light"
+    page.click(f'#head button[data-value="{other}"]')
+    assert page.evaluate(light) is (other == "light")
+
+
+def test_hostile_strings_are_letters(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(hostile(part))
+    page.click('#bar button[data-value="all"]')
+    page.select_option('#front select[aria-label="colour"]', "mapping.both.prefetch")
+    page.select_option('#front select[aria-label="across"]', "mapping.both.prefetch")
+    row = page.evaluate("[...Array(designs.rows).keys()].find(row => !Number.isNaN(valueOf('error', row)))")
+    page.evaluate(f"openDesign({row})")
+    page.wait_for_selector("#design .broken")
+    page.wait_for_timeout(300)
+    assert "<img src=x" in page.inner_text("h1")
+    assert "<img src=x" in page.inner_text("#design .broken")
+    assert page.locator("img, b b").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+def with_rows(part: Part, keep: Any) -> Part:
+    frame = part.frame[keep].reset_index(drop=True)
+    return replace(part, frame=frame, screened=None)
+
+
+def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = toy(tmp_path, "constraints.ttft='<= 1 ns'", "search.budget=30")
+    run_study(asked)
+    bad = Loaded(asked).part()
+    page = opened(bad)
+    assert "no feasible design" in page.inner_text("#head")
+    assert "No feasible design" in page.inner_text("#cards")
+    assert f"ttft ≤ 1 ns\n{len(bad.frame)}" in page.inner_text(".limits")
+    assert frame_rows(page) == len(bad.frame)
+    page.click('#bar button[data-value="feasible"]')
+    page.wait_for_selector('#table .empty:has-text("No feasible design")')
+
+
+def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(with_rows(part, part.frame.index == part.frame.index[part.frame["front"]][0]))
+    assert open_design(page) == "Design #1"
+    assert len(marks(page)) == 1
+
+
+def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = toy(tmp_path, "~objectives.throughput_per_system_mm2", "search.budget=60")
+    run_study(asked)
+    made = Loaded(asked).part()
+    page = opened(made)
+    shares = payload([made])["studies"][0]["importance"]["tpot"]
+    assert page.evaluate("[view.x, view.y]") == [max(shares, key=lambda knob: shares[knob]), "tpot"]
+    assert "Best tpot by evaluations" in page.inner_text("#cards")
+    assert len(marks(page)) == 1
+
+
+def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Part, three: Part) -> None:
+    other = replace(
+        part, study=replace(part.study, name="other"), frame=part.frame[~part.frame["front"]].reset_index(drop=True)
+    )
+    frame = other.frame
+    feasible = frame[frame["feasible"]]
+    from dse.pareto import front
+
+    frame["front"] = False
+    best = front(feasible[list(part.study.objectives)].to_numpy(dtype=float), part.study.directions)
+    frame.loc[feasible.index, "front"] = best
+    page = opened(part, other)
+    table = page.inner_text(".studies")
+    assert "toy" in table
+    assert "other" in table
+    drawn = page.evaluate(
+        "document.querySelector('#front .plot')._fullData.filter(t => t.name.startsWith('front of')).map(t => t.x.length)"
+    )
+    assert drawn == [part.frame["front"].sum(), frame["front"].sum()]
+    page.click('.chip.study:has-text("other")')
+    page.wait_for_function(f"view.passed === {len(feasible)}")
+    assert opened(part, three).locator(".studies thead th").count() == 3
+
+
+def test_an_open_page_takes_what_arrives_and_keeps_the_view(opened: Callable[..., Any], part: Part, tmp_path: Path) -> None:
+    few = replace(part, frame=part.frame.iloc[: len(part.frame) // 2].reset_index(drop=True))
+    path = tmp_path / "live.html"
+    live = Live(path)
+    live.write(payload([few]))
+    page = opened(path=path)
+    assert page.inner_text("#live") == "live"
+    page.evaluate("openDesign(1)")
+    page.click('#bar button[data-value="all"]')
+    before = page.evaluate("signature(view.open)")
+    page.evaluate("window.same = true")
+    live.close(payload([part]))
+    page.wait_for_function(f"designs.rows === {len(part.frame)}", timeout=20_000)
+    page.wait_for_function("document.getElementById('live').textContent === 'finished'")
+    assert frame_rows(page) == len(part.frame)
+    assert page.evaluate("[signature(view.open), window.same]") == [before, True]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 768), (2560, 1440), (700, 900)])
+def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: Part, width: int, height: int) -> None:
+    page = opened(part, width=width, height=height)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    overlapping = page.evaluate("""() => {
+      const cards = document.querySelectorAll(".choose > section, #cards > section");
+      const boxes = [...cards].map(card => card.getBoundingClientRect());
+      const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+      return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => meet(a, b))).length;
+    }""")
+    assert overlapping == 0

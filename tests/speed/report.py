@@ -1,0 +1,65 @@
+"""The report of a million screened designs, of which the page holds 20,000: its size, and how long a reader waits."""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import plotly.offline
+
+from dse.api import Loaded
+from dse.compose import compose
+from dse.report import write_page
+from dse.screen import screen
+from dse.study import study
+
+FIRST = "document.querySelector('#parallel canvas')?.dataset.painted"
+FRONT = "document.querySelector('#front canvas, #front .scatterlayer .point')"
+ALONE = "window.Plotly && document.querySelector('.main-svg')"
+BARE = """<!doctype html><meta charset="utf-8"><div id="plot"></div><script>{}</script>
+<script>Plotly.newPlot("plot", [{{x: [1, 2], y: [1, 2]}}])</script>"""
+
+
+def report_page(overrides: tuple[str, ...]) -> list[tuple[str, str, str]]:
+    """Lines of the speed table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asked = study(compose([*overrides, "search.sampler=none", f"run_dir={folder}"]), folder)
+        screen(asked, lambda done, total, size: None)
+        part = Loaded(asked).part()
+        start = time.process_time()
+        path = write_page([part], folder / "report.html")
+        seconds, size, rows = time.process_time() - start, path.stat().st_size / 1e6, len(part.frame)
+        lines = [(f"report of {rows:,} designs, written", f"{seconds:.1f} s CPU", f"{size:.1f} MB")]
+        chromium = shutil.which("chromium")
+        if chromium is None:
+            return lines
+        bare = folder / "bare.html"
+        bare.write_text(BARE.format(plotly.offline.get_plotlyjs()), encoding="utf-8")
+        first, front, alone = waits(chromium, {path: (FIRST, FRONT), bare: (ALONE,)})
+    return [
+        *lines,
+        ("report, first plot after navigation", f"{first:.1f} s wall", f"{alone:.1f} s Plotly alone with two points"),
+        ("report, front after navigation", f"{front:.1f} s wall", f"{alone:.1f} s Plotly alone with two points"),
+    ]
+
+
+def waits(chromium: str, pages: dict[Path, tuple[str, ...]]) -> list[float]:
+    """Seconds until each condition holds on its page, the shortest of three visits."""
+    from playwright.sync_api import sync_playwright
+
+    found: dict[Any, float] = {}
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for _ in range(3):
+            for path, conditions in pages.items():
+                page = browser.new_page(viewport={"width": 1366, "height": 768})
+                start = time.perf_counter()
+                page.goto(path.as_uri(), wait_until="commit")
+                for condition in conditions:
+                    page.wait_for_function(condition, timeout=120_000)
+                    found[condition] = min(found.get(condition, 1e9), time.perf_counter() - start)
+                page.close()
+        browser.close()
+    return list(found.values())
