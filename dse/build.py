@@ -154,7 +154,7 @@ def parsed(value: Any, unit: str, address: str) -> float:
 
 SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
-    **dict.fromkeys(("screen", "search", "workers", "report"), (dict,)),
+    **dict.fromkeys(("screen", "search", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
     "store": (str, type(None)),
 }

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dse.pareto import front
+from dse.samplers import sobol
 from dse.study import Study
 from evaluators import PHYSICS, evaluate
 from evaluators.metrics import LIMITS, METRICS
 from space.design import digest
-from space.elementwise import Array
 from space.knobs import Choice, Columns
 
 BLOCK = 131_072
@@ -72,7 +72,7 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
         path = folder / f"block-{number:05d}.parquet"
         table = _read(path)
         if table is None:
-            columns = space.grid(start, stop) if exact else space.sample(_sobol(len(space.knobs), start, stop, study.seed))
+            columns = space.grid(start, stop) if exact else space.sample(sobol(len(space.knobs), start, stop, study.seed))
             size = len(best) if best is not None else 0
             table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
             _write(table, path)
@@ -89,15 +89,6 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
 
 def _sample_size(study: Study) -> int:
     return 1 << (int(study.screen["limit"]).bit_length() - 1)
-
-
-def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
-    from scipy.stats import qmc
-
-    sampler = qmc.Sobol(dimensions, scramble=True, seed=seed)
-    if start:
-        sampler.fast_forward(start)
-    return np.asarray(sampler.random(stop - start))
 
 
 def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:
