@@ -36,7 +36,7 @@ def by(name: str) -> tuple[str, ...]:
     """Overrides for a sampler: the exhaustive one needs a grid, Gaussian processes need PyTorch and their time."""
     if name == "gp":
         pytest.importorskip("torch")
-    more = {"exhaustive": ("space=l2_prefetch",), "gp": ("search.budget=40",), "tpe": ("search.budget=120",)}
+    more = {"exhaustive": ("space=l2_prefetch",), "gp": ("search.budget=28",), "tpe": ("search.budget=120",)}
     return (f"search={name}", *more.get(name, ()))
 
 
