@@ -91,7 +91,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
             continue
         inner = _inner(hints[name])
         if inner is not None:
-            values[name] = record(inner, config[name], here, sources) if config[name] is not None else None
+            absent = config[name] is None and isinstance(hints[name], UnionType)
+            values[name] = None if absent else record(inner, config[name], here, sources)
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     return cls(**values)

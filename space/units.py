@@ -3,6 +3,7 @@
 `pint` knows the units; this file adds those the field counts in (op, token, USD, cycle). It is the only file that knows pint.
 """
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,14 @@ def _registry() -> "UnitRegistry[Any]":
     return registry
 
 
+QUANTITY = re.compile(r"\s*[+-]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*([A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*")
+"""A number and a unit. pint itself would calculate: to it ``12:30`` is 360 and ``2-1 s`` is a second."""
+
+
 @cache
 def _quantity(text: str) -> Any:
+    if not QUANTITY.fullmatch(text):
+        return None
     try:
         return _registry().Quantity(_spelling(text))
     except Exception:  # pint raises many kinds, down to tokenizer errors; each means "no quantity"
