@@ -103,6 +103,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         for key in config[group]:
             if key not in allowed:
                 raise DesignError(f"{group}: no field '{group}.{key}'; {nearest(str(key), allowed)}")
+        for key in sorted(allowed - set(config[group])):
+            raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
