@@ -124,6 +124,7 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
         searched(asked, workers=workers)
     workers.close()
     ray.kill(held[0])
+    monkeypatch.undo()
     workers = hired(asked, Slow(usual(asked), 0.2))
     found = searched(asked, workers=workers)
     workers.close()
