@@ -17,8 +17,8 @@ from dse.build import Source, question
 from dse.compose import compose, folder_of, studies
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
+from dse.samplers import Ask
 from dse.screen import Screened, stored
-from dse.search import Ask
 from dse.store import Result, Store
 from dse.study import Study, study
 from evaluators import METRICS, PHYSICS, explain

@@ -109,7 +109,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
             continue
         inner = _inner(hints[name])
         if inner is not None:
-            values[name] = record(inner, config[name], here, sources) if config[name] is not None else None
+            absent = config[name] is None and isinstance(hints[name], UnionType)
+            values[name] = None if absent else record(inner, config[name], here, sources)
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     return cls(**values)
@@ -186,7 +187,7 @@ def _check_model(model: Model, address: str) -> None:
 
 SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
-    **dict.fromkeys(("screen", "search", "workers", "report"), (dict,)),
+    **dict.fromkeys(("screen", "search", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
     "store": (str, type(None)),
 }

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     GlobalHydra.instance().clear()
     try:
         with _refused(list(overrides)), initialize_config_module(version_base="1.3", config_module="conf"):
-            return _plain(compose("config", overrides=_translated(list(overrides))), list(overrides))
+            return _plain(compose("config", overrides=_checked(list(overrides))), list(overrides))
     finally:
         GlobalHydra.instance().hydra = before
 
@@ -71,7 +72,7 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
     try:
-        sys.argv = ["dse", *_translated(arguments)]
+        sys.argv = ["dse", *_checked(arguments)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
         with _refused(arguments), contextlib.redirect_stderr(complaint):
             hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
@@ -97,6 +98,10 @@ def _refused(arguments: list[str]) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise DesignError(_explained(error, arguments)) from None
+    except DesignError:
+        raise
+    except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
+        raise DesignError(f"configuration: {_one_line(error)}") from None
 
 
 def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
@@ -106,6 +111,52 @@ def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     named = {"space": _knobs(plain.get("space") or {}), "overrides": arguments, "model": _models(plain, arguments)}
     return {**plain, **named}
+
+
+def _checked(arguments: list[str]) -> list[str]:
+    """The arguments as Hydra knows them, when the user's own files are sound."""
+    translated = _translated(arguments)
+    for folder in _own_folders(translated):
+        _check_numbers(folder)
+    return translated
+
+
+def _own_folders(arguments: list[str]) -> list[Path]:
+    """Folders of the user's files: of ``--config-dir`` and of the study."""
+    found = []
+    for flag, following in pairwise([*arguments, ""]):
+        name, _, value = flag.partition("=")
+        if name in ("--config-dir", "-cd"):
+            found.append(Path(value or following))
+        elif name == "hydra.searchpath":
+            found.append(Path(value.strip("[]").split(",")[0].removeprefix("file://")))
+    return [folder for folder in found if folder.is_dir()]
+
+
+NUMBER = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
+
+
+def _check_numbers(folder: Path) -> None:
+    """Refuses whole numbers that YAML 1.1 reads otherwise than they look: ``010`` is 8 to it, and ``12:30`` is 750."""
+    import yaml
+
+    for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*/*.yaml")):
+        try:
+            root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except (yaml.YAMLError, UnicodeDecodeError, OSError):
+            continue  # Hydra reads it as well, where it is asked for
+        nodes = [root] if root is not None else []
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, yaml.MappingNode):
+                nodes += [part for pair in node.value for part in pair]
+            elif isinstance(node, yaml.SequenceNode):
+                nodes += node.value
+            elif node.tag == "tag:yaml.org,2002:int" and not NUMBER.fullmatch(node.value):
+                number = yaml.safe_load(node.value)
+                raise DesignError(
+                    f"{path}, line {node.start_mark.line + 1}: YAML reads {node.value} as {number}; write a decimal number"
+                )
 
 
 VALUED = {
@@ -216,6 +267,10 @@ def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
     return found
 
 
+MOST = 100_000
+"""Values of a range."""
+
+
 def _sweep(address: str, text: Any) -> dict[str, Any]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
@@ -237,6 +292,8 @@ def _sweep(address: str, text: Any) -> dict[str, Any]:
     if isinstance(sweep, ChoiceSweep):
         return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
     start: Any = sweep.start
+    if sweep.step and (sweep.stop - start) / sweep.step > MOST:
+        raise DesignError(f"{where}: {str(text)!r} has more than {MOST:,} values; write interval(a, b), or a larger step")
     values: list[Any] = []
     while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
         values.append(start + len(values) * sweep.step)

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from dse.pareto import front
+from dse.samplers import Ask
 from dse.screen import Screened
-from dse.search import Ask
 from dse.store import Result
 from dse.study import Study
 from evaluators import evaluate

@@ -1,12 +1,14 @@
 """A study from its configuration to its report: screen, search, report. The ask/tell loop is here, and visible as one."""
 
+import contextlib
 import os
 import platform
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +16,20 @@ import numpy as np
 import pandas as pd
 
 from dse import version
+from dse.actors import hired
 from dse.compose import folder_of
 from dse.frame import search_frame, with_front
 from dse.progress import Progress, say
 from dse.report import write
+from dse.samplers import Ask, Sampler, Told, Values, suited
 from dse.screen import Screened, screen
-from dse.search import Ask, Sampler, Told, sampler
+from dse.search import sampler
 from dse.show import front_table
+from dse.stop import Stops
 from dse.store import Result, Store
 from dse.study import Study, study
-from dse.workers import Serial
+from dse.warm import Warm, warm
+from dse.workers import Workers, evaluator
 from evaluators import PHYSICS
 from space.design import key
 from space.errors import DesignError
@@ -87,42 +93,99 @@ def open_store(asked: Study) -> Store:
 
 
 def search(
-    asked: Study, store: Store, source: Sampler, workers: Any, budget: int, seeds: list[dict[str, Any]], progress: Any
+    asked: Study,
+    store: Store,
+    source: Sampler,
+    workers: Workers,
+    budget: int,
+    seeds: Sequence[Values],
+    progress: Any,
+    *,
+    stops: Stops | None = None,
+    given: Mapping[str, Result] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> dict[int, tuple[Ask, Result]]:
     """The ask/tell loop: a window of asks in flight; results stored when they come, told in the order of asks.
 
+    Args:
+        asked: the study.
+        store: where asks and results go.
+        source: asks.
+        workers: evaluate.
+        budget: asks in all, those of earlier runs included.
+        seeds: values of the first asks.
+        progress: called with the number of designs told and a function that gives their results.
+        stops: what may end it sooner.
+        given: results that need no evaluation, by design.
+        about: notes to keep with the first ask.
+
     Returns:
-        Every ask so far with its result, by number.
+        Every ask so far that has a result, by number.
     """
     window = asked.search["window"]
     space, context, base = asked.question.space, asked.context, base_of(asked)
+    stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=window)
+    given = given or {}
     known = store.results(context)
     asks = store.asks(asked.name, context.physics)[:budget]
     told = max(0, len(asks) - window)
     for ask, design in asks:
-        source.restore(ask, _told(asked, known[design]) if ask.number < told else None)
+        outcome = _told(asked, known[design]) if ask.number < told else None
+        source.restore(ask, outcome)
+        if outcome is not None:
+            stops.told(outcome)
     recorded = len(asks)
+    under_way: set[str] = set()
+    fresh: list[Result] = []
+    enough = stops.stagnant()
+
+    def want(ask: Ask, design: str) -> None:
+        if design in known or design in under_way:
+            return
+        if design in given:
+            known[design] = given[design]
+            fresh.append(given[design])
+            return
+        under_way.add(design)
+        workers.submit([(design, ask.values, space.at(ask.values))])
 
     def fill() -> None:
-        while len(asks) < min(told + window, budget):
+        while len(asks) < min(told + window, budget) and not enough:
             ask = source.ask(len(asks), seeds[len(asks)] if len(asks) < len(seeds) else None)
+            if about and not asks:
+                ask = replace(ask, marks={**ask.marks, **about})
             asks.append((ask, space.key_at(ask.values)))
+            want(*asks[-1])
 
-    while told < budget:
-        fill()
-        wanted = {design: ask.values for ask, design in asks[told:] if design not in known}
-        fresh = workers.map([(design, values, space.at(values)) for design, values in wanted.items()]) if wanted else []
+    for ask, design in asks[told:]:
+        want(ask, design)
+    fill()
+    while told < len(asks):
+        if asks[told][1] not in known:
+            fresh += workers.collect()
         store.append(asked.name, context, base, asks[recorded:], fresh)
         recorded = len(asks)
-        known.update((result.key, result) for result in fresh)
+        for result in fresh:
+            known[result.key] = result
+            under_way.discard(result.key)
+        fresh.clear()
         # a design that is known already is told at once; but asks are recorded at least once a window
         while told < len(asks) and asks[told][1] in known and len(asks) - recorded < window:
             ask, design = asks[told]
-            source.tell(ask, _told(asked, known[design]))
+            outcome = _told(asked, known[design])
+            source.tell(ask, outcome)
+            stops.told(outcome)
             told += 1
+            enough = enough or stops.stagnant()
             fill()
         progress(told, lambda done=told: (known[design] for _, design in asks[:done]))
-    return {ask.number: (ask, known[design]) for ask, design in asks[:told]}
+        late = stops.late()
+        if late:
+            enough = late
+            break
+    if enough:
+        say(f"  search: stopped after {told:,} designs, as {enough}")
+    return {ask.number: (ask, known[design]) for ask, design in asks if design in known}
 
 
 def base_of(asked: Study) -> tuple[str, str]:
@@ -133,14 +196,22 @@ def base_of(asked: Study) -> tuple[str, str]:
     return key(base), json.dumps({address: value for address, value, _ in leaves(base)})
 
 
-def chosen(asked: Study, screened: Screened | None) -> tuple[str, str]:
-    """The sampler of a study, and why."""
+def chosen(asked: Study, screened: Screened | None, begun: Mapping[str, Any] | None) -> tuple[str, str]:
+    """The sampler of a study, and why.
+
+    Args:
+        asked: the study.
+        screened: what its screen found.
+        begun: the notes of its first ask, where it was begun before.
+    """
     wanted = asked.search["sampler"]
     if wanted != "auto":
         return wanted, "as configured"
+    if begun is not None:
+        return begun.get("sampler", "nsga2"), "as it was begun"
     if screened is not None and screened.exact and asked.fidelity == "closed":
         return "none", "the screen looked at every design at this fidelity, so its front is exact"
-    return "nsga2", "several knobs and a budget of hundreds: a population fits"
+    return suited(asked.question.space, len(asked.objectives), asked.search["budget"])
 
 
 def _screen(asked: Study) -> Screened:
@@ -154,17 +225,32 @@ def _screen(asked: Study) -> Screened:
 
 
 def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFrame:
-    name, why = chosen(asked, screened)
+    before = store.asks(asked.name, PHYSICS)
+    begun = before[0][0].marks if before else None
+    name, why = chosen(asked, screened, begun)
     say(f"  search: {name} ({why})")
     if name == "none":
         return search_frame(asked, {})
-    source = sampler(name, asked.question.space, asked.directions, seed=asked.seed, population=asked.search["population"])
-    workers = Serial(asked.question.workload, asked.fidelity)
-    before = len(store.asks(asked.name, PHYSICS))
-    budget = max(asked.search["budget"], 0)
+    space, stop = asked.question.space, asked.search["stop"]
+    source = sampler(name, space, asked.directions, seed=asked.seed, population=asked.search["population"])
+    taken = _warm(asked)
+    seeds = [*taken.seeds, *(seed for seed in _seeds(asked, screened) if seed not in taken.seeds)]
+    about = {"sampler": name, "warm": len(taken.seeds)}
+    # what others have evaluated costs nothing and is not of the budget
+    budget = asked.search["budget"] + (begun or about).get("warm", 0)
+    budget = budget if source.designs is None else _all_of(source.designs, budget)
     if before:
-        say(f"  going on from {before:,} asked designs")
-    with Progress("search") as bar:
+        say(f"  going on from {len(before):,} asked designs")
+    base = asked.question.base
+    workers = hired(
+        asked.crew,
+        evaluator(asked.question.workload, asked.fidelity),
+        window=asked.search["window"],
+        designs=budget - len(before),
+        example=[(key(base), {}, base)],
+        say=lambda text: say(f"  {text}"),
+    )
+    with contextlib.closing(workers), Progress("search") as bar:
         best = _Best(asked)
         found = search(
             asked,
@@ -172,8 +258,11 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
             source,
             workers,
             budget,
-            _seeds(asked, screened),
+            seeds,
             lambda told, results: bar.update(told, budget, best(results)),
+            stops=Stops(asked.directions, **stop, every=asked.search["window"]),
+            given=taken.results,
+            about=about,
         )
     failed = sum(1 for _, result in found.values() if result.error)
     say(
@@ -181,6 +270,25 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
         + (f", {failed} failed" if failed else "")
     )
     return search_frame(asked, found)
+
+
+def _all_of(designs: int, budget: int) -> int:
+    if budget < designs:
+        raise DesignError(
+            f"search.budget: {budget:,} is below the {designs:,} designs of the space, which exhaustive asks for all; "
+            f"set search.budget={designs} or choose another sampler"
+        )
+    return designs
+
+
+def _warm(asked: Study) -> Warm:
+    places = asked.search["warm_start"]
+    if not places:
+        return Warm({}, [], 0)
+    taken = warm(asked, places, asked.screen["keep"])
+    of = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
+    say(f"  warm start: {len(taken.results):,} {of} are in this space; the best {len(taken.seeds):,} are asked first")
+    return taken
 
 
 class _Best:

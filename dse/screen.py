@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dse.pareto import front
+from dse.samplers import sobol
 from dse.study import Study
 from evaluators import PHYSICS, evaluate
 from evaluators.metrics import LIMITS
@@ -98,7 +99,7 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
         if table is None and not evaluating:
             continue
         if table is None:
-            columns = space.grid(start, stop) if exact else space.sample(_sobol(len(space.knobs), start, stop, study.seed))
+            columns = space.grid(start, stop) if exact else space.sample(sobol(len(space.knobs), start, stop, study.seed))
             size = len(best) if best is not None else 0
             table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
             _write(table, path)
@@ -117,15 +118,6 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
 
 def _sample_size(study: Study) -> int:
     return 1 << (int(study.screen["limit"]).bit_length() - 1)
-
-
-def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
-    from scipy.stats import qmc
-
-    sampler = qmc.Sobol(dimensions, scramble=True, seed=seed)
-    if start:
-        sampler.fast_forward(start)
-    return np.asarray(sampler.random(stop - start))
 
 
 def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:

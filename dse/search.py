@@ -1,106 +1,73 @@
-"""Ask and tell, and the one room of Optuna.
+"""Samplers that learn, and the one room of Optuna.
 
-Ask number k is made when exactly the results of asks 0 to k - window have been told, with a sampler seeded from (seed, k).
-So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
+Every ask uses a sampler seeded anew from (seed, number) and its memory holds what was told, so that nothing else decides it.
 Outcomes are not kept here: the store has them, and a resumed search is fed from it.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from dse.samplers import Ask, Exhaustive, Quasirandom, Sampler, Told, Uniform, Values
 from space.errors import DesignError, nearest
-from space.knobs import Choice, Interval, Knob, Space
+from space.knobs import Interval, Knob, Space
 
-Values = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a sampler learns of one design.
-
-    Attributes:
-        objectives: in the order of the study's objectives; None where the evaluation failed.
-        constraints: by name; above 0 means violated.
-    """
-
-    objectives: tuple[float, ...] | None
-    constraints: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One design that a sampler wants.
-
-    Attributes:
-        number: 0, 1, 2, ...
-        values: by knob.
-        marks: the sampler's own notes, to be kept with the ask and handed back on resume.
-    """
-
-    number: int
-    values: Values
-    marks: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Sampler(Protocol):
-    """Where asks come from."""
-
-    def ask(self, number: int, forced: Values | None) -> Ask:
-        """The next ask; with `forced`, at these values."""
-
-    def tell(self, ask: Ask, told: Told) -> None:
-        """The result of an ask; in the order of asks."""
-
-    def restore(self, ask: Ask, told: Told | None) -> None:
-        """An ask of an earlier run, in order, with its result if it had been told."""
+SAMPLERS = ("exhaustive", "gp", "nsga2", "nsga3", "qmc", "random", "tpe")
 
 
 def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, population: int) -> Sampler:
     """The sampler of a name.
 
+    Args:
+        name: one of `SAMPLERS`.
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        population: of the genetic ones.
+
     Raises:
-        DesignError: no such sampler; the message lists them.
+        DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
     """
-    if name == "random":
-        return Uniform(space, seed)
-    if name == "nsga2":
-        return Nsga2(space, directions, seed, population)
-    raise DesignError(f"search.sampler: no sampler {name!r}; {nearest(name, ('auto', 'none', 'nsga2', 'random'))}")
+    learning: dict[str, Callable[[Any], Any]] = {
+        "nsga2": lambda optuna: optuna.NSGAIISampler(population_size=population, seed=seed),
+        "nsga3": lambda optuna: optuna.NSGAIIISampler(population_size=population, seed=seed),
+        "tpe": lambda optuna: optuna.TPESampler(seed=seed),
+        "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
+    }
+    plain: dict[str, Callable[[], Sampler]] = {
+        "random": lambda: Uniform(space, seed),
+        "qmc": lambda: Quasirandom(space, seed),
+        "exhaustive": lambda: Exhaustive(space, seed),
+    }
+    if name in plain:
+        return plain[name]()
+    if name not in learning:
+        raise DesignError(f"search.sampler: no sampler {name!r}; {nearest(name, ('auto', 'none', *SAMPLERS))}")
+    if name == "gp":
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise DesignError("search.sampler: gp needs PyTorch; pip install 'mesh-dse[gp]', or choose tpe") from None
+    return Learning(space, directions, seed, learning[name])
 
 
-class Uniform:
-    """Every knob uniform over its values, logs over logs; learns nothing."""
+class Learning:
+    """A sampler of Optuna's in memory, on whole numbers for ordered choices and categories for words.
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self._space = space
-        self._seed = seed
+    Args:
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of the study.
+        make: the sampler from Optuna's module of samplers.
+    """
 
-    def ask(self, number: int, forced: Values | None) -> Ask:
-        """Independent of all other asks."""
-        if forced is not None:
-            return Ask(number, forced)
-        unit = np.random.Generator(np.random.PCG64([self._seed, number])).random(len(self._space.knobs))
-        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
-        return Ask(number, self._space.canonical(values))
+    designs = None
 
-    def tell(self, ask: Ask, told: Told) -> None:
-        """Nothing to learn."""
-
-    def restore(self, ask: Ask, told: Told | None) -> None:
-        """Nothing to remember."""
-
-
-class Nsga2:
-    """Optuna's NSGA-II in memory, on whole numbers for ordered choices and categories for words."""
-
-    def __init__(self, space: Space, directions: Sequence[str], seed: int, population: int) -> None:
+    def __init__(self, space: Space, directions: Sequence[str], seed: int, make: Callable[[Any], Any]) -> None:
         import optuna
-        from optuna.samplers import NSGAIISampler
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna = optuna
@@ -108,14 +75,11 @@ class Nsga2:
         self._seed = seed
         self._distributions = distributions = {knob.address: self._distribution(knob) for knob in space.knobs}
         relative = {address: one for address, one in distributions.items() if not one.single()}
-
-        class Fixed(NSGAIISampler):
-            """The space never changes; found anew from all trials, as Optuna does, it costs a third of an ask."""
-
-            def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-                return relative
-
-        self._sampler = Fixed(population_size=population, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._sampler = make(optuna.samplers)
+        # the space never changes; found anew from all trials, as Optuna does, it costs a third of an ask
+        self._sampler.infer_relative_search_space = lambda study, trial: relative
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -175,7 +139,12 @@ class Nsga2:
         seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
         # Optuna has no public way to seed a sampler for one ask; a new sampler an ask would forget its caches
         self._sampler._rng.rng.seed(int(seeds[0]))
-        self._sampler._random_sampler._rng.rng.seed(int(seeds[1]))
+        for name in ("_random_sampler", "_independent_sampler"):
+            if hasattr(self._sampler, name):
+                getattr(self._sampler, name)._rng.rng.seed(int(seeds[1]))
+        for name in ("_gprs_cache_list", "_constraints_gprs_cache_list"):  # fits that start from those of earlier asks
+            if hasattr(self._sampler, name):
+                setattr(self._sampler, name, None)
 
     def _new_study_marks(self) -> dict[str, Any]:
         attributes = self._storage.get_study_system_attrs(self._id)
@@ -202,12 +171,6 @@ class Nsga2:
             return knob.low if isinstance(knob, Interval) else knob.values[0] if knob.words else 0
         value = values[knob.address]
         return value if isinstance(knob, Interval) or knob.words else knob.values.index(value)
-
-
-def _at(knob: Knob, unit: float) -> Any:
-    if isinstance(knob, Choice):
-        return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
-    return knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
 
 
 def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: Any, path: Path) -> None:

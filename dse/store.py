@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sql
 
-from dse.search import Ask
+from dse.samplers import Ask
 from space.errors import DesignError
 
 SCHEMA = 1
@@ -228,6 +228,17 @@ class Store:
             rows = connection.execute(query).all()
         loads = orjson.loads
         return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
+
+    def bases(self, context: Context) -> dict[str, dict[str, Any]]:
+        """Of every result of a context, by design key, all leaves of the design that its values change."""
+        query = (
+            sql.select(_results.c.design, _results.c.base)
+            .where(_results.c.workload == context.workload, _results.c.fidelity == context.fidelity)
+            .where(_results.c.physics == context.physics)
+        )
+        with self._told(), self._engine.connect() as connection:
+            texts = {base: orjson.loads(text) for base, text in connection.execute(sql.select(_bases)).all()}
+            return {design: texts[base] for design, base in connection.execute(query).all()}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""

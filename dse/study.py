@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from dse.build import Question, parsed, question
+from dse.search import SAMPLERS
 from dse.store import Context
+from dse.workers import Crew
 from evaluators import FIDELITIES, PHYSICS
 from evaluators.evaluation import infeasible
 from evaluators.metrics import METRICS, metric
@@ -20,11 +22,11 @@ from space.workload import Workload
 
 SETTINGS = {
     "screen": {"run", "limit", "keep"},
-    "search": {"sampler", "budget", "window", "population"},
-    "workers": {"kind"},
+    "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
+    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
+    "ray": {"address"},
     "report": {"lines"},
 }
-SAMPLERS = ("auto", "none", "nsga2", "random")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Study:
     bounds: tuple[Bound, ...]
     screen: Mapping[str, Any]
     search: Mapping[str, Any]
+    crew: Crew
     report: Mapping[str, Any]
     run_dir: Path
     store: str
@@ -81,6 +84,8 @@ class Study:
         flat = dict(_flat(keep))
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
+        if self.search["warm_start"]:
+            flat["search.warm_start"] = str(self.search["warm_start"])
         return flat
 
 
@@ -102,17 +107,21 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         for key in config[group]:
             if key not in allowed:
                 raise DesignError(f"{group}: no field '{group}.{key}'; {nearest(str(key), allowed)}")
+        for key in sorted(allowed - set(config[group])):
+            raise DesignError(f"{group}.{key}: missing from the configuration")
     fidelity = config["fidelity"]
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
-    if config["workers"]["kind"] != "serial":
-        raise DesignError(f"workers.kind: no kind {config['workers']['kind']!r}; valid: serial")
     search = dict(config["search"])
-    if search["sampler"] not in SAMPLERS:
-        raise DesignError(f"search.sampler: no sampler {search['sampler']!r}; {nearest(str(search['sampler']), SAMPLERS)}")
+    samplers = ("auto", "none", *SAMPLERS)
+    if search["sampler"] not in samplers:
+        raise DesignError(f"search.sampler: no sampler {search['sampler']!r}; {nearest(str(search['sampler']), samplers)}")
     for key, low in (("budget", 0), ("window", 1), ("population", 2)):
         if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
             raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
+    search["stop"] = _stop(search["stop"])
+    if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
+        raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
     for key, low in (("limit", 1), ("keep", 0)):
         value = config["screen"][key]
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
@@ -132,6 +141,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         bounds(config["constraints"]),
         config["screen"],
         search,
+        _crew(config["workers"], config["ray"]["address"]),
         config["report"],
         run_dir,
         str(config["store"]) if config["store"] else str(run_dir / "results.sqlite"),
@@ -176,6 +186,46 @@ def workload_key(workload: Workload) -> str:
     """Content key of a workload: what its cases ask, not their names."""
     rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
     return digest([("decode_at", workload.decode_at), *rows])
+
+
+def _crew(config: Mapping[str, Any], address: Any) -> Crew:
+    kinds = ("auto", "ray", "serial")
+    if config["kind"] not in kinds:
+        raise DesignError(f"workers.kind: no kind {config['kind']!r}; {nearest(str(config['kind']), kinds)}")
+    for key, low, word in (("count", 1, "all"), ("retries", 0, None)):
+        value = config[key]
+        if value != word and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+            also = f", or {word}" if word else ""
+            raise DesignError(f"workers.{key}: {value!r} is not a whole number of at least {low}{also}")
+    if address is not None and not isinstance(address, str):
+        raise DesignError(f"ray.address: {address!r} is no address; write HOST:PORT, or null to start Ray here")
+    amounts = {key: _amount(config[key], unit, f"workers.{key}") for key, unit in QUANTITIES.items()}
+    count = 0 if config["count"] == "all" else config["count"]
+    return Crew(config["kind"], count, config["retries"], **amounts, address=address or "")
+
+
+QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
+"""Of workers, with their units."""
+
+
+def _stop(config: Any) -> dict[str, Any]:
+    fields = {"time", "stagnation", "growth"}
+    if not isinstance(config, Mapping) or set(config) != fields:
+        raise DesignError(f"search.stop: {config!r} is not the fields {', '.join(sorted(fields))}")
+    designs, growth = config["stagnation"], config["growth"]
+    if designs is not None and (isinstance(designs, bool) or not isinstance(designs, int) or designs < 1):
+        raise DesignError(f"search.stop.stagnation: {designs!r} is not a whole number of designs of at least 1, or null")
+    if isinstance(growth, bool) or not isinstance(growth, int | float) or not 0 < growth < 1:
+        raise DesignError(f"search.stop.growth: {growth!r} is not a share between 0 and 1")
+    seconds = None if config["time"] is None else _amount(config["time"], "s", "search.stop.time")
+    return {"seconds": seconds, "designs": designs, "growth": growth}
+
+
+def _amount(value: Any, unit: str, address: str) -> float:
+    amount = parsed(value, unit, address)
+    if amount <= 0:
+        raise DesignError(f"{address}: {value!r} is not above 0")
+    return amount
 
 
 def _check_line(line: Any, nouns: Question) -> None:

@@ -3,6 +3,7 @@
 `pint` knows the units; this file adds those the field counts in (op, token, USD, cycle). It is the only file that knows pint.
 """
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,17 @@ def _registry() -> "UnitRegistry[Any]":
     return registry
 
 
+QUANTITY = re.compile(
+    r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
+)
+"""A number and a unit. Left to itself pint calculates: to it ``12:30`` is 360, ``010`` is 0 and ``2-1 s`` is a second."""
+
+
 @cache
 def _quantity(text: str) -> Any:
+    found = QUANTITY.fullmatch(text)
     try:
-        return _registry().Quantity(_spelling(text))
+        return _registry().Quantity(float(found[1]), _spelling(found[2] or "1")) if found else None
     except Exception:  # pint raises many kinds, down to tokenizer errors; each means "no quantity"
         return None
 

@@ -13,7 +13,7 @@ ROOMS = {
     "hydra": {"dse/compose.py"},
     "omegaconf": {"dse/compose.py"},
     "optuna": {"dse/search.py"},
-    "ray": {"dse/workers.py"},
+    "ray": {"dse/actors.py"},
     "sqlalchemy": {"dse/store.py"},
     "sqlite3": {"dse/store.py"},
     "pint": {"space/units.py"},

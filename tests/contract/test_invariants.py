@@ -1,12 +1,19 @@
-"""Ten thousand random designs from every shipped space: finite, ordered, never above a peak."""
+"""Ten thousand random designs from every shipped space: finite, ordered, never above a peak, and sums that add up."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from evaluators import METRICS, evaluate
+from evaluators import METRICS, evaluate, explain
+from space.chip import MeshChip
+from space.design import Design, Designs
+from space.fields import leaves, replaced
 from space.knobs import Space
+from space.mapping import BYTES
+from space.model import active_parameters
+from space.workload import Workload
 from tests.samples import asked, wide
 
 SPACES = sorted(
@@ -14,15 +21,21 @@ SPACES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", [*SPACES, "wide"])
-def test_random_designs_are_answered(name: str) -> None:
+def drawn(name: str, count: int) -> tuple[Designs, Workload]:
+    """Random designs of a space, and what is asked of them."""
     chip: tuple[str, ...] = ("chip=wse2", "workload.batch=[1,4]") if name.startswith("wafer") else ()
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
     question = asked(*chip, f"space={name}") if name != "wide" else asked()
     space: Space = question.space if name != "wide" else wide(question.base)
-    columns = space.sample(np.random.default_rng(1).random((10_000, len(space.knobs))))
-    outcomes = evaluate(space.stack(columns), question.workload)
+    columns = space.sample(np.random.default_rng(1).random((count, len(space.knobs))))
+    return space.stack(columns), question.workload
+
+
+@pytest.mark.parametrize("name", [*SPACES, "wide"])
+def test_random_designs_are_answered(name: str) -> None:
+    designs, workload = drawn(name, 10_000)
+    outcomes = evaluate(designs, workload)
     here = [metric for metric in METRICS if not np.isnan(outcomes.columns[metric]).all()]
     phases = {"throughput", "ttft", "tpot"} if not name.startswith("product") else {"cycles", "efficiency", "cores"}
     assert {"latency", "system_mm2", *phases} <= set(here)
@@ -39,3 +52,46 @@ def test_random_designs_are_answered(name: str) -> None:
         assert np.allclose(found["latency"], found["ttft"] + moved + found["tpot"] * 2731)
     assert (outcomes.excess[~outcomes.feasible] > 0).all()
     assert (outcomes.columns["system_mm2"] >= outcomes.columns["die_mm2"]).all()
+
+
+@pytest.mark.parametrize("name", [*(name for name in SPACES if not name.startswith("product")), "wide"])
+def test_no_engine_and_no_memory_is_used_above_its_peak(name: str) -> None:
+    """What the layers' weights alone ask of engines and HBM, counted from the model's dimensions; of designs that fit."""
+    designs, workload = drawn(name, 10_000)
+    outcomes = evaluate(designs, workload, cases=True)
+    uses = 0
+    for rows, design in designs.groups:
+        fits = outcomes.feasible[rows]
+        for place, case in enumerate(workload.cases):
+            model = case.model
+            weights = active_parameters(model) - 2 * model.vocab * model.hidden
+            for phase, tokens, metric in (("prefill", case.prompt_tokens, "ttft"), ("decode", case.batch, "tpot")):
+                seconds = outcomes.cases[metric][place][rows]
+                for need, rate in peaks(design, phase, weights, tokens):
+                    used = np.broadcast_to(need / rate / seconds, rows.shape)[fits]
+                    assert (used <= 1).all(), (phase, case.label, used.max())
+                    uses += len(used)
+    assert uses
+
+
+def peaks(design: Design, phase: str, weights: float, tokens: float) -> list[tuple[float, Any]]:
+    """What must be done, and how fast all devices together could: operations, and bytes of weights once."""
+    chip, plan = design.chip, getattr(design.mapping, phase)
+    if isinstance(chip, MeshChip):
+        return [(weights * tokens, chip.mesh.rows * chip.mesh.cols * chip.clock / chip.core.mac)]
+    nbytes = weights * BYTES[design.mapping.precision.weights]
+    return [(2 * weights * tokens, plan.tp * chip.cores * chip.core.matrix), (nbytes, plan.tp * chip.hbm.bandwidth)]
+
+
+@pytest.mark.parametrize("name", [*SPACES, "wide"])
+def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
+    designs, workload = drawn(name, 60)
+    latency = evaluate(designs, workload, cases=True).cases["latency"][0]
+    for rows, group in designs.groups:
+        for place, row in enumerate(rows):
+            design = replaced(group, {a: float(np.ravel(v)[place]) for a, v, _ in leaves(group) if isinstance(v, np.ndarray)})
+            parts = explain(design, workload.cases[0], decode_at=workload.decode_at)
+            assert parts.seconds == pytest.approx(latency[row], rel=1e-9)
+            assert sum(found.seconds for found in parts.rows) == pytest.approx(latency[row], rel=1e-9)
+            for found in parts.rows:
+                assert sum(found.parts.values()) == pytest.approx(found.seconds, rel=1e-6, abs=1e-12)

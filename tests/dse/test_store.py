@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.search import Ask
+from dse.samplers import Ask
 from dse.store import Context, Result, Store
 from space.errors import DesignError
 

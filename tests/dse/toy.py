@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dse.compose import compose
 from dse.loop import search
 from dse.search import sampler
 from dse.store import Store
 from dse.study import Study, study
-from dse.workers import Serial
+from dse.workers import Serial, evaluator
 
 OVERRIDES = (
     "name=toy",
@@ -17,6 +19,7 @@ OVERRIDES = (
     "+objectives.tpot=min",
     "+constraints.ttft='<= 4 s'",
     "workload.sequence=[2048]",
+    "search=nsga2",
     "search.budget=240",
     "search.window=16",
     "search.population=20",
@@ -29,7 +32,17 @@ def toy(folder: Path, *overrides: str) -> Study:
     return study(compose([*OVERRIDES, f"run_dir={folder}", *overrides]), folder)
 
 
-def searched(asked: Study, *, budget: int | None = None, workers: Any = None, source: Any = None) -> tuple[Any, ...]:
+def by(name: str) -> tuple[str, ...]:
+    """Overrides for a sampler: the exhaustive one needs a grid, Gaussian processes need PyTorch and their time."""
+    if name == "gp":
+        pytest.importorskip("torch")
+    more = {"exhaustive": ("space=l2_prefetch",), "gp": ("search.budget=28",), "tpe": ("search.budget=120",)}
+    return (f"search={name}", *more.get(name, ()))
+
+
+def searched(
+    asked: Study, *, budget: int | None = None, workers: Any = None, source: Any = None, **options: Any
+) -> tuple[Any, ...]:
     """Runs the ask/tell loop; returns the asks and, of each, the key and the objectives."""
     store = Store(asked.store)
     store.begin(asked.name, asked.identity(), {"overrides": list(asked.overrides)})
@@ -40,8 +53,9 @@ def searched(asked: Study, *, budget: int | None = None, workers: Any = None, so
         seed=asked.seed,
         population=asked.search["population"],
     )
-    workers = workers or Serial(asked.question.workload, asked.fidelity)
-    found = search(asked, store, source, workers, budget or asked.search["budget"], [], lambda told, results: None)
+    workers = workers or Serial(evaluator(asked.question.workload, asked.fidelity))
+    limit = min(budget or asked.search["budget"], source.designs or 10**9)
+    found = search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
     store.close()
     return tuple(
         (number, tuple(ask.values.items()), result.key, tuple(result.metrics.get(name) for name in asked.objectives))

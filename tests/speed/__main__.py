@@ -134,7 +134,14 @@ def screening() -> list[tuple[str, str, str]]:
 class Trivial:
     """An objective that costs next to nothing, so that what is timed is the driver."""
 
-    def map(self, batch: Any) -> list[Result]:
+    def __init__(self) -> None:
+        self._queue: list[Any] = []
+
+    def submit(self, batch: Any) -> None:
+        self._queue += batch
+
+    def collect(self) -> list[Result]:
+        batch, self._queue = self._queue, []
         results = []
         for key, values, _ in batch:
             numbers = [float(value) for value in values.values() if not isinstance(value, str)]

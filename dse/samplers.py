@@ -1,0 +1,196 @@
+"""Where asks come from: what a sampler is, those that learn nothing, and which one suits a study.
+
+Ask number k is made when exactly the results of asks 0 to k - window have been told, with numbers seeded from (seed, k).
+So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from space.elementwise import Array
+from space.errors import DesignError
+from space.knobs import Choice, Knob, Space
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a sampler learns of one design.
+
+    Attributes:
+        objectives: in the order of the study's objectives; None where the evaluation failed.
+        constraints: by name; above 0 means violated.
+    """
+
+    objectives: tuple[float, ...] | None
+    constraints: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One design that a sampler wants.
+
+    Attributes:
+        number: 0, 1, 2, ...
+        values: by knob.
+        marks: the sampler's own notes, to be kept with the ask and handed back on resume.
+    """
+
+    number: int
+    values: Values
+    marks: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Sampler(Protocol):
+    """Where asks come from.
+
+    Attributes:
+        designs: how many asks there are in all; None for any number.
+    """
+
+    @property
+    def designs(self) -> int | None:
+        """How many asks there are in all."""
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """The next ask; with `forced`, at these values."""
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """The result of an ask; in the order of asks."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """An ask of an earlier run, in order, with its result if it had been told."""
+
+
+FEW_A_KNOB = 4
+"""Designs a knob below which a model or a population has learned nothing yet."""
+
+SMALL = 300
+"""Designs up to which TPE, whose own cost grows by 36 ms an ask per 1,000, is cheap and learns from each of them."""
+
+MANY = 4
+"""Objectives from which crowding distance no longer spreads a front, so that reference points are used."""
+
+
+def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
+    """The sampler for a space and a budget, and why.
+
+    Args:
+        space: what is searched.
+        objectives: how many.
+        budget: asks.
+    """
+    grid, knobs = space.combinations, len(space.knobs)
+    if grid is not None and grid <= budget:
+        return "exhaustive", f"all {grid:,} combinations fit in the budget of {budget:,}"
+    if budget < FEW_A_KNOB * knobs:
+        return (
+            "qmc",
+            f"{budget:,} designs for {knobs} knobs are too few to learn from; a Sobol sequence covers the space evenly",
+        )
+    if objectives >= MANY:
+        return "nsga3", f"{objectives} objectives: reference points keep a front of so many spread"
+    if budget <= SMALL:
+        return "tpe", f"a budget of {budget:,} is small: a model learns from each design, a population from each generation"
+    return "nsga2", f"{knobs} knobs and a budget of {budget:,}: enough for generations of a population"
+
+
+class Uniform:
+    """Every knob uniform over its values, logs over logs; learns nothing."""
+
+    designs = None
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """Independent of all other asks."""
+        if forced is not None:
+            return Ask(number, forced)
+        unit = np.random.Generator(np.random.PCG64([self._seed, number])).random(len(self._space.knobs))
+        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
+        return Ask(number, self._space.canonical(values))
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Nothing to learn."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """Nothing to remember."""
+
+
+class Quasirandom:
+    """A scrambled Sobol sequence: any first part of it covers the space evenly; learns nothing."""
+
+    designs = None
+    BLOCK = 256
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+        self._start = -1
+        self._points = np.zeros((0, 0))
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """The point of this number."""
+        if forced is not None:
+            return Ask(number, forced)
+        start = number - number % self.BLOCK
+        if start != self._start:
+            self._start = start
+            self._points = sobol(len(self._space.knobs), start, start + self.BLOCK, self._seed)
+        unit = self._points[number - start]
+        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
+        return Ask(number, self._space.canonical(values))
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Nothing to learn."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """Nothing to remember."""
+
+
+class Exhaustive:
+    """Every design of a grid once, in an order that the seed shuffles, so that a part of it is a fair sample.
+
+    Raises:
+        DesignError: a knob is an interval.
+    """
+
+    def __init__(self, space: Space, seed: int) -> None:
+        if space.combinations is None:
+            raise DesignError("search.sampler: exhaustive needs a grid; a knob of this space is an interval")
+        self._space = space
+        self._columns = space.grid(0, space.combinations)
+        self._order = np.random.default_rng(seed).permutation(len(next(iter(self._columns.values()))))
+        self.designs = len(self._order)
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """The design of this number; all come, so none is forced."""
+        return Ask(number, self._space.row(self._columns, int(self._order[number])))
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        """Nothing to learn."""
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        """Nothing to remember."""
+
+
+def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
+    """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube, shape (stop - start, dimensions)."""
+    from scipy.stats import qmc
+
+    engine = qmc.Sobol(dimensions, scramble=True, seed=seed)
+    if start:
+        engine.fast_forward(start)
+    return np.asarray(engine.random(stop - start))
+
+
+def _at(knob: Knob, unit: float) -> Any:
+    if isinstance(knob, Choice):
+        return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
+    return knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit

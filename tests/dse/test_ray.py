@@ -1,0 +1,222 @@
+"""Searches with Ray give what serial ones give; what a design does to its worker costs that design and nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dse.actors
+from dse.actors import Ray
+from dse.store import Store
+from dse.workers import Crew, Evaluate, Serial, evaluator
+from space.design import key
+from space.errors import DesignError
+from tests.dse.faulty import FAULTS, Faulty, Slow
+from tests.dse.toy import searched, toy
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Ray with two CPUs, started once for these tests; its address."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+def hired(asked: Any, evaluate: Evaluate | None = None, **crew: Any) -> Ray:
+    """Workers for a study."""
+    limits = {"count": 2, "time_limit": 1.0, "memory_limit": 2.0**29, **crew}
+    base = asked.question.base
+    return Ray(
+        Crew("ray", **limits),
+        evaluate or evaluator(asked.question.workload, asked.fidelity),
+        window=asked.search["window"],
+        example=[(key(base), {}, base)],
+        say=lambda text: None,
+    )
+
+
+def usual(asked: Any) -> Evaluate:
+    return evaluator(asked.question.workload, asked.fidelity)
+
+
+def errors(asked: Any) -> list[str]:
+    return [result.error for result in Store(asked.store).results(asked.context).values() if result.error]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", ["nsga2", "tpe"])
+def test_workers_in_other_processes_find_what_serial_ones_find(cluster: str, tmp_path: Path, count: int, name: str) -> None:
+    options = (f"search={name}", "search.budget=96")
+    serial = searched(toy(tmp_path / "serial", *options))
+    asked = toy(tmp_path / "ray", *options)
+    workers = hired(asked, count=count)
+    found = searched(asked, workers=workers)
+    workers.close()
+    assert found == serial
+
+
+REASONS = {
+    "raise": "ZeroDivisionError: a fault of this design (tried 2 times)",
+    "hang": "hung: no answer in 1 s (workers.time_limit) (tried 2 times)",
+    "eat": "MemoryError",
+    "die": "died: the process that evaluated it ended (tried 2 times)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_costs_only_its_own_design(cluster: str, tmp_path: Path, fault: str) -> None:
+    """The same search, with two designs that fail: as if they had raised in the driver's own process."""
+    plain = searched(toy(tmp_path / "plain", "search.budget=96"))
+    marked = frozenset((plain[7][2], plain[40][2]))
+    asked = toy(tmp_path / "serial", "search.budget=96")
+    serial = searched(asked, workers=Serial(Faulty(usual(asked), "raise", marked), retries=1))
+    asked = toy(tmp_path / "ray", "search.budget=96")
+    workers = hired(asked, Faulty(usual(asked), fault, marked))
+    found = searched(asked, workers=workers)
+    workers.close()
+    assert found == serial
+    assert [row[2] for row in found if row[3] == (None, None)]
+    assert len(errors(asked)) == 2
+    assert all(REASONS[fault] in error for error in errors(asked))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_does_not_come_again_costs_nothing(cluster: str, tmp_path: Path, fault: str) -> None:
+    plain = searched(toy(tmp_path / "plain", "search.budget=64"))
+    asked = toy(tmp_path / "ray", "search.budget=64")
+    once = Faulty(usual(asked), fault, frozenset((plain[20][2],)), tmp_path / "done")
+    workers = hired(asked, once)
+    found = searched(asked, workers=workers)
+    workers.close()
+    assert (tmp_path / "done").exists()
+    assert found == plain
+
+
+def test_a_worker_that_dies_while_it_warms_up_is_replaced(cluster: str, tmp_path: Path) -> None:
+    plain = searched(toy(tmp_path / "plain", "search.budget=32"))
+    asked = toy(tmp_path / "ray", "search.budget=32")
+    workers = hired(asked, Faulty(usual(asked), "die", frozenset((key(asked.question.base),))))
+    found = searched(asked, workers=workers)
+    workers.close()
+    assert found == plain
+
+
+def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors of somebody else hold all CPUs, then all but one."""
+    import ray
+
+    monkeypatch.setattr(dse.actors, "START_LIMIT", 5.0)
+    held = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(2)]
+    ray.get([one.held.remote() for one in held])
+    asked = toy(tmp_path, "search.budget=32")
+    workers = hired(asked)
+    with pytest.raises(DesignError, match=r"none started in 5 s; the cluster has 2 CPUs, 0 of them free"):
+        searched(asked, workers=workers)
+    workers.close()
+    ray.kill(held[0])
+    monkeypatch.undo()
+    workers = hired(asked, Slow(usual(asked), 0.2))
+    found = searched(asked, workers=workers)
+    workers.close()
+    ray.kill(held[1])
+    assert len(found) == 32
+
+
+class Holder:
+    """Holds a CPU."""
+
+    def held(self) -> None:
+        pass
+
+
+def test_a_study_runs_on_a_cluster_by_address(cluster: str, tmp_path: Path) -> None:
+    line = ["run", "study=quickstart", "screen.run=false", "search.budget=24", "workers=ray", f"ray.address={cluster}"]
+    done = subprocess.run([sys.executable, "-m", "dse.main", *line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "24 designs asked" in done.stderr
+
+
+def test_an_address_where_nothing_listens_is_one_line(tmp_path: Path) -> None:
+    line = ["run", "study=quickstart", "screen.run=false", "search.budget=24", "workers=ray", "ray.address=127.0.0.1:1"]
+    done = subprocess.run([sys.executable, "-m", "dse.main", *line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("dse: ray.address: no cluster at 127.0.0.1:1")
+
+
+def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "dse.main", "run", "study=quickstart", "screen.run=false", "workers=ray", "workers.count=2"]
+    process = subprocess.Popen(
+        [*line, "search.budget=1000000"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for _ in range(600):
+        if stored(tmp_path) > 64 or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    before = descendants(process.pid)
+    assert len(before) > 2
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    start = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - start < 15
+    assert not alive(before)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in err
+    done = stored(tmp_path)
+    again = subprocess.run(
+        [*line, f"search.budget={done + 16}", "workers=serial"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0, again.stderr
+    assert f"going on from {done:,} asked designs" in again.stderr
+
+
+def stored(folder: Path) -> int:
+    import sqlite3
+
+    path = folder / "runs/quickstart/results.sqlite"
+    if not path.exists():
+        return 0
+    try:
+        with sqlite3.connect(path) as connection:
+            return int(connection.execute("SELECT count(*) FROM asks").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Processes below one, with their start times, by which a number that is used again is told apart."""
+    parents: dict[int, int] = {}
+    born: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.name)], born[int(path.name)] = int(fields[1]), fields[19]
+    found = {pid}
+    while True:
+        more = {child for child, parent in parents.items() if parent in found} - found
+        if not more:
+            return {one: born[one] for one in found if one != pid}
+        found |= more
+
+
+def alive(processes: dict[int, str]) -> list[int]:
+    found = []
+    for pid, born in processes.items():
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[19] == born and fields[0] != "Z":
+            found.append(pid)
+    return found

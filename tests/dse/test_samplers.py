@@ -1,0 +1,226 @@
+"""Which sampler is chosen, what the constraints do to it, when a search stops, and what it takes over from another study."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dse.loop import run_study
+from dse.samplers import Ask, Told, suited
+from dse.search import sampler
+from dse.stop import Stops
+from dse.store import Result, Store
+from dse.warm import warm
+from dse.workers import Auto, Crew, Serial, evaluator
+from space.design import key
+from space.errors import DesignError
+from space.knobs import Choice, Interval, Space
+from tests.dse.faulty import Slow
+from tests.dse.test_search import Counting
+from tests.dse.toy import searched, toy
+from tests.samples import base
+
+GRID = Space(base(), (Choice("chip.cores", tuple(range(1, 41))), Choice("mapping.both.prefetch", ("none", "whole"))))
+WIDE = Space(base(), (*GRID.knobs, Interval("chip.l2.size", 1e6, 1e9, log=True)))
+
+
+@pytest.mark.parametrize(
+    ("space", "objectives", "budget", "name"),
+    [
+        (GRID, 2, 80, "exhaustive"),
+        (GRID, 2, 79, "tpe"),
+        (GRID, 2, 7, "qmc"),
+        (WIDE, 2, 11, "qmc"),
+        (WIDE, 2, 300, "tpe"),
+        (WIDE, 2, 301, "nsga2"),
+        (WIDE, 4, 100, "nsga3"),
+    ],
+)
+def test_the_sampler_follows_space_and_budget(space: Space, objectives: int, budget: int, name: str) -> None:
+    chosen, why = suited(space, objectives, budget)
+    assert chosen == name
+    assert why
+
+
+def test_the_choice_is_printed_and_kept_when_the_budget_grows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_study(toy(tmp_path, "search=auto", "search.budget=60", "workers=serial"))
+    assert "search: tpe (a budget of 60 is small" in capsys.readouterr().err
+    run_study(toy(tmp_path, "search=auto", "search.budget=400", "workers=serial", "search.stop.time=1 s"))
+    err = capsys.readouterr().err
+    assert "search: tpe (as it was begun)" in err
+    assert "stopped after" in err
+
+
+def test_exhaustive_asks_for_every_design_once(tmp_path: Path) -> None:
+    found = searched(toy(tmp_path, "search=exhaustive", "space=l2_prefetch"))
+    assert len({row[2] for row in found}) == len(found) == 64
+
+
+def test_exhaustive_says_what_budget_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DesignError, match="63 is below the 64 designs of the space"):
+        run_study(toy(tmp_path, "search=exhaustive", "space=l2_prefetch", "search.budget=63"))
+
+
+@pytest.mark.parametrize("name", ["nsga2", "nsga3", "tpe"])
+def test_a_constraint_moves_the_search_to_where_it_holds(name: str) -> None:
+    """Left to its one objective it goes to one end of the interval; the constraint forbids three quarters from there."""
+    space = Space(base(), (Interval("chip.l2.size", 0.0, 1e9), Interval("chip.hbm.gap", 0.0, 1e-8)))
+
+    def kept(constrained: bool) -> float:
+        source = sampler(name, space, ["max", "min"], seed=3, population=20)
+        within = []
+        for number in range(200):
+            ask = source.ask(number, None)
+            size, gap = ask.values["chip.l2.size"] / 1e9, ask.values["chip.hbm.gap"] * 1e8
+            source.tell(ask, Told((size, gap), {"size": size / 0.25 - 1} if constrained else {}))
+            within.append(size <= 0.25)
+        return float(np.mean(within[-100:]))
+
+    assert kept(constrained=True) > 0.5 > 2 * kept(constrained=False)
+
+
+def test_quasirandom_designs_are_spread_evenly() -> None:
+    source = sampler("qmc", WIDE, ["max"], seed=1, population=2)
+    sizes = [source.ask(number, None).values["chip.l2.size"] for number in range(512)]
+    counts, _ = np.histogram(np.log(sizes), bins=np.linspace(np.log(1e6), np.log(1e9), 17))
+    assert counts.tolist() == [32] * 16
+
+
+def stops(**rules: Any) -> Stops:
+    return Stops(["min", "min"], **{"seconds": None, "designs": None, "growth": 0.01, "every": 4, **rules})
+
+
+def test_a_front_that_stands_still_ends_a_search() -> None:
+    rules = stops(designs=8)
+    said = []
+    for number in range(40):
+        rules.told(Told((1 / (1 + min(number, 15)), 1.0)))
+        said.append(rules.stagnant())
+    assert said.index(next(text for text in said if text)) + 1 == 24
+    assert not stops().stagnant()
+
+
+def test_designs_that_break_a_constraint_are_no_growth() -> None:
+    rules = stops(designs=8)
+    for number in range(16):
+        rules.told(Told((2.0, 2.0)) if number < 4 else Told((1 / number, 1 / number), {"tpot": 0.1}))
+    assert rules.stagnant()
+
+
+def test_a_search_that_stagnated_stops_there_again(tmp_path: Path) -> None:
+    """Where it stops is a matter of designs, not of runs; with a larger budget it goes no further."""
+    options = ("space=l2_prefetch", "search=nsga2", "search.window=8", "search.budget=400")
+
+    def rules() -> Stops:
+        return Stops(["max", "min"], seconds=None, designs=32, growth=0.001, every=8)
+
+    asked = toy(tmp_path / "a", *options)
+    once = searched(asked, stops=rules())
+    again = searched(asked, stops=rules())
+    whole = searched(toy(tmp_path / "b", *options))
+    assert 32 < len(once) < 400
+    assert again == once == whole[: len(once)]
+
+
+def test_time_ends_a_search_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    asked = toy(tmp_path / "a")
+    limit = Stops(asked.directions, seconds=0.5, designs=None, growth=0.1, every=16)
+    part = searched(asked, workers=Serial(Slow(evaluator(asked.question.workload, asked.fidelity), 0.02)), stops=limit)
+    assert 0 < len(part) < 240
+    assert searched(asked) == searched(toy(tmp_path / "b"))
+
+
+def test_results_of_a_study_on_an_overlapping_space_are_taken_over(tmp_path: Path) -> None:
+    """Half of the other space lies within; its designs are not evaluated again, and the best of them are asked first."""
+    other = toy(tmp_path / "other", "name=other", "search=random", "search.budget=200")
+    searched(other)
+    asked = toy(tmp_path / "toy", "space.chip.cores=range(300,601,20)", "~space.mapping.both.tp", "mapping.prefill.tp=8")
+    taken = warm(asked, [other.store], keep=10)
+    inside = [
+        result
+        for result in Store(other.store).results(other.context).values()
+        if result.values["chip.cores"] >= 300 and result.values["mapping.both.tp"] == 8
+    ]
+    assert 0 < len(taken.results) == len(inside) < 200
+    assert all(key(asked.question.space.at(result.values)) == result.key for result in taken.results.values())
+    counting = Counting(asked)
+    found = searched(asked, workers=counting, given=taken.results, source=Seeded(asked, taken.seeds))
+    assert not set(counting.keys) & set(taken.results)
+    assert [row[2] for row in found[: len(taken.seeds)]] == [asked.question.space.key_at(seed) for seed in taken.seeds]
+
+
+class Seeded:
+    """A sampler that is told its first asks."""
+
+    designs = None
+
+    def __init__(self, asked: Any, seeds: Any) -> None:
+        self._source = sampler("nsga2", asked.question.space, asked.directions, seed=0, population=20)
+        self._seeds = seeds
+        self.tell, self.restore = self._source.tell, self._source.restore
+
+    def ask(self, number: int, forced: Any) -> Ask:
+        return self._source.ask(number, self._seeds[number] if number < len(self._seeds) else None)
+
+
+def test_a_warm_start_is_not_of_the_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serial = ("workers=serial", "search.budget=60", "screen.keep=20")
+    run_study(toy(Path("runs/other"), "name=other", *serial))
+    asked = toy(Path("runs/toy"), *serial, "search.warm_start=[other]", "seed=5")
+    run_study(asked)
+    err = capsys.readouterr().err
+    assert "the best 20 are asked first" in err
+    assert len(Store(asked.store).asks("toy", asked.context.physics)) == 80
+    run_study(asked)
+    assert len(Store(asked.store).asks("toy", asked.context.physics)) == 80
+
+
+def test_a_warm_start_from_nowhere_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match=r"search.warm_start: no store 'nowhere'"):
+        warm(toy(tmp_path), ["nowhere"], keep=10)
+
+
+class Hired:
+    """Stands for Ray: remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.batch: list[Any] = []
+
+    def submit(self, batch: Any) -> None:
+        self.keys += [entry[0] for entry in batch]
+        self.batch += batch
+
+    def collect(self) -> list[Result]:
+        found, self.batch = [Result(entry[0], entry[1], {"tpot": 1.0}) for entry in self.batch], []
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("start", "repaid"), [(1.0, True), (1000.0, False)])
+def test_auto_starts_ray_when_what_is_left_repays_it(start: float, repaid: bool) -> None:
+    """400 designs of 10 ms are 4 s of work, 2 s on two workers."""
+
+    def evaluate(batch: Any) -> list[Result]:
+        return [Result(entry[0], entry[1], seconds=0.01) for entry in batch]
+
+    hired, said = Hired(), []
+    workers = Auto(Serial(evaluate), lambda: hired, Crew("auto", count=2, start=start), 400, said.append)
+    entries = [(f"{number}", {}, base()) for number in range(400)]
+    found = []
+    for number in range(0, 400, 20):
+        workers.submit(entries[number : number + 20])
+        while len(found) < number + 20:
+            found += workers.collect()
+    assert sorted(result.key for result in found) == sorted(entry[0] for entry in entries)
+    assert bool(hired.keys) == repaid == bool(said)

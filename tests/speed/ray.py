@@ -1,0 +1,129 @@
+"""How fast Ray's workers are, each line beside its baseline: python -m tests.speed.ray
+
+Wall time; machines are shared and noisy: quote the ratios. Evaluations sleep, so that the driver and two workers do not
+share two cores; their results are sums of their knobs.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from dse.actors import Ray
+from dse.compose import compose
+from dse.loop import search
+from dse.search import sampler
+from dse.store import Result, Store
+from dse.study import study
+from dse.workers import Batch, Crew, Serial, Workers
+from tests.speed.__main__ import TWELVE
+
+
+@dataclass(frozen=True)
+class Sleeping:
+    """An evaluation of a known length; writes down in which process it was made."""
+
+    seconds: float
+    folder: str
+
+    def __call__(self, batch: Batch) -> list[Result]:
+        (Path(self.folder) / f"{os.getpid()}.pid").touch()
+        if self.seconds:
+            time.sleep(self.seconds * len(batch))
+        found = []
+        for key, values, _ in batch:
+            numbers = [float(value) for value in values.values() if not isinstance(value, str)]
+            metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
+            found.append(Result(key, values, metrics, seconds=self.seconds))
+        return found
+
+
+def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0) -> float:
+    """Seconds of a search, from its first ask to its last result; workers are up and warm before.
+
+    Args:
+        name: of the sampler.
+        designs: the budget.
+        seconds: of an evaluation.
+        count: of Ray's workers; 0 evaluates in this process.
+        kill: after these seconds, one of them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = compose(
+            ["name=speed", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min", *TWELVE,
+             f"search={name}", f"search.budget={designs}", f"run_dir={folder}"]
+        )  # fmt: skip
+        asked = study(config, Path(folder))
+        evaluate = Sleeping(seconds, folder)
+        window = asked.search["window"]
+        workers: Workers = Serial(evaluate)
+        if count:
+            workers = Ray(Crew("ray", count), evaluate, window=window, example=[], say=print)
+        warm = 0
+        while len(processes(folder)) < max(count, 1):
+            batch = [(f"warm {warm + place}", {}, asked.question.base) for place in range(4)]
+            workers.submit(batch)
+            left = len(batch)
+            while left:
+                left -= len(workers.collect())
+            warm += len(batch)
+        source = sampler(name, asked.question.space, asked.directions, seed=0, population=64)
+        store = Store(asked.store)
+        killer = threading.Timer(kill, lambda: os.kill(processes(folder)[0], signal.SIGKILL))
+        if kill:
+            killer.start()
+        start = time.perf_counter()
+        search(asked, store, source, workers, designs, [], lambda told, results: None)
+        spent = time.perf_counter() - start
+        workers.close()
+        assert len(processes(folder)) == max(count, 1) + bool(kill), "as many processes as there should have been"
+        return spent
+
+
+def processes(folder: str) -> list[int]:
+    return [int(path.stem) for path in Path(folder).glob("*.pid")]
+
+
+def two_against_one() -> tuple[str, str, str]:
+    one, two = (timed("random", 400, 0.05, count) for count in (1, 2))
+    what = "two workers against one, 400 designs of 50 ms"
+    return what, f"{one / two:.2f} times as fast ({two:.1f} s)", f"{one:.1f} s, {one / 400 * 1e3:.1f} ms a design"
+
+
+def overhead(name: str, designs: int) -> tuple[str, str, str]:
+    ray, serial = (timed(name, designs, 0.0, count) for count in (2, 0))
+    what = f"driver with Ray, {name}, {designs:,} designs that cost nothing"
+    return what, f"{ray / designs * 1e3:.2f} ms a design", f"{serial / designs * 1e3:.2f} ms serial, the sampler's own in both"
+
+
+def killing() -> tuple[str, str, str]:
+    whole, broken = (timed("random", 2000, 0.05, 2, kill) for kill in (0.0, 15.0))
+    what = "one of two workers killed, 2,000 designs of 50 ms"
+    return what, f"{broken / whole - 1:+.1%} ({broken:.1f} s)", f"{whole:.1f} s undisturbed"
+
+
+def main() -> None:
+    lines: dict[str, Callable[[], tuple[str, str, str]]] = {
+        "two": two_against_one,
+        "overhead": lambda: overhead("random", 20_000),
+        "genetic": lambda: overhead("nsga2", 2_000),
+        "kill": killing,
+    }
+    table = Table(title="Ray", title_justify="left")
+    for column in ("what", "measured", "baseline"):
+        table.add_column(column)
+    for name in sys.argv[1:] or lines:
+        table.add_row(*lines[name]())
+    Console(width=150, highlight=False).print(table)
+
+
+if __name__ == "__main__":
+    main()
