@@ -10,6 +10,10 @@ T = TypeVar("T")
 class DesignError(ValueError):
     """Says what was expected, what came, and where to go, in the user's addresses."""
 
+    def __str__(self) -> str:
+        """One line, whatever it quotes."""
+        return " ".join(super().__str__().splitlines())
+
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint that ends an error message: the closest valid name, and the list.
