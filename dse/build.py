@@ -1,5 +1,6 @@
 """Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
 
+import re
 from collections.abc import Mapping as Dict
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -11,15 +12,16 @@ from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
 from space.knobs import Choice, Interval, Knob, Space
-from space.mapping import Mapping, MeshMapping
+from space.mapping import Mapping, MeshMapping, ProductMapping
 from space.model import Model
 from space.units import parse
-from space.workload import DECODE_AT, Case, Workload, grouped
+from space.workload import DECODE_AT, PRODUCTS, Case, Product, Workload, grouped
 
 T = TypeVar("T")
 
 CONSTANT = {"value", "source", "page", "note"}
-CHIP_NOTES = {"mapping"}
+USUAL = {"mapping"}
+"""A chip or a workload may name the mapping that it usually has; the command line reads that (`dse.compose`)."""
 MODEL_NOTES = {"source", "published_parameters", "note"}
 
 
@@ -56,23 +58,37 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     """
     _check_shape(config)
     sources: list[Source] = []
-    base = _design(config["chip"], config["mapping"], sources)
+    base = _design(config["chip"], config["mapping"], config["workload"], sources)
     knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
     return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
 
 
-def _design(chip: Dict[str, Any], mapping: Dict[str, Any], sources: list[Source]) -> Design:
-    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind."""
-    fields_of_chip = {key: value for key, value in chip.items() if key not in CHIP_NOTES}
-    on_mesh, laid = "mesh" in chip, isinstance(mapping.get("prefill"), Dict) and "rows" in mapping["prefill"]
-    if on_mesh != laid:
-        kind, choices = (
-            ("a mesh of cores", "waferllm, t10 or ladder") if on_mesh else ("a die with a cache", "tensor_parallel or sglang")
+def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
+    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind; or of a product by itself."""
+    fields_of_chip = {key: value for key, value in chip.items() if key not in USUAL}
+    on_mesh, alone = "mesh" in chip, workload.get("kernel") is not None
+    if alone and on_mesh:
+        wanted, why, choices = "product", "the workload is a product by itself", "product"
+    elif on_mesh:
+        wanted, why, choices = "mesh", "the chip is a mesh of cores", "waferllm, t10 or ladder"
+    else:
+        wanted, why, choices = (
+            "die",
+            "the chip is a die with a cache",
+            "tensor_parallel or sglang, or a mesh, as chip=wse2",
         )
-        raise DesignError(f"mapping: this one is for another kind of chip; the chip is {kind}: choose mapping={choices}")
-    if on_mesh:
-        return Design(record(MeshChip, fields_of_chip, "chip", sources), record(MeshMapping, mapping, "mapping", sources))
-    return Design(record(Chip, fields_of_chip, "chip", sources), record(Mapping, mapping, "mapping", sources))
+    if _mapping_of(mapping) != wanted:
+        raise DesignError(f"mapping: this one is for something else; {why}: choose mapping={choices}")
+    laid: Any = {"product": ProductMapping, "mesh": MeshMapping, "die": Mapping}[wanted]
+    kind: Any = MeshChip if on_mesh else Chip
+    return Design(record(kind, fields_of_chip, "chip", sources), record(laid, mapping, "mapping", sources))
+
+
+def _mapping_of(mapping: Dict[str, Any]) -> str:
+    """What a mapping is for, by its fields."""
+    if "prefill" not in mapping:
+        return "product"
+    return "mesh" if isinstance(mapping["prefill"], Dict) and "rows" in mapping["prefill"] else "die"
 
 
 def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
@@ -109,12 +125,15 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
             raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
         architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
         found[name] = record(Model, architecture, f"model.{name}", [])
+        _check_model(found[name], f"model.{name}")
     return found
 
 
 def workload(config: Dict[str, Any], folder: Path) -> Workload:
-    """The workload of a configuration: static batches of equal requests, or of lengths drawn from a file."""
-    spec = dict(config["workload"])
+    """The workload of a configuration: static batches of equal requests or of lengths drawn from a file, or products."""
+    spec = {key: value for key, value in config["workload"].items() if key not in USUAL}
+    if spec.get("kernel") is not None:
+        return Workload(str(spec.get("name", "workload")), _products(spec))
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     allowed = {"name", "batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"}
     for key in spec:
@@ -154,6 +173,17 @@ def parsed(value: Any, unit: str, address: str) -> float:
     return value
 
 
+def _check_model(model: Model, address: str) -> None:
+    """Refuses fields that contradict each other."""
+    if model.heads % model.kv_heads:
+        raise DesignError(f"{address}.kv_heads: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+    experts = model.experts
+    if experts is not None and experts.top_k > experts.count:
+        raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
+    if experts is not None and experts.dense_layers > model.layers:
+        raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
+
+
 SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
     **dict.fromkeys(("screen", "search", "workers", "report"), (dict,)),
@@ -171,6 +201,26 @@ def _check_shape(config: Dict[str, Any]) -> None:
             raise DesignError(f"{key}: {config[key]!r} is not {wanted}")
     if not config["name"] or set(config["name"]) & set('/\\:*?"<>|') or config["name"].startswith("."):
         raise DesignError(f"name: {config['name']!r} cannot name a folder")
+
+
+def _products(spec: dict[str, Any]) -> tuple[Product, ...]:
+    allowed = {"name", "kernel", "shapes"}
+    for key in spec:
+        if key not in allowed:
+            raise DesignError(f"workload: a product by itself has no field 'workload.{key}'; {nearest(key, allowed)}")
+    kind, shapes = spec["kernel"], spec.get("shapes")
+    if kind not in PRODUCTS:
+        raise DesignError(f"workload.kernel: no option {kind!r}; {nearest(str(kind), PRODUCTS)}")
+    if not isinstance(shapes, list) or not shapes:
+        raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
+    found = []
+    for shape in shapes:
+        sizes = re.fullmatch(r"(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
+        if sizes is None or "0" in sizes.groups():
+            raise DesignError(f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192")
+        m, k, n = map(int, sizes.groups())
+        found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
+    return tuple(found)
 
 
 Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]

@@ -8,10 +8,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dse import from_hf
 from space.errors import DesignError, nearest
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
@@ -21,8 +22,19 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.build`."""
     found: list[dict[str, Any]] = []
-    hydra_job(list(overrides), found.append)
-    return found[0]
+    if any(override.startswith("-") for override in overrides):
+        hydra_job(list(overrides), found.append)
+        return found[0]
+    from hydra import compose, initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with _refused(list(overrides)), initialize_config_module(version_base="1.3", config_module="conf"):
+            return _plain(compose("config", overrides=_translated(list(overrides))), list(overrides))
+    finally:
+        GlobalHydra.instance().hydra = before
 
 
 def studies() -> dict[str, Path]:
@@ -42,25 +54,19 @@ def folder_of(config: Mapping[str, Any]) -> Path:
 def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
     """Composes under Hydra's own command line, so that all its flags work, and hands a plain dictionary to the task."""
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     jobs: list[dict[str, Any]] = []
 
-    def job(config: DictConfig) -> None:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        jobs.append(plain)
+    def job(config: Any) -> None:
+        jobs.append(_plain(config, arguments))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
     try:
         sys.argv = ["dse", *_translated(arguments)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
-        with contextlib.redirect_stderr(complaint):
+        with _refused(arguments), contextlib.redirect_stderr(complaint):
             hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
-    except (HydraException, OmegaConfBaseException) as error:
-        raise DesignError(_explained(error)) from None
     except SystemExit:  # from its argument parser, which has said why
         raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
@@ -70,9 +76,28 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
         else:
             os.environ["HYDRA_FULL_ERROR"] = saved[1]
     for plain in jobs:
-        plain["space"] = _knobs(plain.get("space") or {})
-        plain["overrides"] = arguments
         task(plain)
+
+
+@contextlib.contextmanager
+def _refused(arguments: list[str]) -> Iterator[None]:
+    """Errors of Hydra's, one line each."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise DesignError(_explained(error, arguments)) from None
+
+
+def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
+    """A composed configuration as a dictionary."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    named = {"space": _knobs(plain.get("space") or {}), "overrides": arguments, "model": _models(plain, arguments)}
+    return {**plain, **named}
 
 
 VALUED = {
@@ -119,6 +144,8 @@ def _translated(arguments: list[str]) -> list[str]:
             places = [*value.strip("[]").split(","), *places]
         elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
             overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
+        elif key == "model.from_hf" and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
+            overrides.append("{}='{}'".format(key, value.replace("'", "\\'")))  # bare, many a path is no value to Hydra
         else:
             overrides.append(argument)
     overrides += _usual_mapping(overrides, places)
@@ -127,16 +154,32 @@ def _translated(arguments: list[str]) -> list[str]:
 
 
 def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
-    """The mapping that a chip's file names, where the command line chooses the chip and no mapping, and no study does."""
-    chosen = [override.partition("=")[2] for override in overrides if override.startswith("chip=")]
-    if not chosen or any(override.startswith(("mapping=", "+")) for override in overrides):
+    """The mapping that a workload's or a chip's file names, where the command line chooses one of these and no mapping, and
+    no study does.
+    """
+    if any(override.startswith("mapping=") or "@_global_=" in override for override in overrides):
         return []
     folders = [Path(place.removeprefix("file://")) for place in places] + [CONF]
-    for path in (folder / "chip" / f"{chosen[-1]}.yaml" for folder in folders):
-        if path.exists():
-            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE)
-            return [f"mapping={named[1]}"] if named else []
+    for group in ("workload", "chip"):
+        chosen = [override.partition("=")[2] for override in overrides if override.startswith(f"{group}=")]
+        for path in (folder / group / f"{name}.yaml" for name in chosen[-1:] for folder in folders):
+            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE) if path.exists() else None
+            if named:
+                return [f"mapping={named[1]}"]
     return []
+
+
+def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
+    """The models that were chosen by name, or those of `model.from_hf` in their place."""
+    models = config.get("model")
+    if not isinstance(models, dict):
+        return models
+    named = {name: entry for name, entry in models.items() if name != "from_hf"}
+    if models.get("from_hf") is None:
+        return named
+    if any(argument.startswith("model=") for argument in arguments):
+        raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+    return from_hf.entries(models["from_hf"], folder_of(config))
 
 
 def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
@@ -204,7 +247,7 @@ def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
-def _explained(error: Exception) -> str:
+def _explained(error: Exception, arguments: list[str]) -> str:
     """Hydra's error in one line, with the nearest valid name where it is about a name."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines)
@@ -216,26 +259,51 @@ def _explained(error: Exception) -> str:
         r"Could not override '([^']+)'", text
     )
     if key:
-        return _misspelt(key.groups()[-1])
+        return _misspelt(key.groups()[-1], arguments)
     return _one_line(error)
 
 
-def _misspelt(address: str) -> str:
+def _misspelt(address: str, arguments: list[str]) -> str:
+    """What to write for an address that the configuration of some arguments does not have."""
+    config = _chosen_groups(arguments)
+    if address.startswith("space."):
+        knobs = _knobs(config.get("space") or {})
+        hint = f"; {nearest(address.removeprefix('space.'), knobs)}" if knobs else ""
+        return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
+    *path, last = address.split(".")
+    at: Any = config
+    for depth, part in enumerate(path):
+        if not isinstance(at, dict) or part not in at:
+            here = ".".join(path[:depth])
+            return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"
+        at = at[part]
+    if isinstance(at, dict) and last in at:
+        return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
+    if isinstance(at, dict) and set(at) != {"value", "source"}:
+        return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
+    return f"no field {address!r}; {'.'.join(path)} is a value"
+
+
+def _chosen_groups(arguments: list[str]) -> dict[str, Any]:
+    """The configuration of a command line without the values that it sets: study, chip, mapping and other choices only."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
     from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
+
+    def chooses(override: str) -> bool:
+        key = override.partition("=")[0].lstrip("+")
+        return "@" in key or key == "hydra.searchpath" or (CONF / key).is_dir()
 
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
-        config: Any = OmegaConf.to_container(hydra_compose("config"), resolve=False)
-    *path, last = address.split(".")
-    for part in path:
-        config = config.get(part, {}) if isinstance(config, dict) else {}
-    parent = ".".join(path)
-    if isinstance(config, dict) and config:
-        return f"{parent or 'config'}: no field {address!r}; {nearest(last, config)}"
-    return f"no field {address!r}"
+        try:
+            composed = hydra_compose("config", [override for override in _translated(arguments) if chooses(override)])
+        except HydraException:  # a choice that is wrong as well
+            composed = hydra_compose("config")
+        found: Any = OmegaConf.to_container(composed, resolve=False)
+    return dict(found)
 
 
 def _one_line(error: Exception) -> str:

@@ -10,8 +10,10 @@ from dse.screen import Screened
 from dse.search import Ask
 from dse.store import Result
 from dse.study import Study
+from evaluators import evaluate
 from evaluators.metrics import METRICS
 from space.errors import DesignError
+from space.knobs import Choice
 
 SCREEN_ROWS = 20_000
 """Screened designs that a report shows beside the front; of more, an even sample."""
@@ -62,6 +64,24 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     frame["feasible"] = feasible
     frame["front"] = on_front
     return frame
+
+
+def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
+    """The feasible designs once for each case of the workload, with a metric as it is there."""
+    space, workload = asked.question.space, asked.question.workload
+    rows = frame[frame["feasible"]]
+    if not len(rows):
+        return {}
+    columns = {}
+    for knob in space.knobs:
+        cells = rows[knob.address]
+        if isinstance(knob, Choice) and knob.words:
+            codes = {value: code for code, value in enumerate(knob.values)}
+            columns[knob.address] = np.array([codes.get(cell, -1) for cell in cells], dtype=np.int16)
+        else:
+            columns[knob.address] = cells.to_numpy(dtype=float)
+    found = evaluate(space.stack(columns), workload, fidelity=asked.fidelity, cases=True).cases[metric]
+    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
 
 
 def _sample(asked: Study, screened: Screened) -> pd.DataFrame:

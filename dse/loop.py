@@ -36,7 +36,15 @@ def run(config: Mapping[str, Any]) -> int:
 
 
 def run_study(asked: Study) -> int:
-    """Runs a study that is built."""
+    """Runs a study that is built.
+
+    Raises:
+        DesignError: there is nothing to do, or the study was run with another space or workload.
+    """
+    if asked.search["sampler"] == "none" and asked.fidelity != "closed":
+        raise DesignError(
+            f"search.sampler: none, but only a search evaluates at fidelity={asked.fidelity}; add search=nsga2 or search=random"
+        )
     say(f"[bold]{asked.name}[/]  {asked.text}".rstrip())
     space = asked.question.space
     grid = space.combinations

@@ -31,6 +31,7 @@ mesh-dse: which chip and which mapping for this model and this load, and why
   dse export STUDY --to FORMAT        parquet, csv, json or optuna; --out FILE
 
 Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
+A model as Hugging Face publishes it: model.from_hf=FOLDER/config.json
 Hydra's flags work with run and evaluate: --cfg job, --config-dir DIR (own chips and models), --help, --info.
 """
 

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from dse.pareto import front
 from dse.study import Study
 from evaluators import PHYSICS, evaluate
-from evaluators.metrics import LIMITS, METRICS
+from evaluators.metrics import LIMITS
 from space.design import digest
 from space.elementwise import Array
+from space.errors import DesignError
 from space.knobs import Choice, Columns
 
 BLOCK = 131_072
@@ -103,19 +104,24 @@ def _sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
 def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:
     space, workload = study.question.space, study.question.workload
     size = len(next(iter(columns.values())))
-    models = [case.model for case in workload.cases]
-    rows = max(256, CACHE_ROWS // max(models.count(model) for model in models))
-    metrics = {name: np.empty(size) for name in METRICS}
+    subjects = [case.subject for case in workload.cases]
+    rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
+    metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
     limit = np.empty(size, dtype=np.int8)
     excess = np.empty(size)
     for start in range(0, size, rows):
         part = slice(start, min(start + rows, size))
         outcomes = evaluate(space.stack({address: column[part] for address, column in columns.items()}), workload)
-        for name in METRICS:
-            metrics[name][part] = outcomes.columns[name]
+        for name, column in outcomes.columns.items():
+            if column[0] == column[0] or not np.isnan(column).all():
+                metrics.setdefault(name, np.full(size, np.nan))[part] = column
         limit[part] = outcomes.limit
         excess[part] = outcomes.excess
         progress(part.stop)
+    for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
+        for name in names:
+            if name not in metrics:
+                raise DesignError(f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}")
     arrays: dict[str, Any] = {}
     for knob in space.knobs:
         column = columns[knob.address]
@@ -126,8 +132,8 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
         else:
             arrays[knob.address] = pa.array(column, from_pandas=True)
     arrays |= {name: pa.array(column) for name, column in metrics.items()}
-    names = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
-    return pa.table(arrays | {"limit": names, "excess": pa.array(excess)})
+    binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
+    return pa.table(arrays | {"limit": binding, "excess": pa.array(excess)})
 
 
 def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:

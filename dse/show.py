@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from dse.build import Question, question
+from dse.build import Question, models, question
 from dse.compose import folder_of
 from dse.study import Study
 from dse.trace import write as write_trace
@@ -21,7 +22,10 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.fields import leaves, spec_at
+from space.mapping import BYTES, ProductMapping
+from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
+from space.workload import Case
 
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
@@ -42,14 +46,20 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
     console = Console(highlight=False, width=None if Console().is_terminal else 150)
     cases = len(asked.workload.cases)
     console.print(
-        f"[bold]{asked.workload.cases[0].label}[/]" + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
+        f"[bold]{escape(asked.workload.cases[0].label)}[/]"
+        + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
+    mapping = asked.base.mapping
+    if not isinstance(mapping, ProductMapping) and isinstance(asked.workload.cases[0], Case):
+        for name, model in models(config["model"]).items():
+            console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:
-        console.print(f"[red]infeasible:[/] {verdict}")
+        console.print(f"[red]infeasible:[/] {escape(str(verdict))}")
     console.print(_metrics_table(metrics))
-    for phase in ("prefill", "decode"):
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
         console.print(_operators_table(phase, parts, cases))
-    console.print("bound by  " + _shares(parts.by_bound()))
+    if parts.rows:
+        console.print("bound by  " + _shares(parts.by_bound()))
     console.print("die area  " + "  ".join(f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area))
 
 
@@ -63,7 +73,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     table = Table(
         title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
     )
-    knobs = [knob.address for knob in asked.question.space.knobs]
+    knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
     for address in knobs:
         table.add_column(address, justify="right", overflow="fold")
     for name in asked.objectives:
@@ -113,9 +123,12 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{text} ({len(texts)})" if values else f"{text} (interval)"))
+    unsure: dict[tuple[str, str], list[str]] = {}
     for source in asked.question.sources:
         if source.source in ("assumed", "fitted"):
-            console.print(f"{source.source:12} {source.address} = {source.value}: {source.note}")
+            unsure.setdefault((source.source, source.note), []).append(f"{source.address} = {source.value}")
+    for (kind, note), constants in unsure.items():
+        console.print(f"{kind:12} {', '.join(constants)}: {escape(note)}")
     for run in runs:
         console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
     return 0
@@ -125,6 +138,10 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
     return {
         "design": {address: value for address, value, _ in leaves(asked.base)},
         "cases": [case.label for case in asked.workload.cases],
+        "models": [
+            _model_facts(model)
+            for model in dict.fromkeys(case.model for case in asked.workload.cases if isinstance(case, Case))
+        ],
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
@@ -132,6 +149,26 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
         "seconds_by_bound": parts.by_bound(),
         "area_mm2": parts.area,
         "sources": [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in asked.sources],
+    }
+
+
+def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
+    """What to know a model by: its size, and what it caches."""
+    total, active = parameters(model), active_parameters(model)
+    sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
+    cached = show(model.layers * kv_values(model) * BYTES[kv], "B")
+    said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
+    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}" + (
+        f" ({said})" if said else ""
+    )
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
+        "kv_values_per_token": model.layers * kv_values(model),
     }
 
 
@@ -150,27 +187,33 @@ def _operators_table(phase: str, parts: Breakdown, cases: int) -> Table:
     rows = [row for row in parts.rows if row.phase == phase]
     total = sum(row.seconds for row in rows)
     of = " of the first case" if cases > 1 else ""
-    table = Table(title=f"{phase}{of}: {show(total, 's')}, all layers and steps, one device", title_justify="left")
-    for column in ("segment", "operator", "shape", "FLOP", "bytes", "FLOP/B", "in L2", "bound", "time", "share"):
-        table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
-    for row in rows:
-        table.add_row(*_cells(row, total))
+    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}", title_justify="left")
+    cells = [_cells(row, total) for row in rows]
+    for column in list(cells[0]):
+        if any(row[column] for row in cells):
+            table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+        else:  # what no operator of this chip has
+            for row in cells:
+                del row[column]
+    for row in cells:
+        table.add_row(*row.values())
     return table
 
 
-def _cells(row: Row, total: float) -> list[str]:
-    return [
-        row.segment,
-        row.operator,
-        row.shape,
-        show(row.flop, "op", 3) if row.flop else "",
-        show(row.nbytes, "B", 3),
-        f"{row.intensity:.3g}" if row.flop else "",
-        f"{row.prefetched:.0%}" if row.prefetched else "",
-        row.bound,
-        show(row.seconds, "s", 3),
-        f"{row.seconds / total:.1%}" if total else "",
-    ]
+def _cells(row: Row, total: float) -> dict[str, str]:
+    return {
+        "segment": row.segment,
+        "operator": row.operator,
+        "shape": row.shape,
+        "FLOP": show(row.flop, "op", 3) if row.flop else "",
+        "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
+        "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
+        "in L2": f"{row.prefetched:.0%}" if row.prefetched else "",
+        "bound": row.bound,
+        "time": show(row.seconds, "s", 3),
+        "share": f"{row.seconds / total:.1%}" if total else "",
+    }
 
 
 def _shares(parts: dict[str, float]) -> str:

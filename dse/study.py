@@ -10,6 +10,7 @@ import numpy as np
 from dse.build import Question, parsed, question
 from dse.store import Context
 from evaluators import FIDELITIES, PHYSICS
+from evaluators.evaluation import infeasible
 from evaluators.metrics import METRICS, metric
 from space.design import digest
 from space.errors import DesignError, nearest
@@ -94,6 +95,9 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
     nouns = question(dict(config), folder)
+    verdict = infeasible(nouns.base, nouns.workload)
+    if verdict is not None and verdict.limit.startswith("model."):
+        raise DesignError(f"model: no design of this study can be: {verdict}")
     for group, allowed in SETTINGS.items():
         for key in config[group]:
             if key not in allowed:
@@ -169,15 +173,17 @@ def bounds(config: Mapping[str, Any]) -> tuple[Bound, ...]:
 
 
 def workload_key(workload: Workload) -> str:
-    """Content key of a workload: its models' fields and its requests, not their names."""
-    rows = [(f"case {i}", f"{case.model!r} {case.requests!r}") for i, case in enumerate(workload.cases)]
+    """Content key of a workload: what its cases ask, not their names."""
+    rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
     return digest([("decode_at", workload.decode_at), *rows])
 
 
 def _check_line(line: Any, nouns: Question) -> None:
-    if not isinstance(line, dict) or set(line) - {"x", "y", "by"} or "x" not in line or "y" not in line:
-        raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB}}")
+    if not isinstance(line, dict) or set(line) - {"x", "y", "by", "each"} or "x" not in line or "y" not in line:
+        raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB, each: case}}")
     metric(line["y"])
+    if line.get("each", "case") != "case":
+        raise DesignError(f"report.lines: each: {line['each']!r}; a picture can be drawn for each case, as in each: case")
     for key in ("x", "by"):
         if key in line and line[key] not in nouns.space.targets:
             try:

@@ -2,10 +2,9 @@
 
 A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
 line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
-is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space,
-``at_peak(KNOB, NAME)``: where that peak is, or ``seconds(...)``, ``energy(...)`` (power x time) or ``efficiency(...)`` of a
-kernel (`KERNEL`); ``A over B`` is A of the design and B of the baseline. A value may be a range ``a..b``.
-Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
+is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or
+``at_peak(KNOB, NAME)``: where that peak is. A value may be a range ``a..b``. Roles: calibration (a constant was fitted on it),
+check, report (compared, not scored).
 """
 
 import csv
@@ -24,10 +23,9 @@ from rich.table import Table
 
 from dse.build import question
 from dse.compose import compose, folder_of
-from evaluators import METRICS, die, evaluate, mesh
+from evaluators import METRICS, evaluate
 from evaluators.metrics import metric
-from space.chip import MeshChip
-from space.design import Design, stacked
+from space.design import stacked
 from space.errors import DesignError, nearest
 from space.fields import spec_at
 from space.units import parse
@@ -110,17 +108,16 @@ def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
         raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
     overrides, baseline = (tuple(shlex.split(row[column])) for column in ("overrides", "baseline"))
-    what, _, base_what = row["metric"].partition(" over ")
-    simulated, fits = measured(overrides, what), True
+    simulated, fits = measured(overrides, row["metric"]), True
     if simulated is None:
-        simulated, fits = measured(overrides, what, strict=False), False
+        simulated, fits = measured(overrides, row["metric"], strict=False), False
     if baseline and simulated is not None:
         alone = any(override.startswith("chip=") for override in baseline)
-        # a baseline that does not fit is judged as a design is: what it would be if it fitted
-        base = measured(baseline if alone else (*overrides, *baseline), base_what or what, strict=not alone)
+        # where another chip is the baseline, both are judged alike: by what they would do if they fitted
+        base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
         simulated = simulated / base if base else None
     elif simulated is not None and row["unit"] not in ("ratio", ""):
-        simulated /= parse(f"1 {row['unit']}", _unit(overrides, what))
+        simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
     low, _, high = row["value"].partition("..")
     bounds = (float(low), float(high or low))
     error = None
@@ -136,9 +133,6 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
     config = compose(overrides)
     asked = question(config, folder_of(config))
-    kernel = KERNEL.fullmatch(what.strip())
-    if kernel is not None:
-        return kernel_of(kernel, asked.base)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
@@ -161,35 +155,8 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     return float(columns[knob][best])
 
 
-KERNEL = re.compile(r"(seconds|energy|efficiency)\((gemm|gemv) (\w+) (\d+)x(\d+)x(\d+) (\d+)(?:x(\d+))?( root)?\)")
-"""A kernel by itself: kind, algorithm, M x K x N, and rows x cols of cores, or how many dies, whose algorithm is that of the
-allreduce; a GEMV with ``root`` leaves its sums there."""
-
-
-def kernel_of(found: re.Match[str], design: Design) -> float:
-    """Time of a kernel from its closed form, its energy as rated power x time, or the share of its time that products take.
-
-    Raises:
-        DesignError: cores on a chip without a mesh, dies of a mesh, or what dies do not have.
-    """
-    what, kind, name, m, k, n, rows, cols, root = found.groups()
-    shape, chip = (int(m), int(k), int(n)), design.chip
-    if isinstance(chip, MeshChip):
-        if cols is None:
-            raise DesignError(f"{found[0]}: the chip is a mesh of cores; write rows x cols of them, as in 720x720")
-        part = "efficiency" if what == "efficiency" else "seconds"
-        seconds = mesh.kernel_seconds(chip, kind, name, shape, (int(rows), int(cols)), part=part, broadcast=not root)
-        return seconds * float(chip.power) if what == "energy" else seconds
-    if cols is not None or root or what == "efficiency":
-        raise DesignError(f"{found[0]}: the chip is a die; write how many, as in seconds(gemv ring 1x64x64 8) or energy(...)")
-    seconds = die.kernel_seconds(design, kind, name, shape, int(rows))
-    return seconds * float(chip.power) * int(rows) if what == "energy" else seconds
-
-
 def _unit(overrides: tuple[str, ...], what: str) -> str:
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
-    if found is None and KERNEL.fullmatch(what.strip()):
-        return {"seconds": "s", "energy": "J", "efficiency": "1"}[what.strip().partition("(")[0]]
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
     config: Any = compose(overrides)

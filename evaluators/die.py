@@ -1,15 +1,15 @@
 """Designs of dies with a cache and off-die memory, joined by links: metrics, limits and the breakdown of a workload."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, cast
 
 import numpy as np
 
 from evaluators import breakdown
 from evaluators.closed import Rates, SegmentTimes, rates, timeline
-from evaluators.graph.operators import Dim, MatMul, Part, Segment
-from evaluators.graph.shard import Footprint, footprint, segments, work
+from evaluators.graph.operators import Part, Segment
+from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
@@ -19,9 +19,8 @@ from evaluators.silicon import area
 from space.chip import Chip
 from space.design import Design
 from space.elementwise import maximum
-from space.fields import replaced
 from space.limits import Infeasible, Limit
-from space.mapping import BYTES, Mapping, Plan, Precision
+from space.mapping import Mapping, Plan, Precision
 from space.model import Model
 from space.workload import Case, Workload
 
@@ -78,20 +77,13 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> breakd
     return breakdown.breakdown(rate, phases, area.parts(_chip(design)))
 
 
-def kernel_seconds(design: Design, kind: str, algorithm: str, shape: tuple[int, int, int], devices: int) -> float:
-    """Time of one product by itself, its inner dimension divided between devices and their sums reduced by an allreduce.
-
-    Raises:
-        DesignError: an unknown algorithm.
-    """
-    m, k, n = shape
-    precision = _mapping(design).precision
-    one = MatMul(kind, (), float(m), Dim(k, split=True), Dim(n))
-    product = Segment("product", None, (work(one, devices, precision),), (0,), 1)
-    sums = Segment("sums", float(m * n * BYTES[precision.activations]), (), (), 1)
-    plan = replaced(_mapping(design).decode, {"tp": devices, "allreduce": algorithm, "prefetch": "none"})
-    timed = timeline((product, sums), _chip(design), plan, rates(_chip(design), precision), recorded=False)
-    return float(sum(segment.seconds for segment in timed))
+def port_limit(chip: Chip, *plans: Plan) -> Limit:
+    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    nodes, needs = chip.network.nodes, []
+    for plan in plans:
+        peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
+        needs.append(allreduce(plan.allreduce).ports(peers))
+    return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -134,15 +126,10 @@ def _limits(held: Footprint, design: Design) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     tp = mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    # the ports of a die join those of its node
-    peers = tp if chip.network.nodes is None else spread(tp, chip.network.nodes.size)[1]
-    ports = allreduce(mapping.prefill.allreduce).ports(peers)
-    if mapping.decode.allreduce != mapping.prefill.allreduce:
-        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(peers))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
         Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
-        Limit("chip.network.ports", ports, chip.network.ports, "1"),
+        port_limit(chip, mapping.prefill, mapping.decode),
         # one pool of devices serves both phases, so both have the same parallelism
         Limit("mapping.decode.tp", apart[0], apart[1], "1"),
     ]
@@ -179,7 +166,7 @@ def _cut(phase: _Phase, tp: float, precision: Precision) -> tuple[Segment, ...]:
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
     by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(workload.cases):
+    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
         by_model.setdefault(case.model, []).append((row, case))
     return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, mesh
+from evaluators import die, die_product, mesh, product
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import MeshChip
@@ -13,7 +13,7 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Case, Workload
+from space.workload import Case, Product, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -39,19 +39,21 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         shape = (len(workload.cases), len(designs))
         outcomes.cases.update({name: np.full(shape, np.nan) for name in (*METRICS, "fits")})
     for rows, design in designs.groups:
-        _fill(outcomes, rows, _reader(design, fidelity).judged(design, workload, fidelity), len(workload.cases))
+        _fill(
+            outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
+        )
     return outcomes
 
 
-def explain(design: Design, case: Case, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
-    """Where the time of one design goes, operator by operator, for one case."""
-    breakdown: Breakdown = _reader(design, fidelity).explain(design, case, decode_at, fidelity)
+def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+    """Where the time of one design goes, operator by operator, for one case of a workload."""
+    breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Every limit of a design under a workload, itemised; leaves broadcast over designs."""
-    found = _reader(design, "closed").judged(design, workload, "closed")
+    found = _reader(design, workload.cases[0], "closed").judged(design, workload, "closed")
     return [limit for judged in found for limit in judged.limits]
 
 
@@ -64,19 +66,19 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
         verdict = Infeasible(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)
         if verdict.excess > (worst.excess if worst else 0.0):
             worst = verdict
-    return _reader(design, "closed").remedied(worst, design, workload) if worst else None
+    return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
-def _reader(design: Design, fidelity: str) -> ModuleType:
+def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     if isinstance(design.chip, MeshChip):
-        return mesh
+        return product if isinstance(case, Product) else mesh
     if fidelity != "closed":
         raise DesignError(
             f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: closed"
         )
-    return die
+    return die_product if isinstance(case, Product) else die
 
 
 def _pick(value: Any, row: int) -> float:
@@ -111,7 +113,7 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int) -> Non
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
     """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
-    excess = need / limit.have - 1
+    excess = need / maximum(limit.have, 1e-300) - 1  # of some things there are none
     beyond = excess > worst
     if not (beyond.any() if isinstance(beyond, np.ndarray) else beyond):
         return worst

@@ -40,6 +40,9 @@ from evaluators.rounds import (
 )
 from space.elementwise import Array
 
+SLACK = 1e-9
+"""By which share of it a movement may differ and be called the same: rounding of sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -48,7 +51,7 @@ class Timing:
     Attributes:
         seconds: until the last core is done.
         activity: as counted from the steps.
-        engine_seconds: that the busiest core's engine worked. [s]
+        engine_seconds: that an engine worked, each as long as the others. [s]
         played: rounds that were played; the others were jumped.
         ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
     """
@@ -61,7 +64,7 @@ class Timing:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time that the busiest engine worked."""
+        """Share of the time that engines worked."""
         return self.engine_seconds / self.seconds if self.seconds else 0.0
 
 
@@ -73,7 +76,7 @@ def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
         fabric: what it costs.
         jump: whether repetition may be jumped; the answer is the same, later.
     """
-    state = _State.of(program)
+    state = _State.of(program, fabric)
     slots = {slot.name: slot for slot in program.slots}
     for parts in zip_longest(*program.strands):
         for part in parts:
@@ -82,7 +85,7 @@ def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
             elif part is not None:
                 _play_round(part, state, slots, fabric)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine))
-    return Timing(done, activity(program), float(state.worked.max()), state.played, dict(state.ready))
+    return Timing(done, activity(program), _worked(program, slots, fabric), state.played, dict(state.ready))
 
 
 @dataclass
@@ -92,22 +95,20 @@ class _State:
     ready: dict[str, Array]
     read: dict[str, Array]
     engine: Array
-    worked: Array
     ramps: Array
     links: Array
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program) -> "_State":
+    def of(cls, program: Program, fabric: Fabric) -> "_State":
         shape = (program.rows, program.cols)
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
             {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
             np.zeros(shape),
-            np.zeros(shape),
             np.zeros((2, *shape)),
-            np.zeros((4, *shape)),
+            np.full((4, program.rows * program.cols), -max(shape) * fabric.hop),  # free at time 0 at any place of a line
         )
 
     def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
@@ -122,40 +123,46 @@ class _State:
 
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""
-        return [*self.ready.values(), *self.read.values(), self.engine, self.worked, self.ramps, self.links]
+        return [*self.ready.values(), *self.read.values(), self.engine, self.ramps, self.links]
 
 
 def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric, jump: bool) -> None:
-    """Plays bodies one by one; looks for uniform movement ever more seldom, since looking costs more than playing."""
-    look = 1
+    """Plays bodies one by one until two consecutive ones move everything uniformly.
+
+    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    """
+    look, gap = 1, 1
+    alike = True
+    moved: list[Array] = []
     for turn in range(loop.times):
-        before = [times.copy() for times in state.arrays()] if jump and turn in (look, look + 1) else []
+        before = [times.copy() for times in state.arrays()] if jump and alike and turn >= look else []
+        engine = state.engine.copy()
         for part in loop.body:
             _play_round(part, state, slots, fabric)
-        if not before:
+        if not jump:
             continue
-        now = [after - times for after, times in zip(state.arrays(), before, strict=True)]
-        if turn == look:
+        moves = state.engine - engine
+        alike = _alike(moves, float(moves.max()))
+        now = [after - times for after, times in zip(state.arrays(), before, strict=True)] if before else []
+        if not (now and moved):
             moved = now
             continue
         if _uniform(now, moved):
             for times, step in zip(state.arrays(), now, strict=True):
                 times += step * (loop.times - 1 - turn)
             return
-        look *= 2
+        moved, look, gap = [], turn + gap, 2 * gap
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
-    """Whether two consecutive bodies moved every time by the same amount, or not at all; engines' work moves by its own."""
+    """Whether two consecutive bodies moved every time by the same amount, or not at all."""
     largest = max(float(times.max()) for times in now)
-    slack = 1e-9 * largest
-    work = len(now) - 3  # `worked` is a sum, not a time: it need only move alike
-    for place, (a, b) in enumerate(zip(now, before, strict=True)):
-        if np.abs(a - b).max() > slack:
-            return False
-        if place != work and not (((np.abs(a - largest) <= slack) | (a == 0)).all()):
-            return False
-    return True
+    return all(float(np.abs(a - b).max()) <= SLACK * largest and _alike(a, largest) for a, b in zip(now, before, strict=True))
+
+
+def _alike(moves: Array, largest: float) -> bool:
+    """Whether times moved by the largest amount or not at all."""
+    return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
 
 
 def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabric) -> None:
@@ -167,9 +174,10 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
     free = {name: state.read[name][-1].copy() for name in written}
     for step in turn.steps:
         if isinstance(step, Multiply):
-            _multiply(step, state, ready, slots, fabric)
+            seconds = _engine_seconds(step, slots, fabric)
+            _work((step.a, step.b), step.out, state.ready[step.out], seconds, state, ready)
         elif isinstance(step, Vector):
-            _vector(step, state, ready, slots, fabric)
+            _work(step.inputs, step.out, state.read[step.out][-1], _engine_seconds(step, slots, fabric), state, ready)
         elif isinstance(step, Send):
             _send(step, state, ready, free, slots, fabric)
         elif isinstance(step, Multicast):
@@ -180,26 +188,35 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
         _synchronise(turn.wait, state)
 
 
-def _multiply(step: Multiply, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
-    start = np.maximum(np.maximum(ready[step.a], ready[step.b]), np.maximum(state.ready[step.out], state.engine))
-    seconds = fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac
-    end = start + seconds
-    state.engine[:] = end
-    state.worked += seconds
-    state.ready[step.out][:] = end
-    for name in (step.a, step.b):
-        np.maximum(state.read[name][0], end, out=state.read[name][0])
-
-
-def _vector(step: Vector, state: _State, ready: dict[str, Array], slots: dict[str, Slot], fabric: Fabric) -> None:
-    start = np.maximum.reduce([*(ready[name] for name in step.inputs), state.read[step.out][-1], state.engine])
+def _engine_seconds(step: Multiply | Vector, slots: dict[str, Slot], fabric: Fabric) -> float:
+    if isinstance(step, Multiply):
+        return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
     function = FUNCTIONS[step.function]
     each = function.operations * fabric.operation + function.specials * fabric.special
-    end = start + fabric.call + elements(step, slots) * each
+    return float(fabric.call + elements(step, slots) * each)
+
+
+def _worked(program: Program, slots: dict[str, Slot], fabric: Fabric) -> float:
+    """Time that every engine works on all steps."""
+    return sum(
+        (part.times if isinstance(part, Loop) else 1) * _engine_seconds(step, slots, fabric)
+        for strand in program.strands
+        for part in strand
+        for turn in (part.body if isinstance(part, Loop) else (part,))
+        for step in turn.steps
+        if isinstance(step, Multiply | Vector)
+    )
+
+
+def _work(inputs: tuple[str, ...], out: str, free: Array, seconds: float, state: _State, ready: dict[str, Array]) -> None:
+    """Engines work on what they hold, from when `out` may be written."""
+    end = np.maximum(state.engine, free)
+    for name in inputs:
+        np.maximum(end, ready[name], out=end)
+    end += seconds
     state.engine[:] = end
-    state.worked += end - start
-    state.ready[step.out][:] = end
-    for name in step.inputs:
+    state.ready[out][:] = end
+    for name in inputs:
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
@@ -208,13 +225,12 @@ def _send(
 ) -> None:
     into = step.into or step.slot
     sr, sc, tr, tc, words, values = state.pairs(step, slots, fabric)
-    end, left = np.empty(len(sr)), np.empty(len(sr))
+    end = np.empty(len(sr))
     parts = in_place(step, slots[step.slot])
     noc.messages(
         sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", ready[step.slot], np.zeros_like(free[into])
-        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, left,
+        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, state.read[step.slot][0],
     )  # fmt: skip
-    noc.has_read(sr, sc, left, state.read[step.slot])
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
@@ -246,7 +262,9 @@ def _reduce(
 
 
 def _synchronise(wait: str, state: _State) -> None:
-    done = np.maximum.reduce([*state.ready.values(), state.engine])
+    done = state.engine.copy()
+    for times in state.ready.values():
+        np.maximum(done, times, out=done)
     line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True)) if wait == "line" else done.max()
     for times in (*state.ready.values(), state.engine):
         np.maximum(times, line, out=times)

@@ -4,25 +4,48 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from evaluators.closed_mesh import kernel_of
 from evaluators.events import play
 from evaluators.graph.lay import Kernel
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity
 
 
 def price(kernel: Kernel, on: Fabric) -> Cost:
-    """One run of a kernel, from its program played."""
-    shape = tuple(ceil(float(size)) for size in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
-    mesh = int(kernel.mesh.rows), int(kernel.mesh.cols)
-    options = tuple((name, _plain(value)) for name, value in sorted(kernel.options.items()))
-    return _played(kernel.kind, kernel.algorithm, shape, mesh, options, on)
+    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements."""
+    names = tuple(sorted(kernel.options))
+    shape, mesh = kernel.shape, kernel.mesh
+    leaves = (shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
+
+    def one(*values: Any) -> Cost:
+        sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
+        options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
+        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]))
+
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return one(*leaves)
+    spread = np.broadcast_arrays(*leaves)
+    costs = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+
+    def column(values: list[Any]) -> Any:
+        return np.array(values, dtype=float).reshape(spread[0].shape)
+
+    activity = Activity(
+        macs=column([cost.activity.macs for cost in costs]),
+        sent_bytes=column([cost.activity.sent_bytes for cost in costs]),
+        hop_bytes=column([cost.activity.hop_bytes for cost in costs]),
+        elements=column([cost.activity.elements for cost in costs]),
+    )
+    return Cost(column([cost.seconds for cost in costs]), activity)
 
 
 @lru_cache(maxsize=4096)
 def _played(
-    kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, int], options: tuple[tuple[str, Any], ...], on: Fabric
+    kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, ...], options: tuple[tuple[str, Any], ...], on: Fabric
 ) -> Cost:
     kernel = Kernel("", "", kind, algorithm, Shape(*shape), Mesh(*mesh), dict(options))
     program = kernel_of(kernel).steps(kernel.shape, kernel.mesh, "float16", **kernel.options)

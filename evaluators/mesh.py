@@ -5,7 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -17,21 +17,22 @@ from evaluators.closed_mesh import Phase, Price
 from evaluators.graph import lay
 from evaluators.graph.lay import Held, Kernel, Region
 from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import gemm
-from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
-from evaluators.kernels.gemv import gemv
-from evaluators.kernels.kv import kv
+from evaluators.kernels.gemm import GEMM, gemm
+from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh
+from evaluators.kernels.gemv import GEMV, gemv
+from evaluators.kernels.kv import KV, kv
 from evaluators.machine.fabric import Fabric
-from evaluators.metrics import Judged, energies, per_area
+from evaluators.metrics import METRICS, Judged, energies, per_area
 from evaluators.rounds import Activity
 from evaluators.silicon import area
+from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import ceil_div, maximum, minimum, where
-from space.errors import DesignError
-from space.fields import leaves, replaced
+from space.elementwise import Array, ceil_div, maximum, minimum, where
+from space.errors import DesignError, chosen
+from space.fields import replaced
 from space.limits import Infeasible, Limit
-from space.mapping import BYTES, MeshMapping, MeshPlan
+from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
 from space.workload import Case, Workload, stretches
 
@@ -69,23 +70,35 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
 
     Raises:
-        DesignError: a model or number format that has no layout on a mesh.
+        DesignError: a number format that has no kernels on a mesh, or an algorithm that is not registered.
     """
-    if fidelity == "closed" or not _many(design):
-        return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
-    ones = [[_judged(one, job, PRICES[fidelity]) for job in _jobs(workload)] for one in _each(design)]
-    return [_side_by_side([one[place] for one in ones]) for place in range(len(ones[0]))]
+    mapping = _mapping(design)
+    for phase, plan in closed_mesh.plans(mapping):
+        chosen(GEMM, plan.gemm, f"mapping.{phase}.gemm")
+        chosen(GEMV, plan.gemv, f"mapping.{phase}.gemv")
+    chosen(KV, mapping.kv, "mapping.kv")
+    return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
+
+
+def _judged(design: Design, job: _Job, priced: Price) -> Judged:
+    limits = _limits(design, job)
+    if job.model.latent is not None:
+        die = area.mesh_die(_chip(design))
+        return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": die}, limits)
+    return Judged(job.rows, _metrics(design, job, priced), limits)
 
 
 def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
-    """Where the time of one design goes, kernel by kernel, for one case."""
+    """Where the time of one design goes, kernel by kernel, for one case; no rows for a model that has no layout."""
+    if case.model.latent is not None:
+        return Breakdown((), 0.0, {name: float(value) for name, value in area.mesh_parts(_chip(design)).items()}, {})
     job = _job(case.model, ((0, case),), decode_at)
     passes = _passes(design, job, PRICES[fidelity])
     on = closed_mesh.fabric(_chip(design))
     rows: list[Row] = []
     bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
     for name, of, weights, seconds in passes:
-        rows += _rows(name, of, weights, seconds, on)
+        rows += _rows(name, of, weights, seconds, on, PRICES[fidelity])
         bars[name] = _bars(of)
     moved = _transition(design, job, on)
     if np.any(moved.seconds):
@@ -96,62 +109,63 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), parts, bars)
 
 
-def kernel_seconds(
-    chip: MeshChip,
-    kind: str,
-    algorithm: str,
-    shape: tuple[int, int, int],
-    cores: tuple[int, int],
-    *,
-    part: str = "seconds",
-    broadcast: bool = True,
-) -> float:
-    """Time of one kernel from its closed form; with ``part="efficiency"`` the share of it that products take.
-
-    Raises:
-        DesignError: a chip that is no mesh of cores, or an unknown algorithm.
-    """
-    if not isinstance(chip, MeshChip):
-        raise DesignError(f"{kind} {algorithm}: kernels by themselves run on a mesh of cores; choose chip=wse2")
-    options: dict[str, Any] = {} if kind == "gemm" else {"broadcast": broadcast}
-    kernel = Kernel("kernel", algorithm, kind, algorithm, Shape(*shape), Mesh(*cores), options)
-    on = closed_mesh.fabric(chip)
-    seconds = float(closed_mesh.price(kernel, on).seconds)
-    if part == "seconds":
-        return seconds
-    free = dict.fromkeys(("hop", "ramp", "stage", "word", "copy", "post", "launch"), 0.0)
-    products = kernel.mesh.chunks if kind == "gemm" else 1
-    return (float(closed_mesh.price(kernel, on._replace(**free)).seconds) + products * float(on.launch)) / seconds
-
-
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with the smallest square mesh that would do, where a larger or smaller one would."""
-    from dataclasses import replace
+    """The verdict with what would do for each phase that breaks a limit."""
+    if worst.limit == "model.latent":
+        return replace(worst, remedy="latent attention (MLA) runs on a die with a cache, as in chip=npu_dse")
+    texts = []
+    for phase, plan in closed_mesh.plans(_mapping(design)):
 
-    chip = _chip(design)
-    best = int(min(chip.mesh.rows, chip.mesh.cols))
-    sides = np.arange(1.0, best + 1)
-    phases = ("prefill", "decode") if "decode" not in worst.limit and "prefill" not in worst.limit else (
-        ("prefill",) if "prefill" in worst.limit else ("decode",)
-    )  # fmt: skip
-    found = {}
-    for phase in phases:
-        trial = replaced(design, {f"mapping.{phase}.rows": sides, f"mapping.{phase}.cols": 0})
-        fits = np.ones(best, dtype=bool)
-        for job in _jobs(workload):
-            for limit in _limits(trial, job, only=phase):
-                fits &= np.broadcast_to(np.max(np.atleast_2d(limit.need <= limit.have), axis=0), fits.shape)
-        found[phase] = int(sides[fits][0]) if fits.any() else 0
-    texts = [
-        f"{phase} would do on {side} x {side} cores" if side else f"no square mesh of this chip would do for {phase}"
-        for phase, side in found.items()
-    ]
+        def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
+            trial = replaced(design, changes)
+            return [limit for job in _jobs(workload) for limit in _limits(trial, job, only=phase)]
+
+        if all(np.all(limit.need <= limit.have) for limit in limits({})):
+            continue
+        texts.append(remedy(phase, limits, f"mapping.{phase}", plan, _chip(design)))
     return replace(worst, remedy=", ".join(texts))
 
 
-def _judged(design: Design, job: _Job, priced: Price) -> Judged:
-    limits = _limits(design, job)
-    return Judged(job.rows, _metrics(design, job, priced), limits)
+LARGER = 16
+"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+
+DEEPEST = 64
+"""Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
+
+
+def remedy(
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: MeshChip
+) -> str:
+    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+
+    Args:
+        what: that would do.
+        limits: of a design with leaves changed, by address, to arrays.
+        where: the address of the plan.
+        plan: as it is.
+        chip: as it is.
+    """
+    rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
+    most = int(min(chip.mesh.rows, chip.mesh.cols))
+    side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
+    if side:
+        return f"{what} would do on {side} x {side} cores"
+    if plan.gemv == "ktree":
+        phases = _first(np.arange(min(float(plan.ktree_k), DEEPEST), 0.0, -1.0), lambda phases: limits({depth: phases}))
+        if phases:
+            return f"{what} would do with {depth}={phases}"
+    larger = np.arange(most + 10.0, LARGER * most, 10.0)
+    side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
+    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+
+
+def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
+    """The first of some values with which limits hold; 0 where there is none."""
+    fits = np.ones(len(values), dtype=bool)
+    for limit in limits(values):
+        holds = np.asarray(limit.need <= limit.have)
+        fits &= holds.all(axis=0) if holds.ndim == 2 else holds
+    return int(values[fits][0]) if fits.any() else 0
 
 
 def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
@@ -167,14 +181,7 @@ def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
     for name, of, weights, _ in passes:
         starts = job.prompt_starts if name == "prefill" else job.step_starts
         activity = activity + _per_case(of.activity * weights, starts)
-    tech = chip.technology
-    dynamic = (
-        activity.macs * tech.mac
-        + activity.elements * tech.element
-        + activity.sent_bytes * tech.copy
-        + activity.hop_bytes * tech.hop
-    )
-    energy = dynamic + tech.static * die * latency
+    energy = mesh_energy(activity, chip, latency)
     regions = _regions(design, job.model)
     prefilling, decoding_ = (_held(design, job, phase, regions[phase]) for phase in ("prefill", "decode"))
     room = [
@@ -204,7 +211,6 @@ def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase,
     """By phase: one pass of each entry, how many there are of it, and the time of each case."""
     mapping, on = _mapping(design), closed_mesh.fabric(_chip(design))
     regions = _regions(design, job.model)
-    lay.check(job.model)
 
     place, plan = regions["prefill"], mapping.prefill
     mesh = laid(place.mesh)
@@ -229,6 +235,11 @@ def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase,
 def laid(mesh: Mesh) -> Mesh:
     """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
     return Mesh(mesh.rows, where(_chunks(mesh) > MOST_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
+
+
+def chunk_limit(address: str, chunks: Any) -> Limit:
+    """That the sides of a mesh have enough in common."""
+    return Limit(address, chunks, float(MOST_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
 
 
 def _chunks(mesh: Mesh) -> Any:
@@ -276,6 +287,8 @@ def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
     for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
         if BYTES[word] != 2:
             raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
+    if job.model.latent is not None:
+        return [Limit("model.latent", 1.0, 0.0, "layout")]
     regions = _regions(design, job.model)
     found = []
     for name, plan in closed_mesh.plans(mapping):
@@ -301,7 +314,7 @@ def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
         found.append(Limit("chip.noc.paths", _paths(name, plan, mesh), chip.noc.paths, "1"))
         if name == "prefill":
-            found.append(Limit("mapping.prefill.chunks", _chunks(mesh), float(MOST_CHUNKS), "1"))
+            found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
     return found
 
 
@@ -311,15 +324,16 @@ def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
     return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
 
 
-def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list[Row]:
+def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, priced: Price) -> list[Row]:
     """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time."""
     rows = []
     for kernel, runs, _ in of.items:
-        parts = {name: float(np.sum(weights * runs * value)) for name, value in _spent(kernel, on).items()}
+        split = spent(kernel, on, priced)
+        parts = {name: float(np.sum(weights * runs * value)) for name, value in split.items()}
         total = sum(parts.values())
         if not total:
             continue
-        cost = closed_mesh.price(kernel, on).activity
+        cost = priced(kernel, on).activity
         flop, nbytes = (
             float(np.sum(weights * runs * value))
             for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
@@ -332,6 +346,9 @@ def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric) -> list
     return rows
 
 
+TINY = 1e-30
+"""A time to divide by where there is none. [s]"""
+
 SPENT = (
     ("hops", ("hop", "ramp")),
     ("stages", ("stage",)),
@@ -340,14 +357,14 @@ SPENT = (
 )
 
 
-def _spent(kernel: Kernel, on: Fabric) -> dict[str, Any]:
+def spent(kernel: Kernel, on: Fabric, priced: Price) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
-    spent, before = {}, closed_mesh.price(kernel, on).seconds
+    found, before = {}, priced(kernel, on).seconds
     for name, fields in SPENT:
         on = on._replace(**dict.fromkeys(fields, 0.0))
-        after = closed_mesh.price(kernel, on).seconds
-        spent[name], before = before - after, after
-    return spent | {"products": before}
+        after = priced(kernel, on).seconds
+        found[name], before = before - after, after
+    return found | {"products": before}
 
 
 def _shape(kernel: Kernel) -> str:
@@ -391,36 +408,10 @@ def _mapping(design: Design) -> MeshMapping:
     return cast(MeshMapping, design.mapping)
 
 
-def _many(design: Design) -> bool:
-    return any(isinstance(value, np.ndarray) for _, value, _ in leaves(design))
-
-
-def _each(design: Design) -> list[Design]:
-    """Every design of a stack."""
-    arrays = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    size = max(len(value) for value in arrays.values())
-    return [replaced(design, {address: value[row].item() for address, value in arrays.items()}) for row in range(size)]
-
-
-def _side_by_side(ones: list[Judged]) -> Judged:
-    """Designs judged one by one, as one of arrays."""
-    metrics = {name: np.concatenate([np.atleast_1d(one.metrics[name]) for one in ones], axis=-1) for name in ones[0].metrics}
-    limits = [
-        Limit(
-            first.address,
-            np.concatenate([np.atleast_1d(one.limits[place].need) * 1.0 for one in ones], axis=-1),
-            np.concatenate([np.atleast_1d(one.limits[place].have) * 1.0 for one in ones], axis=-1),
-            first.unit,
-        )
-        for place, first in enumerate(ones[0].limits)
-    ]
-    return Judged(ones[0].rows, metrics, limits)
-
-
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
     by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(workload.cases):
+    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
         by_model.setdefault(case.model, []).append((row, case))
     return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
 

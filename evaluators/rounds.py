@@ -56,23 +56,23 @@ class Slot:
 
     Attributes:
         name: how steps refer to it.
-        shape: of one core's tile; slices are cut along its first axis.
+        shape: of one core's tile, whole numbers, or arrays over designs for a closed form; slices are cut along its first axis.
         dtype: number format, as NumPy names it.
         depth: versions held at a time; one that is both sent and received in a round needs 2.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     dtype: str = "float32"
     depth: int = 1
 
     @property
-    def row_bytes(self) -> int:
+    def row_bytes(self) -> Any:
         """Bytes of one entry along the first axis."""
         return prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Any:
         """Bytes of one core's memory that the slot takes."""
         return self.shape[0] * self.row_bytes * self.depth
 
@@ -396,7 +396,7 @@ def calls(step: Multiply, slots: dict[str, Slot]) -> int:
 
 def elements(step: Vector, slots: dict[str, Slot]) -> int:
     """Elements of one core that a vector instruction passes over: those of its largest tile."""
-    return max(prod(slots[name].shape) for name in (*step.inputs, step.out))
+    return int(max(prod(slots[name].shape) for name in (*step.inputs, step.out)))
 
 
 def _sizes(step: Multiply, slots: dict[str, Slot]) -> dict[str, int]:

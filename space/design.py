@@ -10,7 +10,7 @@ import numpy as np
 from space.chip import Chip, MeshChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import Mapping, MeshMapping
+from space.mapping import Mapping, MeshMapping, ProductMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Design:
     """A chip and the mapping on it."""
 
     chip: Chip | MeshChip
-    mapping: Mapping | MeshMapping
+    mapping: Mapping | MeshMapping | ProductMapping
 
 
 @dataclass(frozen=True, slots=True)

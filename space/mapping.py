@@ -58,6 +58,22 @@ class MeshPlan:
     ktree_k: Number = whole("phases of the K-tree (K)")
 
 
+SUMS = ("root", "all")
+"""Where a GEMV leaves its sums: at the root of each line, or (with a broadcast) on all its cores."""
+
+
+@record
+class ProductMapping:
+    """One product of matrices on a mesh of cores."""
+
+    rows: Number = whole("rows of cores")
+    cols: Number = whole("columns of cores; 0 for as many as rows", low=0)
+    gemm: str = word("algorithm of a matrix product")
+    gemv: str = word("algorithm of a vector-matrix product")
+    ktree_k: Number = whole("phases of the K-tree (K)")
+    sums: str = word("where a vector-matrix product leaves its sums", SUMS)
+
+
 @record
 class MeshMapping:
     """Software on a mesh of cores."""

@@ -41,11 +41,11 @@ def parse(text: str, unit: str) -> float:
 def show(value: float, unit: str, digits: int = 4) -> str:
     """A quantity for people, with a decimal prefix where the unit takes one.
 
-    >>> show(104e6, "B"), show(2.5e-5, "s"), show(0.36e-6, "mm2/B"), show(3.0, "1")
-    ('104 MB', '25 us', '3.6e-07 mm2/B', '3')
+    >>> show(104e6, "B"), show(2.5e-5, "s"), show(0.36e-6, "mm2/B"), show(518400.0, "1"), show(0.123456, "1")
+    ('104 MB', '25 us', '3.6e-07 mm2/B', '518400', '0.1235')
     """
     if unit in ("", "1"):
-        return f"{value:.{digits}g}"
+        return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e7 else f"{value:.{digits}g}"
     if unit not in SCALED or value == 0:
         return f"{value:.{digits}g} {unit}"
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), PREFIXES[-1])

@@ -1,4 +1,4 @@
-"""What is asked of a design: batches of requests to models.
+"""What is asked of a design: batches of requests to models, or products of matrices by themselves.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
 its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
@@ -29,6 +29,16 @@ class Case:
     requests: tuple[tuple[int, int, int], ...]
 
     @property
+    def subject(self) -> Model:
+        """What cases that are worked out together have in common."""
+        return self.model
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.model!r} {self.requests!r}"
+
+    @property
     def batch(self) -> int:
         """Requests in the batch."""
         return sum(n for n, _, _ in self.requests)
@@ -49,12 +59,43 @@ class Case:
         return max(output for _, _, output in self.requests)
 
 
+PRODUCTS = ("gemm", "gemv")
+"""Products of matrices, and of vectors with a matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C[m, n] = A[m, k] B[k, n] by itself.
+
+    Attributes:
+        label: short text for tables.
+        kind: a word of `PRODUCTS`.
+        m, k, n: its sizes; a GEMV has as many vectors as m says.
+    """
+
+    label: str
+    kind: str
+    m: int
+    k: int
+    n: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return self.kind
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.kind} {self.m} x {self.k} x {self.n}"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Cases that count alike: a metric of a workload is the arithmetic mean over its cases."""
+    """Cases that count alike, all batches or all products: a metric of a workload is the arithmetic mean over its cases."""
 
     name: str
-    cases: tuple[Case, ...]
+    cases: tuple[Case | Product, ...]
     decode_at: str = "mean"
 
 

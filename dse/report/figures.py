@@ -26,7 +26,14 @@ BOUNDS = {
     "network": "#5f3dc4",
     "prefetch": "#c2255c",
     "overhead": "#868e96",
+    "products": "#0b7285",
+    "starts": "#868e96",
+    "words": "#e8590c",
+    "stages": "#5f3dc4",
+    "hops": "#fab005",
+    "overlap": "#ced4da",
 }
+"""What time can be spent on, on a die and on a mesh of cores."""
 WEBGL = 3000
 """Points above which a scatter is drawn by WebGL."""
 
@@ -108,7 +115,9 @@ def line(asked: Study, frame: pd.DataFrame, spec: dict[str, str]) -> go.Figure:
     by = spec.get("by") if spec.get("by") in asked.question.space.targets else None
     rows = frame[frame["feasible"]]
     x, y = axis(asked, rows, spec["x"]), axis(asked, rows, spec["y"])
-    table = pd.DataFrame({"x": x.values, "y": y.values, "by": rows[by].map(str) if by else spec["y"]})
+    table = pd.DataFrame(
+        {"x": x.values, "y": y.values, "by": rows[by].map(lambda value: knob_text(asked, by, value)) if by else spec["y"]}
+    )
     better = METRICS[spec["y"]].better
     best = table.groupby(["by", "x"], as_index=False)["y"].agg(better)
     figure = go.Figure()
@@ -164,7 +173,7 @@ def binding(labels: list[str], parts: list[Breakdown]) -> go.Figure:
     figure = go.Figure()
     for name, color in BOUNDS.items():
         shares = [100 * part.by_bound().get(name, 0.0) / part.seconds for part in parts]
-        if any(share > 0.05 for share in shares):
+        if any(abs(share) > 0.05 for share in shares):
             figure.add_trace(
                 go.Bar(
                     y=labels,
@@ -175,7 +184,7 @@ def binding(labels: list[str], parts: list[Breakdown]) -> go.Figure:
                     hovertemplate=f"%{{y}}<br>{name} %{{x:.1f}} %<extra></extra>",
                 )
             )
-    figure.update_layout(barmode="stack", xaxis_title="share of prefill and decode time [%]", yaxis={"autorange": "reversed"})
+    figure.update_layout(barmode="stack", xaxis_title="share of the time [%]", yaxis={"autorange": "reversed"})
     styled(figure)
     figure.update_layout(height=max(240, 60 + 22 * len(labels)))
     return figure

@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import plotly.offline
 
+from dse.frame import by_case
 from dse.report import figures
 from dse.screen import Screened
 from dse.show import knob_text
@@ -46,7 +47,10 @@ def page(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: lis
         if spec["x"] not in asked.question.space.targets:
             continue
         title = f"{spec['y']} against {spec['x']}"
-        sections.append(_section(title, METRICS[spec["y"]].definition, figures.line(asked, frame, dict(spec))))
+        views = by_case(asked, frame, spec["y"]) if spec.get("each") else {"": frame}
+        for label, view in views.items():
+            picture = figures.line(asked, view, dict(spec))
+            sections.append(_section(f"{title}, {label}" if label else title, METRICS[spec["y"]].definition, picture))
     if len(best):
         sections.append(_binding(asked, best))
     history = figures.hypervolume_history(asked, frame, screened)

@@ -3,7 +3,7 @@
 Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025] figure 3); scores are Q K^T without a
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
 (B E_y L^x, figure 4); weights lie so that each product leaves its result where the next one wants it, on the other side. A
-model whose layers do not fit one region is laid over several, in order.
+model whose layers do not fit one region is laid over several, in order. Latent attention (MLA) has no layout here.
 """
 
 from dataclasses import dataclass, field
@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.kv import kv
 from space.elementwise import ceil_div, maximum, minimum, where
-from space.errors import DesignError
-from space.mapping import MeshMapping, MeshPlan
+from space.mapping import MeshMapping, MeshPlan, ProductMapping
 from space.model import Model
 
 
@@ -87,16 +86,6 @@ VALUE = 2.0
 """Bytes of a weight, an activation or a cached value: 16 bits."""
 
 
-def check(model: Model) -> None:
-    """Refuses what has no layout on a mesh yet.
-
-    Raises:
-        DesignError: multi-head latent attention.
-    """
-    if model.latent is not None:
-        raise DesignError(f"model: {model.name} has latent attention, which has no layout on a mesh of cores")
-
-
 def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
     """The regions of a phase on a chip of `rows` x `cols` cores, that share `layers` layers evenly."""
     mesh = square(plan)
@@ -106,8 +95,8 @@ def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
     return Region(mesh, ceil_div(layers, share), share, layers)
 
 
-def square(plan: MeshPlan) -> Mesh:
-    """Cores of one region."""
+def square(plan: MeshPlan | ProductMapping) -> Mesh:
+    """Cores of one region or product."""
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 

@@ -4,8 +4,9 @@ Routes go along the columns first, then along the rows. A message streams: it ho
 word comes there for as long as its words take it, and starts when that finds every link free. Who comes first in the arrays
 goes first.
 
-Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in; `links` is (4, rows, cols), by the core
-where a link begins, towards east, west, south and north. All times in seconds.
+Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
+west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
+held, less a hop for each link before it on its line: along a route that is one time. All times in seconds.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -23,36 +24,50 @@ def _direction(row, col, to_row, to_col):
 
 
 @njit(cache=True)
-def _free_line(links, row, col, way, count, start, first, hop):
+def _link(row, col, way, shape):
+    """Line and place on it of the link from (row, col) on, and how long such lines are."""
+    rows, cols = shape
+    line, place, length = (row, col, cols) if way < 2 else (col, row, rows)
+    return line, length - 1 - place if way & 1 else place, length
+
+
+@njit(cache=True)
+def _latest(links, way, first, count):
+    """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
+    latest = links[way, first]
+    link = first + 1
+    while link < first + count:
+        latest = max(latest, links[way, link])
+        link += 1
+    return latest
+
+
+@njit(cache=True)
+def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
     `first` is the time from its start until its first word comes to the first of these links.
     """
-    dr = (way == 2) - (way == 3)
-    dc = (way == 0) - (way == 1)
-    late = start + first
-    for _ in range(count):
-        late = max(late, links[way, row, col])
-        late += hop
-        row += dr
-        col += dc
-    return late - count * hop - first
+    if count == 0:
+        return start
+    line, place, length = _link(row, col, way, shape)
+    return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
 @njit(cache=True)
-def _hold_line(links, row, col, way, count, until, hop):
+def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
-    dr = (way == 2) - (way == 3)
-    dc = (way == 0) - (way == 1)
-    for _ in range(count):
-        links[way, row, col] = until
-        until += hop
-        row += dr
-        col += dc
+    if count:
+        line, place, length = _link(row, col, way, shape)
+        at = line * length + place
+        link = at
+        while link < at + count:
+            links[way, link] = until - place * hop
+            link += 1
 
 
 @njit(cache=True)
-def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, ramps, links, fabric, end, left):
+def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
     Args:
@@ -64,9 +79,9 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
         free: when targets may be overwritten.
         engine: when cores' engines are free; sending from memory takes them.
         end: filled with when targets have it.
-        left: filled with when sources have sent it.
+        read: until when sources have read what they send, brought up to date.
     """
-    hop, ramp = fabric.hop, fabric.ramp
+    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
     pace = max(fabric.word, fabric.copy)
     stage = fabric.stage if via == 1 else 0.0
     for i in range(len(sr)):
@@ -74,14 +89,16 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
         across, down = abs(to_col - col), abs(to_row - row)
         hops = across + down
         if hops == 0:
-            end[i] = left[i] = max(ready[row, col], free[to_row, to_col])
+            end[i] = max(ready[row, col], free[to_row, to_col])
+            read[row, col] = max(read[row, col], end[i])
             continue
         stream = words[i] * pace
         start = max(ready[row, col], engine[row, col])
         if via == 2:
             start = max(start, free[to_row, to_col], ramps[0, row, col])
             engine[row, col] = start + fabric.launch + words[i] * fabric.copy
-            left[i] = ramps[0, row, col] = start + fabric.launch + stream
+            ramps[0, row, col] = start + fabric.launch + stream
+            read[row, col] = max(read[row, col], ramps[0, row, col])
             end[i] = start + hops * (fabric.launch + 2 * ramp + hop + stream + fabric.stage)
             continue
         if via == 3 and reading:
@@ -89,12 +106,12 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
             start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
             start += 3 * fabric.launch
             ramps[0, row, col] = start
-            end[i] = left[i] = start + values[i] * 2 * (2 * ramp + hops * hop)
-            engine[to_row, to_col] = end[i]
+            engine[to_row, to_col] = end[i] = start + values[i] * 2 * (2 * ramp + hops * hop)
+            read[row, col] = max(read[row, col], end[i])
             continue
         if via == 3:
             start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
-            left[i] = start + stream
+            read[row, col] = max(read[row, col], start + stream)
             end[i] = ramps[1, to_row, to_col] = start + 2 * ramp + hops * hop + fabric.stage + stream
             continue
         start += fabric.post
@@ -102,16 +119,13 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
         start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
         x_way = 0 if to_col > col else 1
         y_way = 2 if to_row > row else 3
-        if across:
-            start = _free_line(links, row, col, x_way, across, start, ramp, hop)
-        if down:
-            start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, hop)
+        start = _free_line(links, row, col, x_way, across, start, ramp, shape, hop)
+        start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, shape, hop)
         until = start + ramp + words[i] * fabric.word
-        if across:
-            _hold_line(links, row, col, x_way, across, until, hop)
-        if down:
-            _hold_line(links, row, to_col, y_way, down, until + across * hop, hop)
-        left[i] = ramps[0, row, col] = start + stream
+        _hold_line(links, row, col, x_way, across, until, shape, hop)
+        _hold_line(links, row, to_col, y_way, down, until + across * hop, shape, hop)
+        ramps[0, row, col] = start + stream
+        read[row, col] = max(read[row, col], start + stream)
         arrived = start + 2 * ramp + hops * hop + stream
         ramps[1, to_row, to_col] = arrived
         end[i] = arrived + stage
@@ -128,7 +142,7 @@ def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fab
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
     """
-    hop, ramp = fabric.hop, fabric.ramp
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
     for g in range(len(row)):
         r0, c0 = row[g, 0], col[g, 0]
@@ -152,10 +166,10 @@ def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fab
             ends[2], ends[3] = max(ends[2], r), min(ends[3], r)
         for way in range(4):
             count = abs(ends[way] - (c0 if way < 2 else r0))
-            start = _free_line(links, r0, c0, way, count, start, ramp, hop)
+            start = _free_line(links, r0, c0, way, count, start, ramp, shape, hop)
         for way in range(4):
             count = abs(ends[way] - (c0 if way < 2 else r0))
-            _hold_line(links, r0, c0, way, count, start + ramp + words[g] * fabric.word, hop)
+            _hold_line(links, r0, c0, way, count, start + ramp + words[g] * fabric.word, shape, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
             away = abs(r - r0) + abs(c - c0)
@@ -179,7 +193,7 @@ def reductions(row, col, order, words, software, ready, free, ramps, links, fabr
         end: filled with when the root has the sums, shape (groups,).
     """
     members = row.shape[1]
-    hop, ramp = fabric.hop, fabric.ramp
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
     stage = fabric.stage if software else 0.0
     for g in range(len(row)):
@@ -203,8 +217,8 @@ def reductions(row, col, order, words, software, ready, free, ramps, links, fabr
                     start = max(start, head)
                 hops = abs(to_row - r) + abs(to_col - c)
                 way = _direction(r, c, to_row, to_col)
-                start = _free_line(links, r, c, way, hops, start, ramp, hop)
-                _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, hop)
+                start = _free_line(links, r, c, way, hops, start, ramp, shape, hop)
+                _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, shape, hop)
                 left[g, m] = ramps[0, r, c] = start + stream
                 head = start + 2 * ramp + hops * hop + stage
             if head >= 0:

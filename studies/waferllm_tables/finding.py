@@ -26,15 +26,14 @@ GROUPS: tuple[tuple[str, Callable[[Compared], bool]], ...] = (
     ("KV cache capacity (table 5)", lambda row: row.where.startswith("table 5")),
     ("GEMV (table 6)", lambda row: row.where == "table 6" and "GPU" not in row.note),
     ("energy (table 8)", lambda row: row.where == "table 8" and "GPU" not in row.note),
-    ("shares of products (figure 9)", lambda row: row.where == "section 7.2"),
     ("A100, prefill: 8B and 13B, fitted (tables 3 and 7)", _of_gpus("prefill_rate", role="calibration")),
     ("A100, prefill: 34B on 8 and 16 (table 3)", _of_gpus("prefill_rate", role="check")),
     ("A100, prefill: 34B on one (table 3)", _of_gpus("prefill_rate", role="report")),
     ("A100, decode: 8B and 13B, fitted (tables 4 and 8)", _of_gpus("decode_rate", role="calibration")),
     ("A100, decode: 72B (table 4)", _of_gpus("decode_rate", role="check")),
-    ("A100, GEMV on 1 and 8, fitted (table 6)", _of_gpus("seconds", role="calibration")),
-    ("A100, GEMV on 16 (table 6)", _of_gpus("seconds", role="check")),
-    ("A100 over WSE-2, energy (tables 6 to 8)", _of_gpus("energy", "prefill_power", "decode_power")),
+    ("A100, GEMV on 1 and 8, fitted (table 6)", _of_gpus("latency", role="calibration")),
+    ("A100, GEMV on 16 (table 6)", _of_gpus("latency", role="check")),
+    ("A100 over WSE-2, energy (tables 6 to 8)", _of_gpus("power_energy", "prefill_power", "decode_power")),
     ("A100, end to end (table 2)", _of_gpus("throughput")),
 )
 

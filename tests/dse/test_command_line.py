@@ -32,6 +32,14 @@ MISTAKES = [
     ("rn", "did you mean 'run'"),
     ("evaluate chip=npu_dsee", "did you mean 'npu_dse'"),
     ("evaluate model=[llama3_8b,llama9]", "model: no option 'llama9'"),
+    ("evaluate model.from_hf=nowhere/config.json", "model.from_hf: no file 'nowhere/config.json' here or in"),
+    ("evaluate model.from_hf=nowhere model=qwen3_8b", "chosen by name and by model.from_hf as well"),
+    ("evaluate model.from_hf=[]", "model.from_hf: an empty list"),
+    ("evaluate model.from_hf=", "model.from_hf: '' is not a path"),
+    ("evaluate model.from_fh=nowhere", "did you mean 'from_hf'"),
+    ('evaluate "model.from_hf=it\'s (a) {odd}, = path"', 'no file "it\'s (a) {odd}, = path"'),
+    (f"evaluate model.from_hf={__file__}", "test_command_line.py: not JSON"),
+    ("run study=waferllm_sram model=deepseek_v3", "no design of this study can be: needs 1 layout of model.latent"),
     ("evaluate chip.l2.sise=64", "did you mean 'size'"),
     ("evaluate +chip.l2.sise=64", "did you mean 'size'"),
     ("evaluate chip.l2.size=64", "chip.l2.size: 64 has no unit"),
@@ -45,8 +53,20 @@ MISTAKES = [
     ("evaluate workload.batch=0", "workload.batch: 0"),
     ("evaluate workload.lengths=none.csv", "no file 'none.csv'"),
     ("evaluate fidelity=3", "fidelity"),
+    ("evaluate chip=wse2 mapping.prefill.row=3", "mapping.prefill: no field 'mapping.prefill.row'; did you mean 'rows'"),
+    ("evaluate chip=wse2 chip.core.srm=3", "did you mean 'sram'"),
+    ("evaluate chip=wse2 chip.cores=3", "chip: no field 'chip.cores'; did you mean 'core'"),
+    ("evaluate chip=wse2 chip.core.sram.size=3", "chip.core.sram: no field"),
+    ("evaluate chip=wse2 mapping.decode.gemv=ktre", "mapping.decode.gemv: no option 'ktre'; did you mean 'ktree'"),
+    ("evaluate chip=wse2 workload=gemm mapping.row=3", "did you mean 'rows'"),
+    ("evaluate chip=wse2 workload=gemm workload.shape=3", "did you mean 'shapes'"),
+    ("evaluate mapping=waferllm", "as chip=wse2"),
+    ("run study=waferllm_gemm mapping.row=3", "did you mean 'rows'"),
+    ("run study=waferllm_gemm space.mapping.row='range(1,3)'", "did you mean 'mapping.rows'"),
+    ("run study=waferllm_gemm fidelity=events", "add search=nsga2 or search=random"),
     ("evaluate --foo", "--foo"),
     ("evaluate foo=1", "no field 'foo'"),
+    ("run study=quickstart 'objectives={ttft: min}'", "add one with +objectives.NAME=VALUE"),
     ("run study=quickstart constraints.ttft=4", "constraints.ttft: 4 is no bound"),
     ("run study=quickstart objectives.tpot=up", "objectives.tpot: no direction 'up'"),
     ("run study=quickstart +objectives.foo=max", "metric: no option 'foo'"),
@@ -79,6 +99,15 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert len(err.strip().splitlines()) == 1
     assert not out
     assert not list(tmp_path.iterdir())
+
+
+def test_an_objective_that_the_workload_does_not_have_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = typed(monkeypatch, capsys, "run", "study=waferllm_gemm", "+objectives.tpot=min")
+    assert code == 2
+    assert "objectives.tpot: this kind of chip or workload has no tpot; it has latency" in err.splitlines()[-1]
 
 
 def test_a_study_runs_resumes_and_reports(
@@ -139,6 +168,35 @@ def test_a_study_of_another_space_is_refused_by_field(
     assert code == 2
     assert "chip.hbm.capacity=64 GB, now 32 GB" in err
     assert "name=NEW" in err
+
+
+def test_a_study_of_a_downloaded_model_notices_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent / "hf/qwen3_8b.json").read_text()
+    (tmp_path / "mine.json").write_text(text)
+    mine = (*QUICK, "model.from_hf=mine.json")
+    assert typed(monkeypatch, capsys, "run", *mine)[0] == 0
+    code, _, err = typed(monkeypatch, capsys, "run", *mine)
+    assert code == 0
+    assert "going on from 48 asked designs" in err
+    (tmp_path / "mine.json").write_text(text.replace("12288", "12289"))
+    code, _, err = typed(monkeypatch, capsys, "run", *mine)
+    assert code == 2
+    assert "model.mine.ffn_intermediate=12288, now 12289" in err
+
+
+def test_evaluate_says_what_model_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "[red]mine").mkdir()
+    (tmp_path / "[red]mine/config.json").write_text((Path(__file__).parent / "hf/deepseek_v3.json").read_text())
+    _, out, _ = typed(monkeypatch, capsys, "evaluate", "model.from_hf=./[red]mine", "mapping.precision.kv=bf16")
+    said = " ".join(out.split())
+    assert "[red]mine: 671 billion parameters, 37.55 billion of them active, 70.27 kB of KV cache a token in bf16" in said
+    assert "published in fp8; without its 1 multi-token prediction module" in said
 
 
 def test_evaluate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

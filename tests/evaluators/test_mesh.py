@@ -1,5 +1,7 @@
 """A model on a mesh of cores: batch = one by one, breakdown = total, limits as values, regions that fill with requests."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,8 @@ from space.fields import replaced
 from space.workload import Workload
 from tests.samples import asked
 
+CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"
+MESHES = sorted(path.stem for path in CHIPS.glob("*.yaml") if "noc:" in path.read_text())
 ONE = ("chip=wse2", "workload.batch=[1]", "workload.prompt=2048", "workload.output=128")
 
 
@@ -62,6 +66,26 @@ def test_the_breakdown_sums_to_the_total(mapping: str, batch: int) -> None:
     assert all(value >= -1e-12 for row in parts.rows for name, value in row.parts.items() if name != "overlap")
 
 
+@pytest.mark.parametrize("chip", MESHES)
+def test_every_mesh_that_ships_serves_a_model(chip: str) -> None:
+    asked_ = asked(f"chip={chip}", *ONE[1:])
+    assert infeasible(asked_.base, asked_.workload) is None
+    found = columns(asked_.base, asked_.workload)
+    assert all(value > 0 for name, value in found.items() if value == value and name != "transition")
+    parts = explain(asked_.base, asked_.workload.cases[0])
+    assert parts.seconds == pytest.approx(found["latency"], rel=1e-9)
+    for name, kernel in (("gemm", "1024x1024x1024"), ("gemv", "1x4096x4096")):
+        alone = asked(f"chip={chip}", f"workload={name}", f"workload.shapes=[{kernel}]", "mapping.rows=150")
+        assert infeasible(alone.base, alone.workload) is None
+        assert 0 < columns(alone.base, alone.workload)["efficiency"] < 1
+
+
+def test_a_chip_of_twice_the_lanes_is_faster_by_less() -> None:
+    wse2, wse3 = (columns(asked(f"chip={chip}", *ONE[1:]).base, asked(*ONE).workload) for chip in ("wse2", "wse3"))
+    for metric in ("ttft", "tpot"):
+        assert wse2[metric] / 2 < wse3[metric] < wse2[metric]
+
+
 def test_systems_rank_as_the_paper_measured_them() -> None:
     """[he2025] tables 3 and 4: WaferLLM before T10 before Ladder, in both phases."""
     rates = {name: columns(asked(*ONE, f"mapping={name}").base, asked(*ONE).workload) for name in ("waferllm", "t10", "ladder")}
@@ -98,12 +122,12 @@ def test_a_faster_part_never_hurts(address: str) -> None:
     ("overrides", "limit", "said"),
     [
         (("mapping.decode.rows=100",), "chip.core.sram", "decode would do on"),
-        (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip would do"),
+        (("model=codellama_34b",), "chip.core.sram", "no square mesh of this chip would do for prefill, one of"),
         (("mapping.prefill.rows=900",), "chip.mesh.rows", "would do on"),
         (("mapping.prefill.rows=2", "chip.core.sram=1 GB"), "mapping.prefill.rows", "prefill would do on"),
         (("mapping.decode.ktree_k=500", "chip.noc.paths=1000"), "mapping.decode.rows", "decode would do on"),
-        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "no square mesh"),
-        (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.chunks", "prefill would do on"),
+        (("mapping.decode.ktree_k=40",), "chip.noc.paths", "decode would do with mapping.decode.ktree_k=23"),
+        (("mapping.prefill.rows=661", "mapping.prefill.cols=660"), "mapping.prefill.cols", "prefill would do on"),
         (("mapping.decode.regions=9",), "mapping.decode.regions", "decode would do on"),
     ],
 )
@@ -129,11 +153,26 @@ def test_the_mesh_that_would_do_does() -> None:
     assert infeasible(smaller, asked_.workload) is not None
 
 
-def test_models_and_formats_without_a_layout_are_refused_by_name() -> None:
-    for overrides, said in ((("model=deepseek_v3",), "latent"), (("mapping.precision.weights=int8",), "int8")):
-        asked_ = asked(*ONE, *overrides)
-        with pytest.raises(DesignError, match=said):
-            evaluate(stacked([asked_.base]), asked_.workload)
+def test_a_format_without_kernels_is_refused_by_name() -> None:
+    asked_ = asked(*ONE, "mapping.precision.weights=int8")
+    with pytest.raises(DesignError, match="int8"):
+        evaluate(stacked([asked_.base]), asked_.workload)
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity: str) -> None:
+    asked_ = asked(*ONE, "model=[llama3_8b,deepseek_v2_lite]")
+    designs = [asked_.base, replaced(asked_.base, {"mapping.decode.rows": 300})]
+    outcomes = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    assert str(verdict) == (
+        "needs 1 layout of model.latent, has 0 layout; latent attention (MLA) runs on a die with a cache, as in chip=npu_dse"
+    )
+    assert not outcomes.feasible.any()
+    assert (outcomes.excess > 0).all()
+    assert np.isnan(outcomes.columns["latency"]).all()
+    assert explain(asked_.base, asked_.workload.cases[1], fidelity=fidelity).seconds == 0
 
 
 def test_kernels_played_are_near_their_closed_forms() -> None:

@@ -1,16 +1,15 @@
 """Dies in nodes: what crosses them pays for it, more of anything never hurts, and energy is power x time x dies."""
 
 from dataclasses import replace as with_fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.validate import compare, measured
-from evaluators import evaluate, explain
-from evaluators.die import kernel_seconds
+from evaluators import METRICS, evaluate, explain
 from space.design import Design, stacked
-from space.errors import DesignError
 from space.fields import at, replaced
 from tests.samples import asked
 
@@ -94,43 +93,42 @@ def test_ports_join_the_dies_of_a_node_only() -> None:
 
 
 @given(counts)
-def test_a_product_by_itself_is_its_share_of_the_stream_and_the_sums(count: int) -> None:
+def test_a_product_by_itself_pays_every_start(count: int) -> None:
     design = gpus(count)
+    product = asked("chip=a100", "mapping=sglang", "workload=gemv")
     free = replaced(design, dict.fromkeys(WORSE, 0.0))
-    side = 16384
-    peak = 2.039e12 * free.chip.hbm.achieved  # type: ignore[union-attr]
-    stream = 2 * side * -(-side // count) / peak
-    assert kernel_seconds(free, "gemv", "ring", (1, side, side), count) >= stream
-    started = kernel_seconds(design, "gemv", "ring", (1, side, side), count)
+    started, moved = (float(evaluate(stacked([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
     starts = chip.operator_overhead + (count > 1) * (chip.network.call + chip.network.latency)  # type: ignore[union-attr]
-    starts += (count > 8) * chip.network.nodes.latency  # type: ignore[union-attr]
-    assert started == pytest.approx(kernel_seconds(free, "gemv", "ring", (1, side, side), count) + starts)
+    assert started == pytest.approx(moved + starts + (count > 8) * chip.network.nodes.latency)  # type: ignore[union-attr]
+    assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 
 
-@pytest.mark.parametrize(
-    ("chip", "metric", "says"),
-    [
-        ("a100", "seconds(gemv ring 1x64x64 8x8)", "the chip is a die"),
-        ("a100", "efficiency(gemm ring 64x64x64 8)", "the chip is a die"),
-        ("a100", "seconds(gemv ktree 1x64x64 8)", "mapping.both.allreduce"),
-        ("wse2", "seconds(gemv ktree 1x64x64 8)", "rows x cols"),
-    ],
-)
-def test_a_kernel_on_the_wrong_chip_is_refused(chip: str, metric: str, says: str) -> None:
-    with pytest.raises(DesignError, match=says):
-        measured((f"chip={chip}",), metric)
+@given(counts, st.sampled_from(["gemm", "gemv"]))
+def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str) -> None:
+    product = asked("chip=a100", "mapping=sglang", f"workload={kind}", "workload.shapes=[64x512x4096,2x4096x512]")
+    designs = [gpus(count), gpus(3), gpus(17)]
+    many = evaluate(stacked(designs), product.workload, cases=True)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), product.workload, cases=True)
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+        for place, case in enumerate(product.workload.cases):
+            assert explain(design, case).seconds == pytest.approx(one.cases["latency"][place, 0])
+    assert (many.cases["utilisation"] <= many.cases["efficiency"]).all()
 
 
-def test_a_ratio_may_be_of_two_kernels_on_two_chips(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    a, b = "energy(gemv ring 1x4096x4096 2)", "energy(gemv ktree 1x4096x4096 64x64)"
+def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
+    wafer = ("chip=wse2", "workload=gemv", "workload.shapes=[1x4096x4096]", "mapping.rows=64")
+    gpu = ("chip=a100", "mapping=sglang", "workload=gemv", "workload.shapes=[1x4096x4096]", "mapping.prefill.tp=2")
     path = tmp_path / "published.csv"
     path.write_text(
         "id,where,overrides,baseline,metric,value,unit,role,note\n"
-        f"x,here,chip=a100 mapping.prefill.tp=4,chip=wse2,{a} over {b},1,ratio,check,\n"
+        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",power_energy,1,ratio,check,\n'
     )
     (row,) = compare(path)
-    assert row.simulated == measured(("chip=a100",), a) / measured(("chip=wse2",), b)  # type: ignore[operator]
+    energies = [measured(overrides, "power_energy", strict=False) for overrides in (gpu, wafer)]
+    assert row.simulated == energies[0] / energies[1]  # type: ignore[operator]
 
 
 def _at(address: str) -> float:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,12 @@ from dse.search import sampler
 from dse.store import Context, Result, Store
 from dse.study import study
 from evaluators import evaluate
-from space.design import stacked
+from space.design import Designs, stacked
+from space.fields import replaced
 from space.knobs import Choice, Interval, Space
 from tests.samples import asked
-
-
-def cpu(work: Callable[[], Any]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+from tests.speed import mesh
+from tests.speed.clock import cpu
 
 
 def roofline(designs: int) -> float:
@@ -61,6 +58,25 @@ def closed_form() -> list[tuple[str, str, str]]:
 
         rate = repeats * designs / cpu(work)
         lines.append((f"closed form, {designs:,} at a time", f"{rate:,.0f} designs/s", f"{roofline(designs):,.0f} rooflines/s"))
+    return lines
+
+
+def products() -> list[tuple[str, str, str]]:
+    """One kernel a design, with its limits; the efficiency takes a second pricing."""
+    designs, repeats, lines = 49152, 20, []
+    rng = np.random.default_rng(0)
+    for kind, name in (("gemm", "meshgemm"), ("gemv", "ktree")):
+        question = asked("chip=wse2", f"workload={kind}")
+        columns = {"mapping.rows": rng.integers(100, 751, designs), "chip.core.launch": rng.uniform(50, 200, designs)}
+        many = Designs(designs, ((np.arange(designs), replaced(question.base, {a: c * 1.0 for a, c in columns.items()})),))
+        evaluate(many, question.workload)
+
+        def work(many: Any = many, question: Any = question) -> None:
+            for _ in range(repeats):
+                evaluate(many, question.workload)
+
+        rate = repeats * designs / cpu(work)
+        lines.append((f"closed form, {name}, {designs:,} at a time", f"{rate:,.0f} designs/s", ""))
     return lines
 
 
@@ -113,34 +129,6 @@ def screening() -> list[tuple[str, str, str]]:
     rows, front, wall, process, memory = (float(x) for x in out.split())
     what = f"screen of {rows:,.0f} designs, stored, front of {front:,.0f}"
     return [(what, f"{wall:.1f} s wall, {process:.1f} s CPU", f"{memory:,.0f} MB peak")]
-
-
-def playing() -> list[tuple[str, str, str]]:
-    """The events reader on a wafer's mesh; its baseline plays the same rounds one by one."""
-    from evaluators.events import play
-    from evaluators.kernels.gemm import GEMM
-    from evaluators.kernels.gemm.tiling import Mesh, Shape
-    from evaluators.kernels.gemv import GEMV
-    from evaluators.machine.fabric import Fabric
-    from evaluators.numeric import play as compute
-
-    fabric = Fabric(hop=1.3, stage=16.0, word=4.5, word_bytes=4, ramp=2.0, launch=110.0, mac=0.6)
-    lines = []
-    for what, program in (
-        ("MeshGEMM 8192^3 on 180x180", GEMM["meshgemm"].steps(Shape(8192, 8192, 8192), Mesh(180, 180), "float16")),
-        ("MeshGEMM 2048^3 on 180x180", GEMM["meshgemm"].steps(Shape(2048, 2048, 2048), Mesh(180, 180), "float16")),
-        ("GEMV 16K, 2-tree, on 660x660", GEMV["ktree"].steps(Shape(1, 16384, 16384), Mesh(660, 660), "float16")),
-    ):
-        play(program, fabric)
-        seconds = cpu(lambda program=program: play(program, fabric))  # type: ignore[misc]
-        all_rounds = cpu(lambda program=program: play(program, fabric, jump=False))  # type: ignore[misc]
-        lines.append((f"events: {what}", f"{seconds:.2f} s CPU", f"{all_rounds:.2f} s without jumps"))
-    shape, mesh = Shape(1024, 1024, 1024), Mesh(16, 16)
-    a = np.random.default_rng(0).normal(size=(1024, 1024)).astype("float32")
-    kernel = GEMM["meshgemm"]
-    tiles, program = kernel.place(shape, mesh, a, a), kernel.steps(shape, mesh, "float16")
-    seconds, plain = cpu(lambda: compute(program, tiles)), cpu(lambda: a @ a)
-    return [*lines, ("numeric: MeshGEMM 1024^3 on 16x16", f"{seconds:.2f} s CPU", f"{plain:.2f} s numpy.matmul")]
 
 
 class Trivial:
@@ -281,7 +269,7 @@ def main() -> None:
     table = Table(title="speed", title_justify="left")
     for column in ("what", "measured", "baseline, same process"):
         table.add_column(column)
-    for part in (closed_form, screening, playing, driver, loading, start_up):
+    for part in (closed_form, products, screening, mesh.closed_forms, mesh.played, mesh.computed, driver, loading, start_up):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)

@@ -5,7 +5,11 @@ Each module has
     steps(shape, mesh, dtype)     the program
     place(shape, mesh, a, b)      the operands as tiles, before it
     result(shape, mesh, tiles)    the product, after it
-    paths(mesh)                   routing paths that a core needs
+    cost(shape, mesh, fabric)     its time and activity, in closed form
+    slots(shape, mesh, dtype)     tiles that a core holds meanwhile
+    products(mesh)                products that a core starts
+    paths(mesh), at_once(mesh)    routing paths that a core needs, in all and at a time
+    LEAST                         cores of a line that it needs
 """
 
 from types import ModuleType

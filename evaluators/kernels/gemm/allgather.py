@@ -4,8 +4,6 @@
 path has as many software stages as hops; and every core holds 1 / N of both operands.
 """
 
-from math import ceil
-
 import numpy as np
 
 from evaluators.kernels.cost import Cost
@@ -17,7 +15,7 @@ from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Multiply, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, minimum, where
 
-__all__ = ["LEAST", "WAIT", "at_once", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "paths", "place", "products", "result", "slots", "steps"]
 
 WAIT = "slots"
 """Nothing to overlap: the product starts when everything is there."""
@@ -71,18 +69,27 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
     """The program: as many rounds as the longer side has hops, then one product."""
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.chunks), ceil(shape.n / mesh.cols)
-    slots = (
-        Slot("a", (mesh.chunks, m, k), dtype, depth=2),
-        Slot("b", (mesh.chunks, k, n), dtype, depth=2),
-        Slot("c", (m, n), "float32"),
-    )
     rounds = []
     for hop in range(max(mesh.rows, mesh.cols) - 1):
         sends = [_forward(mesh, slot, hop, way) for slot in ("a", "b") for way in (1, -1)]
         rounds.append(Round(tuple(send for send in sends if send is not None), WAIT))
     multiply = Round((Multiply("a", "b", "c", "lmk,lkn->mn"),), WAIT)
-    return Program(mesh.rows, mesh.cols, slots, ((*rounds, multiply),))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), ((*rounds, multiply),))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """All chunks of both operands, double buffered, and the product; leaves broadcast over designs."""
+    m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
+    return (
+        Slot("a", (mesh.chunks, m, k), dtype, depth=2),
+        Slot("b", (mesh.chunks, k, n), dtype, depth=2),
+        Slot("c", (m, n), "float32"),
+    )
+
+
+def products(mesh: Mesh) -> int:
+    """Products that each core starts: one, when everything is there."""
+    return 1
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:

@@ -4,20 +4,17 @@
 of its row or column one after the other, and each of these waits for every value to come and go the whole way.
 """
 
-from functools import lru_cache
-
 import numpy as np
 
 from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import summa
-from evaluators.kernels.gemm.summa import place, result
+from evaluators.kernels.gemm.summa import place, products, result, slots
 from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Activity, Cores, Multiply, Program, Round, Send
 from space.elementwise import ceil_div, maximum
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
 
 WAIT = "mesh"
 """A shared memory's step ends for all cores before the next one begins."""
@@ -55,17 +52,16 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     served = (mesh.cols + mesh.rows - 2.0) * TASKS * fabric.launch
     a, b = m_ * k_ * (mesh.cols > 1), k_ * n_ * (mesh.rows > 1)
-    far = looked_up(_last, mesh.cols, mesh.per_col) * a + looked_up(_last, mesh.rows, mesh.per_row) * b
+    far = _last(mesh.cols, mesh.per_col) * a + _last(mesh.rows, mesh.per_row) * b
     loads = chunks * (a + b) * 4 * fabric.ramp + 2 * far * fabric.hop
     a_bytes, b_bytes = 2.0 * m_ * k_ * mesh.rows, 2.0 * k_ * n_ * mesh.cols
     sent = chunks * (a_bytes * (mesh.cols - 1) + b_bytes * (mesh.rows - 1))
-    links = a_bytes * looked_up(_all, mesh.cols, mesh.per_col) + b_bytes * looked_up(_all, mesh.rows, mesh.per_row)
+    links = a_bytes * _all(mesh.cols, mesh.per_col) + b_bytes * _all(mesh.rows, mesh.per_row)
     return Cost(chunks * (served + product) + loads, Activity(macs * chunks * mesh.rows * mesh.cols, sent, links))
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
     """The program: the loads of each chunk, then its product."""
-    slots = summa.slots(shape, mesh, dtype)
     multiply = Multiply("a_in", "b_in", "c", "imk,ikn->imn")
     row, col = np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :]
     here = Cores(row, col)
@@ -79,16 +75,16 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
             Send("b", from_b, here, np.asarray(b_part), np.asarray(b_part + 1), at=np.asarray(0), into="b_in", via="shared"),
         )
         strand += [Round(loads, WAIT), Round((multiply,), WAIT)]
-    return Program(mesh.rows, mesh.cols, slots, (tuple(strand),))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(strand),))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _last(side: int, per: int) -> float:
     """Hops from each chunk's owner to the last core that it serves, all chunks together."""
     return float(per * sum(side - 1 - owner if owner < side - 1 else 1 for owner in range(side)))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _all(side: int, per: int) -> float:
     """Hops from each chunk's owner to all cores, all chunks together."""
     place = np.arange(side)

@@ -9,13 +9,26 @@ import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import shift
-from evaluators.kernels.gemm.shift import place, result
+from evaluators.kernels.gemm.shift import place, products, result, slots
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program
 from space.elementwise import Array
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "interleave", "interleaved", "paths", "place", "result", "steps"]
+__all__ = [
+    "LEAST",
+    "WAIT",
+    "at_once",
+    "cost",
+    "interleave",
+    "interleaved",
+    "paths",
+    "place",
+    "products",
+    "result",
+    "slots",
+    "steps",
+]
 
 WAIT = "slots"
 """[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""

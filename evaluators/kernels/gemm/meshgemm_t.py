@@ -6,7 +6,6 @@ tiles over its own chunk of K, and each row adds these up at the core that owns 
 Attention scores are made this way whatever the GEMM algorithm is; `gemm` says how B moves.
 """
 
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -80,7 +79,6 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, gemm: str = "meshgemm") ->
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "meshgemm") -> Program:
     """The program: product of the block that is there, its sum along the row after it, the next block meanwhile."""
-    slots = _slots(shape, mesh, dtype)
     ring = column.order(gemm, mesh.rows)
     position = np.argsort(ring)
     here = Cores(np.arange(mesh.rows)[:, None], np.arange(mesh.cols)[None, :])
@@ -94,7 +92,7 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "mesh
         rounds.append(Round((*beside, multiply), wait))
         rounds.append(Round((_sum(mesh, column.held(gemm, ring, position, step)),), wait))
         rounds += [Round((send,), wait) for send in after]
-    return Program(mesh.rows, mesh.cols, slots, (tuple(rounds),))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(rounds),))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
@@ -111,21 +109,27 @@ def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
 
 def owners(mesh: Mesh) -> tuple[Array, Array]:
     """Of each block of N, the column that owns it, and its place there."""
-    per = ceil(mesh.rows / mesh.cols)
+    per = ceil_div(mesh.rows, mesh.cols)
     block = np.arange(mesh.rows)
     return block // per, block % per
 
 
-def _slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.cols), ceil(shape.n / mesh.rows)
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """Both operands, one of them twice, partial sums and the product; leaves broadcast over designs."""
+    m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.cols), ceil_div(shape.n, mesh.rows)
     return (
         Slot("a", (m, k), dtype),
         Slot("b", (1, n, k), dtype, depth=2),
         Slot("p", (1, m, n), "float32", depth=2),
         Slot("zero", (1, m, n), "float32"),
-        Slot("c", (ceil(mesh.rows / mesh.cols), m, n), "float32"),
+        Slot("c", (ceil_div(mesh.rows, mesh.cols), m, n), "float32"),
         Slot("own", (1, n, k), dtype),
     )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a block of B."""
+    return mesh.rows
 
 
 def _sum(mesh: Mesh, held: Array) -> Reduce:

@@ -5,7 +5,7 @@ of N steps B shifts by one place of the ring in its column, each row multicasts 
 which is there, and every core adds the product for its own columns of C. `gemm` says how B moves.
 """
 
-from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -87,14 +87,14 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "mesh
         else:
             rounds += [Round((spreads[step], *before), wait), Round((multiply,), wait)]
             rounds += [Round((send,), wait) for send in after]
-    return Program(mesh.rows, mesh.cols, _slots(shape, mesh, dtype), (tuple(rounds),))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (tuple(rounds),))
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
     """A as the blocks of `meshgemm_t`'s product, B in the natural layout."""
     column_of, place_of = owners(mesh)
     cut = blocks(a, mesh.rows, mesh.rows)
-    tiles = np.zeros((mesh.rows, mesh.cols, ceil(mesh.rows / mesh.cols), *cut.shape[2:]), a.dtype)
+    tiles = np.zeros((mesh.rows, mesh.cols, ceil_div(mesh.rows, mesh.cols), *cut.shape[2:]), a.dtype)
     tiles[:, column_of, place_of] = cut
     tile = blocks(b, mesh.rows, mesh.cols)[:, :, None]
     return {"a": tiles, "b": tile, "own": tile}
@@ -105,15 +105,21 @@ def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
     return joined(tiles["c"], shape.m, shape.n)
 
 
-def _slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """Both operands, what is used of A, and the product; leaves broadcast over designs."""
+    m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     return (
-        Slot("a", (ceil(mesh.rows / mesh.cols), m, k), dtype),
+        Slot("a", (ceil_div(mesh.rows, mesh.cols), m, k), dtype),
         Slot("a_in", (1, m, k), dtype, depth=2),
         Slot("b", (1, k, n), dtype, depth=2),
         Slot("c", (m, n), "float32"),
         Slot("own", (1, k, n), dtype),
     )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a block of A."""
+    return mesh.rows
 
 
 def _spread(mesh: Mesh, held: Array) -> Multicast:

@@ -8,14 +8,13 @@ square mesh there is one.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from math import ceil
 from typing import Any
 
 import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Loop, Multiply, Program, Round, Send, Slot
@@ -27,13 +26,7 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via:
 
     With ``wait="slots"`` a shift runs beside the product of the chunks that it takes away; else after it.
     """
-    chunks, slices = mesh.chunks, mesh.per_row * mesh.per_col
-    m, k, n = (ceil(size / chunks) for size in (shape.m, shape.k, shape.n))
-    slots = (
-        Slot("a", (slices, m, k), dtype, depth=2),
-        Slot("b", (slices, k, n), dtype, depth=2),
-        Slot("c", (slices, m, n), "float32"),
-    )
+    chunks = mesh.chunks
     position = np.argsort(order)
     follower = order[(position - 1) % chunks]
     multiply = Multiply("a", "b", "c", "imk,ikn->imn")
@@ -41,7 +34,23 @@ def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via:
     body = (Round((*sends, multiply), wait),) if wait == "slots" else (Round((multiply,), wait), Round(sends, wait))
     align = Round((*_sends("a", mesh, order, position, via), *_sends("b", mesh, order, position, via)), wait)
     strand = (align, Loop(body, chunks - 1), Round((multiply,), wait))
-    return Program(mesh.rows, mesh.cols, slots, (strand,))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (strand,))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """Both operands, double buffered, and the product; leaves broadcast over designs."""
+    slices = mesh.per_row * mesh.per_col
+    m, k, n = (ceil_div(size, mesh.chunks) for size in (shape.m, shape.k, shape.n))
+    return (
+        Slot("a", (slices, m, k), dtype, depth=2),
+        Slot("b", (slices, k, n), dtype, depth=2),
+        Slot("c", (slices, m, n), "float32"),
+    )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a chunk."""
+    return mesh.chunks
 
 
 def cost(
@@ -105,14 +114,16 @@ def cost(
     seconds = align + (n - 1) * step + product
     a_bytes, b_bytes = 2.0 * m_ * k_, 2.0 * k_ * n_
     sent, hops = (
-        a_bytes * looked_up(partial(_along, count, order), n, cols)
-        + b_bytes * looked_up(partial(_along, count, order), n, rows)
-        for count in ("messages", "links")
+        a_bytes * _counted(count, order)(n, cols) + b_bytes * _counted(count, order)(n, rows) for count in ("messages", "links")
     )
     return Cost(seconds, Activity(macs * mesh.rows * mesh.cols * n, sent, hops))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
+def _counted(count: str, order: Callable[[int], Array]) -> Callable[..., Any]:
+    return tabulated(partial(_along, count, order))
+
+
 def _along(count: str, order: Callable[[int], Array], chunks: int, per_core: int) -> float:
     """Messages of an operand, or the links that they cross: its alignment, then its shifts, all lines together."""
     ring = order(chunks)

@@ -5,15 +5,14 @@ each core of its row and column, more than a fabric has, so that each broadcast 
 core.
 """
 
-from functools import lru_cache
-from math import ceil
+from typing import Any
 
 import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
@@ -57,7 +56,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     product = fabric.launch + macs / maximum(m_, n_) * fabric.call + macs * fabric.mac
     start = fabric.launch + fabric.post
     sending = maximum(2 * start + a_words * fabric.copy + b_words * fabric.pace, start + (a_words + b_words) * fabric.pace)
-    far = looked_up(_farthest, mesh.rows, mesh.cols)
+    far = _farthest(mesh.rows, mesh.cols)
     a_bytes, b_bytes = 2.0 * m_ * k_ * chunks * mesh.rows, 2.0 * k_ * n_ * chunks * mesh.cols
     across, down = where(mesh.cols > 1, 1.0, 0.0), where(mesh.rows > 1, 1.0, 0.0)
     sent = a_bytes * across + b_bytes * down
@@ -66,7 +65,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     return Cost(seconds, Activity(macs * chunks * mesh.rows * mesh.cols, sent, hops))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _farthest(rows: int, cols: int) -> float:
     """Hops to the farthest core from the roots of each chunk, all chunks together."""
     mesh = Mesh(rows, cols)
@@ -85,8 +84,8 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:
 
 
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
-    """Both operands, the chunks of them in use, and the product."""
-    m, k, n = ceil(shape.m / mesh.rows), ceil(shape.k / mesh.chunks), ceil(shape.n / mesh.cols)
+    """Both operands, the chunks of them in use, and the product; leaves broadcast over designs."""
+    m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.chunks), ceil_div(shape.n, mesh.cols)
     return (
         Slot("a", (mesh.per_col, m, k), dtype),
         Slot("b", (mesh.per_row, k, n), dtype),
@@ -94,6 +93,11 @@ def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
         Slot("b_in", (1, k, n), dtype, depth=2),
         Slot("c", (1, m, n), "float32"),
     )
+
+
+def products(mesh: Mesh) -> Any:
+    """Products that each core starts: one a chunk."""
+    return mesh.chunks
 
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:

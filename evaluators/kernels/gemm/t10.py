@@ -9,13 +9,13 @@ import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import shift
-from evaluators.kernels.gemm.shift import place, result
+from evaluators.kernels.gemm.shift import place, products, result, slots
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program
 from space.elementwise import maximum
 
-__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "result", "steps"]
+__all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
 
 WAIT = "line"
 """[he2025] section 7.1: the order of memory accesses along a row or column is enforced."""

@@ -5,7 +5,9 @@ Each module has
     steps(shape, mesh, dtype, broadcast=..)   the program; ktree takes its number of phases too
     place(shape, mesh, x, w)                  the operands as tiles
     result(shape, mesh, tiles)                the product
-    paths(mesh)                               routing paths that a core needs
+    cost(shape, mesh, fabric, broadcast=..)   its time and activity, in closed form
+    slots(shape, mesh, dtype)                 tiles that a core holds meanwhile
+    paths(mesh), at_once(mesh)                routing paths that a core needs, in all and at a time
     stages(side)                              software stages on the critical path
 """
 

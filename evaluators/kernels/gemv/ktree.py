@@ -15,12 +15,26 @@ import numpy as np
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
-from evaluators.kernels.gemv.partial import place, result
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.gemv.partial import place, result, slots
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Program, Round
 
-__all__ = ["at_once", "cost", "groups", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
+__all__ = [
+    "at_once",
+    "cost",
+    "groups",
+    "line",
+    "moved",
+    "paths",
+    "place",
+    "reduction",
+    "result",
+    "root",
+    "slots",
+    "stages",
+    "steps",
+]
 
 
 def paths(mesh: Mesh, phases: Any = 2) -> Any:
@@ -33,7 +47,7 @@ def at_once(mesh: Mesh, phases: Any = 2) -> Any:
     return paths(mesh, phases)
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def stages(side: int, phases: int = 2) -> int:
     """Software stages on the critical path: the longer arm of the largest group of each phase."""
     return sum(max(max(place, len(group) - 1 - place) for group, place in phase) for phase in groups(side, phases))
@@ -41,7 +55,7 @@ def stages(side: int, phases: int = 2) -> int:
 
 def root(mesh: Mesh, phases: int = 2) -> int:
     """The row that holds the sums."""
-    return _root(mesh.rows, phases)
+    return int(_root(mesh.rows, phases))
 
 
 @lru_cache(maxsize=4096)
@@ -81,18 +95,18 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
     Source:
         [he2025] section 6.2.
     """
-    stages_, hops = looked_up(stages, side, phases), looked_up(_arm_hops, side, phases)
-    active = looked_up(_active, side, phases)
+    stages_, hops = stages(side, phases), _arm_hops(side, phases)
+    active = _active(side, phases)
     reduction = active * (words * fabric.pace) + stages_ * (2 * fabric.ramp + fabric.stage) + hops * fabric.hop
     if not broadcast:
         return reduction
-    return reduction + partial.spread_seconds(side, looked_up(_root, side, phases), words, fabric)
+    return reduction + partial.spread_seconds(side, _root(side, phases), words, fabric)
 
 
 def moved(side: Any, *, broadcast: bool = True, phases: Any = 2) -> tuple[Any, Any]:
     """Messages of a line, and links that they cross."""
     spread = broadcast * (side > 1)
-    return side - 1.0 + spread, looked_up(_all_hops, side, phases) + spread * (side - 1.0)
+    return side - 1.0 + spread, _all_hops(side, phases) + spread * (side - 1.0)
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, phases: Any = 2) -> Cost:
@@ -101,13 +115,13 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, ph
     return partial.cost(shape, mesh, fabric, bound(line, **options), bound(moved, **options))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _root(side: int, phases: int) -> int:
     ((group, place),) = groups(side, phases)[-1]
     return int(group[place])
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _arm_hops(side: int, phases: int) -> float:
     """Links along the longer arm of a group, the most of each phase."""
     return float(
@@ -115,13 +129,13 @@ def _arm_hops(side: int, phases: int) -> float:
     )
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _all_hops(side: int, phases: int) -> float:
     """Links that all partial sums of a column cross."""
     return float(sum(int(group[-1] - group[0]) for level in groups(side, phases) for group, _ in level))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _active(side: int, phases: int) -> float:
     """Phases in which some group has more than one member."""
     return float(sum(any(len(group) > 1 for group, _ in level) for level in groups(side, phases)))

@@ -5,7 +5,7 @@ of cores, so a core loads its tile from all over it, a value at a time; partial 
 which every core of the column loads the result.
 """
 
-from functools import lru_cache
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -15,13 +15,13 @@ from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
 from evaluators.kernels.gemv.partial import result
-from evaluators.kernels.table import looked_up
+from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
 from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
+__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
 
 TASKS = 3
 """Of the owner for each load: request, grant, release."""
@@ -76,10 +76,10 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, broadcast: bool = True, ph
         shape, mesh, fabric, lambda *of: line(*of, broadcast=broadcast), lambda side: moved(side, broadcast=broadcast)
     )
     k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
-    rows, hops = looked_up(_remote_rows, k, mesh.cols), looked_up(_remote_hops, k, mesh.cols)
+    rows, hops = _remote_rows(k, mesh.cols), _remote_hops(k, mesh.cols)
     loads = rows * (TASKS * fabric.launch + n * 4 * fabric.ramp) + n * 2 * hops * fabric.hop
     tile = 2.0 * n * mesh.rows
-    sent, links = tile * rows * mesh.cols, tile * looked_up(_all_hops, k, mesh.cols)
+    sent, links = tile * rows * mesh.cols, tile * _all_hops(k, mesh.cols)
     return Cost(rest.seconds + loads, rest.activity + Activity(sent_bytes=sent, hop_bytes=links))
 
 
@@ -105,10 +105,14 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, broadcast: bool =
              at=np.asarray(r), via="shared")
         for r in range(k)
     )  # fmt: skip
-    slots = partial.slots(shape, mesh, dtype)
-    out = Slot("out", (n, shape.m), depth=2)
     rounds = (Round(loads, "mesh"), partial.product(), *reduction(mesh, n, broadcast=broadcast))
-    return Program(mesh.rows, mesh.cols, (*slots[:3], out, Slot("home", (k, n), dtype)), (rounds,))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype), (rounds,))
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
+    """x, the loaded part of W, sums, the result, and what lives here of W; leaves broadcast over designs."""
+    x, w, y, out = partial.slots(shape, mesh, dtype)
+    return x, w, y, replace(out, depth=2), replace(w, name="home")
 
 
 def place(shape: Shape, mesh: Mesh, x: Array, w: Array) -> Tiles:
@@ -127,19 +131,19 @@ def _home(col: Array, r: int, k: int, cols: int) -> Array:
     return (col + r * cols // k) % cols
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _remote_rows(k: int, cols: int) -> float:
     """Rows of a tile that live elsewhere."""
     return float(sum(r * cols // k > 0 for r in range(k)))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _remote_hops(k: int, cols: int) -> float:
     """Hops from the first core of a line, which has the longest way, to all rows of its tile."""
     return float(sum(r * cols // k for r in range(k)))
 
 
-@lru_cache(maxsize=4096)
+@tabulated
 def _all_hops(k: int, cols: int) -> float:
     """Hops of a line's cores to all rows of their tiles."""
     col = np.arange(cols)

@@ -5,7 +5,6 @@ m is 1 for one request; a batch sends m sums for each column of W through the sa
 """
 
 from collections.abc import Callable
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from space.elementwise import Array, ceil_div, maximum, where
 
 
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
-    """x, W, partial sums, and the result."""
-    k, n = ceil(shape.k / mesh.rows), ceil(shape.n / mesh.cols)
+    """x, W, partial sums, and the result; leaves broadcast over designs."""
+    k, n = ceil_div(shape.k, mesh.rows), ceil_div(shape.n, mesh.cols)
     sums = (n, shape.m)
     return Slot("x", (k, shape.m), dtype), Slot("w", (k, n), dtype), Slot("y", sums, depth=2), Slot("out", sums)
 

@@ -12,12 +12,12 @@ import numpy as np
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
-from evaluators.kernels.gemv.partial import place, result
+from evaluators.kernels.gemv.partial import place, result, slots
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Cores, Program, Round, Send
 from space.elementwise import ceil_div, maximum, where
 
-__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "stages", "steps"]
+__all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
 
 
 def paths(mesh: Mesh, phases: Any = 2) -> Any:

@@ -13,7 +13,7 @@ from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot, Step
-from space.elementwise import ceil_div, where
+from space.elementwise import Array, ceil_div, where
 
 
 def capacity(rows: Any, per_core: Any) -> Any:
@@ -63,25 +63,23 @@ def grown(mesh: Mesh, tokens: int, width: int, per_core: int, dtype: str = "floa
     the new one; a row that passes its oldest on moves the rest down a place.
     """
     slots = (Slot("cache", (per_core, width), dtype, depth=2), Slot("new", (1, width), dtype))
-    before = held(tokens, mesh.rows)
-    gaining = tokens % mesh.rows
+    before, gaining = np.array(held(tokens, mesh.rows)), tokens % mesh.rows
+    last = mesh.rows - 1 if tokens >= mesh.rows else gaining
+    end = before - (np.arange(mesh.rows) > gaining)
     cols = np.arange(mesh.cols)[None, :]
-    sends: list[Step] = []
 
-    def send(source: int, target: int, start: int, stop: int, at: int, slot: str = "cache") -> None:
-        pair = Cores(np.array([[source]]), cols), Cores(np.array([[target]]), cols)
-        sends.append(Send(slot, *pair, np.asarray(start), np.asarray(stop), at=np.asarray(at), into="cache"))
+    def send(slot: str, source: Array, target: Array, start: int, stop: Array, at: Array) -> Send:
+        pair = Cores(source[:, None], cols), Cores(target[:, None], cols)
+        return Send(slot, *pair, np.asarray(start), stop[:, None], at=at[:, None], into="cache")
 
-    for row in range(gaining, mesh.rows):
-        passes_on = row > gaining
-        if passes_on:
-            send(row, row, 1, before[row], 0)
-        end = before[row] - passes_on
-        if row + 1 < mesh.rows and before[row + 1]:
-            send(row + 1, row, 0, 1, end)
-        elif row + 1 == mesh.rows or not before[row + 1]:
-            send(mesh.rows - 1, row, 0, 1, end, slot="new")
-            break
+    gains, moves = np.arange(gaining, last), np.arange(gaining + 1, last + 1)
+    moves = moves[before[moves] > 1]
+    one, bottom = np.ones(len(gains), int), np.array([last])
+    sends: list[Step] = [send("new", np.array([mesh.rows - 1]), bottom, 0, np.array([1]), end[bottom])]
+    if len(moves):
+        sends.insert(0, send("cache", moves, moves, 1, before[moves], np.zeros(len(moves), int)))
+    if len(gains):
+        sends.append(send("cache", gains + 1, gains, 0, one, end[gains]))
     return Program(mesh.rows, mesh.cols, slots, ((Round(tuple(sends)),),))
 
 

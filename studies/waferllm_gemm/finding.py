@@ -1,0 +1,55 @@
+"""Cycles by size, algorithm and cores, the best cores, and the share that products take."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from space.elementwise import Array
+from studies.write import table
+
+SIDES = (360, 480, 600, 720)
+
+
+def finding() -> str:
+    """One row a size and algorithm."""
+    return scaled("waferllm_gemm", "mapping.gemm", SIDES)
+
+
+def scaled(study: str, algorithm: str, sides: tuple[int, ...]) -> str:
+    """Cycles of a product on some square meshes, by size and algorithm (and K), of a study over rows and algorithms."""
+    asked = study_of(study).question
+    size = asked.space.combinations
+    assert size is not None
+    columns = asked.space.grid(0, size)
+    found = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases
+    rows = []
+    for number, case in enumerate(asked.workload.cases):
+        for name, here in variants(asked.space, algorithm, columns):
+            side, cycles, share = (
+                columns["mapping.rows"][here],
+                found["cycles"][number][here],
+                found["efficiency"][number][here],
+            )
+            best = f"{side[cycles.argmin()]:.0f}" if found["fits"][number][here].any() else "none fits"
+            at = [f"{cycles[side == one][0]:,.0f}" for one in sides]
+            rows.append([case.label, name, best, *at, f"{share[side == sides[-1]][0]:.0%}"])
+    head = [
+        "product",
+        "algorithm",
+        "best side",
+        *(f"{side} x {side}" for side in sides),
+        f"products, {sides[-1]} x {sides[-1]}",
+    ]
+    return table(head, rows)
+
+
+def variants(space: Any, algorithm: str, columns: dict[str, Array]) -> list[tuple[str, Array]]:
+    """Each algorithm, the K-tree once for each K, with the rows of a grid that have it."""
+    found = []
+    for code, name in enumerate(space.knob(algorithm).values):
+        here = np.asarray(columns[algorithm]) == code
+        depths = sorted(set(columns["mapping.ktree_k"][here])) if name == "ktree" else []
+        found += [(f"{name}, K = {k:.0f}", here & (columns["mapping.ktree_k"] == k)) for k in depths] or [(name, here)]
+    return found

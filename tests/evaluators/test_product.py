@@ -1,0 +1,153 @@
+"""One product by itself: batch = one by one, breakdown = total, memory = the program's, limits as values, readers agree."""
+
+import numpy as np
+import pytest
+
+from evaluators import METRICS, evaluate, explain
+from evaluators.evaluation import infeasible, limits
+from evaluators.events_mesh import price
+from evaluators.graph.lay import Kernel
+from evaluators.kernels.gemm import GEMM
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import GEMV
+from evaluators.rounds import Multiply, rounds_of
+from space.design import Design, stacked
+from space.errors import DesignError
+from space.fields import replaced
+from tests.samples import asked
+
+GEMM_ = ("chip=wse2", "workload=gemm", "workload.shapes=[512x512x512,2048x1024x4096]")
+GEMV_ = ("chip=wse2", "workload=gemv", "workload.shapes=[1x2048x2048,4x1024x4096]")
+KINDS = [(GEMM_, "gemm", name) for name in GEMM] + [(GEMV_, "gemv", name) for name in GEMV]
+
+
+def varied(base: Design, kind: str, name: str) -> list[Design]:
+    rng = np.random.default_rng(5)
+    changes = [
+        {
+            "mapping.rows": int(rng.integers(4, 400)),
+            "mapping.cols": int(rng.choice([0, 40, 360])),
+            "mapping.ktree_k": int(rng.integers(1, 4)),
+            "chip.noc.hop": float(rng.choice([1, 3])),
+            f"mapping.{kind}": name,
+        }
+        for _ in range(10)
+    ]
+    return [replaced(base, change) for change in changes]
+
+
+@pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
+def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str) -> None:
+    asked_ = asked(*overrides)
+    designs = varied(asked_.base, kind, name)
+    many = evaluate(stacked(designs), asked_.workload, cases=True)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), asked_.workload, cases=True)
+        for metric in METRICS:
+            assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12, nan_ok=True), metric
+            assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12, nan_ok=True), metric
+        assert many.limit[row] == one.limit[0]
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
+def test_the_breakdown_sums_to_the_total(overrides: tuple[str, ...], kind: str, name: str, fidelity: str) -> None:
+    asked_ = asked(*overrides[:2], f"workload.shapes=[{'48x48x48' if kind == 'gemm' else '1x200x200'}]")
+    design = replaced(asked_.base, {"mapping.rows": 12, f"mapping.{kind}": name})
+    found = evaluate(stacked([design]), asked_.workload, fidelity=fidelity).columns
+    parts = explain(design, asked_.workload.cases[0], fidelity=fidelity)
+    assert parts.seconds == pytest.approx(found["latency"][0], rel=1e-9)
+    assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
+    local, moving = parts.rows
+    assert local.seconds / parts.seconds == pytest.approx(found["efficiency"][0], rel=1e-9)
+    assert moving.seconds * design.chip.clock == pytest.approx(found["communication"][0], rel=1e-9)
+    assert 0 < found["utilisation"][0] <= found["efficiency"][0] < 1
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
+    asked_ = asked(*GEMV_[:2], "workload.shapes=[1x64x64,1x90x70]")
+    designs = [replaced(asked_.base, {"mapping.rows": rows, "mapping.ktree_k": k}) for rows in (8, 9, 12) for k in (1, 2)]
+    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity).columns
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity).columns
+        assert many["latency"][row] == pytest.approx(one["latency"][0])
+        assert many["energy"][row] == pytest.approx(one["energy"][0])
+
+
+def test_a_play_over_arrays_has_their_shape() -> None:
+    from evaluators.closed_mesh import fabric
+
+    on = fabric(asked(*GEMM_).base.chip)  # type: ignore[arg-type]
+    shape = Shape(np.array([[16.0], [32.0]]), 16.0, 16.0)
+    cost = price(Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on)
+    assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)
+    assert (np.diff(cost.seconds, axis=0) > 0).all()
+
+
+@pytest.mark.parametrize("mesh", [Mesh(6, 6), Mesh(4, 6), Mesh(6, 3)], ids=str)
+@pytest.mark.parametrize("name", GEMM)
+def test_tiles_and_products_are_those_of_the_program(name: str, mesh: Mesh) -> None:
+    shape = Shape(50, 60, 70)
+    program = GEMM[name].steps(shape, mesh, "float16")
+    assert sum(slot.nbytes for slot in GEMM[name].slots(shape, mesh, "float16")) == program.core_bytes
+    (strand,) = program.strands
+    started = sum(isinstance(step, Multiply) for turn in rounds_of(strand) for step in turn.steps)
+    assert started == GEMM[name].products(mesh)
+
+
+@pytest.mark.parametrize("name", GEMV)
+def test_tiles_of_a_gemv_are_those_of_the_program(name: str) -> None:
+    shape, mesh = Shape(2, 50, 70), Mesh(6, 4)
+    held = sum(slot.nbytes for slot in GEMV[name].slots(shape, mesh, "float16"))
+    assert held == GEMV[name].steps(shape, mesh, "float16").core_bytes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit", "said"),
+    [
+        (("mapping.gemm=allgather",), "chip.core.sram", "tile a"),
+        (("mapping.rows=40",), "chip.core.sram", "would do on"),
+        (("mapping.rows=900",), "chip.mesh.rows", "would do on"),
+        (("mapping.rows=2", "workload.shapes=[8x8x8]"), "mapping.rows", "would do on 3 x 3 cores"),
+        (("mapping.rows=661", "mapping.cols=660"), "mapping.cols", "would do on"),
+    ],
+)
+def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+    asked_ = asked("chip=wse2", "workload=gemm", *overrides)
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    assert verdict.limit == limit
+    assert said in str(verdict)
+    assert verdict.need > verdict.have
+
+
+def test_the_mesh_that_would_do_does() -> None:
+    asked_ = asked("chip=wse2", "workload=gemm", "mapping.rows=40")
+    side = int(str(infeasible(asked_.base, asked_.workload)).split("would do on ")[1].split()[0])
+    for rows, fits in ((side, True), (side - 1, False)):
+        found = limits(replaced(asked_.base, {"mapping.rows": rows}), asked_.workload)
+        assert all(np.all(limit.need <= limit.have) for limit in found) is fits
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("workload=gemm",), "choose mapping=tensor_parallel or sglang, or a mesh, as chip=wse2"),
+        (("chip=wse2", "workload=gemm", "mapping=waferllm"), "choose mapping=product"),
+        (("chip=wse2", "mapping=product"), "choose mapping=waferllm, t10 or ladder"),
+        (("chip=wse2", "workload=gemm", "workload.shapes=[8192]"), "is not m x k x n"),
+        (("chip=wse2", "workload=gemm", "workload.shapes=[]"), "not a list of sizes"),
+        (("chip=wse2", "workload=gemm", "workload.kernel=gem"), "valid: gemm, gemv"),
+        (("chip=wse2", "workload=gemm", "+workload.batch=1"), "no field 'workload.batch'"),
+    ],
+)
+def test_what_makes_no_question_is_refused_by_name(overrides: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said.replace("[", r"\[")):
+        asked(*overrides)
+
+
+def test_an_unknown_algorithm_is_answered_with_the_address() -> None:
+    asked_ = asked("chip=wse2", "workload=gemm", "mapping.gemm=meshgem")
+    with pytest.raises(DesignError, match="did you mean 'meshgemm'"):
+        evaluate(stacked([asked_.base]), asked_.workload)

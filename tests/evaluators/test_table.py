@@ -1,0 +1,25 @@
+"""A tabulated count is the function of each row's keys, however many keys there are and however far apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators.kernels.table import tabulated
+
+
+@pytest.mark.parametrize("largest", [3, 5000, 10**7, 10**12])
+@given(st.data())
+def test_every_row_has_its_own_value(largest: int, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.tuples(*[st.integers(0, largest)] * 3), min_size=1, max_size=20))
+    calls = []
+
+    def value(a: int, b: int, c: int) -> float:
+        calls.append((a, b, c))
+        return a + 2.0 * b - c
+
+    a, b, c = np.array(keys, dtype=float).T
+    found = tabulated(value)(a, b[:, None], c)
+    assert found.shape == (len(keys), len(keys))
+    assert (found == a + 2.0 * b[:, None] - c).all()
+    assert len(calls) == len(set(calls))

@@ -1,0 +1,122 @@
+"""What a step computes, against parameter counts, published kernel shapes and simulated routing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluators.graph.operators import Attention, MatMul, Part
+from evaluators.graph.shard import segments
+from evaluators.graph.step import Step, decode, prefill
+from evaluators.graph.transformer import touched, transformer
+from space.mapping import Precision
+from space.model import Experts, Model, active_parameters, kv_values
+from tests.samples import asked
+
+MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))
+BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
+
+
+def model_of(name: str) -> Model:
+    return asked(f"model={name}").workload.cases[0].model
+
+
+def flop(parts: tuple[Part, ...], tp: int = 1) -> dict[str, float]:
+    """Of all layers, by operator."""
+    found: dict[str, float] = {}
+    for segment in segments(parts, tp, BF16):
+        for work in segment.works:
+            found[work.name] = found.get(work.name, 0.0) + work.flop * segment.times
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: str) -> None:
+    """Also in both forms of latent attention, which use the same weights on one token."""
+    model = model_of(name)
+    parts = transformer(model, Step(phase, 1.0, 1.0, 0.0, 0.0))
+    table = 0 if model.tied_embeddings else model.vocab * model.hidden  # a look-up
+    products = sum(flop(parts).values())
+    assert products == pytest.approx(2 * (active_parameters(model) - table), rel=5e-4)  # norms and biases are no products
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decode_reads_what_is_cached_once(name: str) -> None:
+    case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=20").workload.cases[0]
+    (_, step), model = decode(case, "last")[0], case.model
+    read = sum(
+        work.kv_bytes * segment.times for segment in segments(transformer(model, step), 1, BF16) for work in segment.works
+    )
+    assert read == model.layers * kv_values(model) * 2 * 3 * 120
+
+
+def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
+    """128 requests with 4,096 tokens each, weight-absorbed; operations of one layer from the shapes of its kernels."""
+    b, s, h, heads = 128, 4096, 7168, 128
+    found = flop(transformer(model_of("deepseek_v3"), Step("decode", b, b, b * s, b * s)))
+    layer = {
+        "q_down": 2 * b * h * 1536,
+        "kv_down": 2 * b * h * (512 + 64),
+        "q_up": 2 * b * 1536 * heads * 192,
+        "q_absorb": 2 * b * heads * 128 * 512,
+        "attention": 2 * b * s * heads * (576 + 512),
+        "v_absorb": 2 * b * heads * 512 * 128,
+        "o_proj": 2 * b * heads * 128 * h,
+    }
+    moe = {"router": 2 * b * h * 256, "experts_down": 2 * 8 * b * 2048 * h, "shared_down": 2 * b * 2048 * h}
+    dense = {"down": 2 * b * 18432 * h}
+    for layers, shapes in ((61, layer), (58, moe), (3, dense)):
+        for name, operations in shapes.items():
+            assert found[name] == pytest.approx(layers * operations), name
+    assert layer["attention"] == pytest.approx(146.0e9, rel=1e-3)  # 278,528 a position and request
+
+
+def test_prefill_of_latent_attention_is_the_naive_form() -> None:
+    case = asked("model=deepseek_v3", "workload.batch=[1]", "workload.prompt=512", "workload.output=1").workload.cases[0]
+    found = flop(transformer(case.model, prefill(case)))
+    assert found["kv_up"] == 61 * 2 * 512 * 512 * 128 * 256
+    assert found["attention"] == 61 * 2 * (512 * 513 / 2) * 128 * (192 + 128)
+    assert "q_absorb" not in found
+
+
+@pytest.mark.parametrize(("count", "top_k", "tokens"), [(8, 2, 1), (8, 2, 5), (64, 6, 16), (256, 8, 128)])
+def test_experts_touched_are_those_of_uniform_routing(count: int, top_k: int, tokens: int) -> None:
+    rng, draws = np.random.default_rng(5), 2000
+    picks = rng.random((draws, tokens, count)).argsort(axis=2)[:, :, :top_k].reshape(draws, -1)
+    distinct = np.array([len(np.unique(row)) for row in picks])
+    error = distinct.std() / np.sqrt(draws)
+    expected = touched(Experts(count=count, top_k=top_k, intermediate=1), float(tokens))
+    assert abs(distinct.mean() - expected) <= 5 * error + 1e-9
+
+
+@pytest.mark.parametrize("name", ["mixtral_8x7b", "qwen3_30b_a3b", "deepseek_v3"])
+def test_a_large_batch_reads_every_expert_once_and_one_token_its_own(name: str) -> None:
+    model = model_of(name)
+    experts = model.experts
+    assert experts is not None
+    for tokens, copies in ((1.0, experts.top_k), (1e5, experts.count)):
+        moe = next(part for part in transformer(model, Step("decode", tokens, tokens, 0.0, 0.0)) if part.name == "moe")
+        routed = [one for one in moe.operators if isinstance(one, MatMul) and one.name.startswith("experts")]
+        assert [one.copies for one in routed] == [pytest.approx(copies)] * 3
+        assert [one.stored for one in routed] == [experts.count] * 3
+
+
+def test_latent_attention_caches_one_head_for_all_devices() -> None:
+    model = model_of("deepseek_v3")
+    for tp in (1, 16):
+        (work,) = [
+            work
+            for segment in segments(transformer(model, Step("decode", 1.0, 1.0, 100.0, 100.0)), tp, BF16)
+            if segment.name == "attention"
+            for work in segment.works
+            if work.kind == "attention"
+        ]
+        assert work.kv_bytes == 100 * 576 * 2
+    attention = next(
+        one
+        for part in transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
+        for one in part.operators
+        if isinstance(one, Attention)
+    )
+    assert (attention.qk_dim, attention.v_dim) == (576, 512)

@@ -1,0 +1,121 @@
+"""How fast kernels on a mesh of cores are: closed forms, played, computed."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from evaluators import closed_mesh
+from evaluators.events import play
+from evaluators.graph import lay
+from evaluators.kernels.gemm import GEMM
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.kernels.gemv import GEMV
+from evaluators.machine.fabric import Fabric
+from evaluators.numeric import play as compute
+from space.fields import replaced
+from tests.samples import asked
+from tests.speed.clock import cpu
+
+DESIGNS = 10_000
+
+
+def wafer() -> Any:
+    """The shipped wafer with LLaMA3-8B at a context of 4096."""
+    return asked("chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=4096", "workload.output=1")
+
+
+def closed_forms() -> list[tuple[str, str, str]]:
+    """Of single kernels, the slowest and the fastest, and of a decode step, all over designs of random meshes."""
+    rng = np.random.default_rng(0)
+    rows = np.ceil(rng.random(DESIGNS) * 640) + 100
+    size, mesh = np.ceil(rng.random(DESIGNS) * 8192), Mesh(rows, rows)
+    asked_for = wafer()
+    on = closed_mesh.fabric(asked_for.base.chip)
+    rates = {}
+    for kinds, shape in ((GEMM, Shape(size, size, size)), (GEMV, Shape(1.0, size, size))):
+        for name, kernel in kinds.items():
+
+            def one(kernel: Any = kernel, shape: Shape = shape) -> Any:
+                return kernel.cost(shape, mesh, on)
+
+            if name != "meshgemm_v":  # which takes another kernel's name
+                one()
+                rates[name] = DESIGNS / cpu(one, 5)
+    base = f"{DESIGNS / cpu(lambda: [np.maximum(size * 2.0, rows * 3.0) for _ in range(50)], 5) * 50:,.0f} rooflines/s"
+    lines = []
+    for name in (min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])):
+        lines.append((f"closed form of a kernel on a mesh, {name}", f"{rates[name]:,.0f} kernels/s", base))
+    design = replaced(asked_for.base, {"mapping.decode.rows": rows})
+    model = asked_for.workload.cases[0].model
+
+    def step() -> Any:
+        plan, chip = design.mapping.decode, design.chip
+        place = lay.region(plan, chip.mesh.rows, chip.mesh.cols, model.layers)
+        kernels = lay.decode(model, 1.0, 4096.0, 1.0, place.mesh, plan, design.mapping)
+        return closed_mesh.phase(kernels, model, place, design.mapping, on)
+
+    step()
+    return [*lines, ("closed form of a decode step, LLaMA3-8B on a wafer", f"{DESIGNS / cpu(step, 5):,.0f} designs/s", base)]
+
+
+def played() -> list[tuple[str, str, str]]:
+    """The events reader; its baseline plays the same rounds one by one."""
+    design = wafer().base
+    on = closed_mesh.fabric(design.chip)
+    lines = []
+    for what, program in (
+        ("MeshGEMM 2048^3 on 180x180", GEMM["meshgemm"].steps(Shape(2048, 2048, 2048), Mesh(180, 180), "float16")),
+        ("GEMV 16K, 2-tree, on 660x660", GEMV["ktree"].steps(Shape(1, 16384, 16384), Mesh(660, 660), "float16")),
+    ):
+        play(program, on)
+        seconds = cpu(lambda program=program: play(program, on), 3)  # type: ignore[misc]
+        all_rounds = cpu(lambda program=program: play(program, on, jump=False))  # type: ignore[misc]
+        lines.append((f"events: {what}", f"{seconds:.2f} s CPU", f"{all_rounds:.2f} s without jumps"))
+    seconds, memory = (float(x) for x in subprocess.run(
+        [sys.executable, "-m", "tests.speed.mesh"], capture_output=True, text=True, check=True).stdout.split())  # fmt: skip
+    lines.append(("events: MeshGEMM 8192^3 on 720x720", f"{seconds:.2f} s CPU", f"{memory:,.0f} MB peak"))
+    layer = decode_layer(on)
+    for program in layer:
+        play(program, on)
+    seconds = cpu(lambda: [play(program, on) for program in layer], 3)
+    lines.append(("events: a decode layer of LLaMA3-8B on 660x660", f"{seconds:.2f} s CPU", f"{len(layer)} kernels"))
+    return lines
+
+
+def largest(on: Fabric) -> tuple[float, float]:
+    """Seconds of an 8K GEMM on 720x720 cores, and the peak memory of this process. [MB]"""
+    import resource
+
+    play(GEMM["meshgemm"].steps(Shape(64, 64, 64), Mesh(8, 8), "float16"), on)
+    seconds = cpu(lambda: play(GEMM["meshgemm"].steps(Shape(8192, 8192, 8192), Mesh(720, 720), "float16"), on))
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def decode_layer(on: Fabric) -> list[Any]:
+    """The programs of one layer, every kernel of it."""
+    asked_for = wafer()
+    mapping = asked_for.base.mapping
+    kernels = lay.decode(asked_for.workload.cases[0].model, 1.0, 4096.0, 1.0, Mesh(660, 660), mapping.decode, mapping)
+    programs = []
+    for kernel in kernels:
+        if kernel.part in ("attention", "ffn"):
+            whole = Shape(*(int(np.ceil(size)) for size in (kernel.shape.m, kernel.shape.k, kernel.shape.n)))
+            mesh = Mesh(int(kernel.mesh.rows), int(kernel.mesh.cols))
+            programs.append(closed_mesh.kernel_of(kernel).steps(whole, mesh, "float16", **kernel.options))
+    return programs
+
+
+def computed() -> list[tuple[str, str, str]]:
+    """The numeric reader."""
+    shape, mesh = Shape(1024, 1024, 1024), Mesh(16, 16)
+    a = np.random.default_rng(0).normal(size=(1024, 1024)).astype("float32")
+    kernel = GEMM["meshgemm"]
+    tiles, program = kernel.place(shape, mesh, a, a), kernel.steps(shape, mesh, "float16")
+    seconds, plain = cpu(lambda: compute(program, tiles)), cpu(lambda: a @ a)
+    return [("numeric: MeshGEMM 1024^3 on 16x16", f"{seconds:.2f} s CPU", f"{plain:.2f} s numpy.matmul")]
+
+
+if __name__ == "__main__":
+    print(*largest(closed_mesh.fabric(wafer().base.chip)))
