@@ -67,7 +67,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind; or of a product on a mesh."""
     fields_of_chip = {key: value for key, value in chip.items() if key not in NOTES}
     on_mesh, alone = "mesh" in chip, workload.get("kernel") is not None
-    if on_mesh and alone:
+    if alone and on_mesh:
         wanted, why, choices = "product", "the workload is a product by itself", "product"
     elif on_mesh:
         wanted, why, choices = "mesh", "the chip is a mesh of cores", "waferllm, t10 or ladder"
@@ -75,7 +75,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         wanted, why, choices = (
             "die",
             "the chip is a die with a cache",
-            "tensor_parallel or sglang, or a mesh of cores, as chip=wse2",
+            "tensor_parallel or sglang, or a mesh, as chip=wse2",
         )
     if _mapping_of(mapping) != wanted:
         raise DesignError(f"mapping: this one is for something else; {why}: choose mapping={choices}")

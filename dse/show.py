@@ -50,7 +50,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     mapping = asked.base.mapping
-    if isinstance(asked.workload.cases[0], Case) and not isinstance(mapping, ProductMapping):
+    if not isinstance(mapping, ProductMapping) and isinstance(asked.workload.cases[0], Case):
         for name, model in models(config["model"]).items():
             console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:

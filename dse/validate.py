@@ -108,17 +108,16 @@ def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
         raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
     overrides, baseline = (tuple(shlex.split(row[column])) for column in ("overrides", "baseline"))
-    what = row["metric"]
-    simulated, fits = measured(overrides, what), True
+    simulated, fits = measured(overrides, row["metric"]), True
     if simulated is None:
-        simulated, fits = measured(overrides, what, strict=False), False
+        simulated, fits = measured(overrides, row["metric"], strict=False), False
     if baseline and simulated is not None:
         alone = any(override.startswith("chip=") for override in baseline)
-        # a baseline that does not fit is judged as a design is: what it would be if it fitted
-        base = measured(baseline if alone else (*overrides, *baseline), what, strict=not alone)
+        # where another chip is the baseline, both are judged alike: by what they would do if they fitted
+        base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
         simulated = simulated / base if base else None
     elif simulated is not None and row["unit"] not in ("ratio", ""):
-        simulated /= parse(f"1 {row['unit']}", _unit(overrides, what))
+        simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
     low, _, high = row["value"].partition("..")
     bounds = (float(low), float(high or low))
     error = None

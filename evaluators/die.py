@@ -1,7 +1,7 @@
 """Designs of dies with a cache and off-die memory, joined by links: metrics, limits and the breakdown of a workload."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
-from evaluators.machine.link import inside
+from evaluators.machine.link import spread
 from evaluators.metrics import Judged, energies, per_area
 from evaluators.silicon import area
 from space.chip import Chip
@@ -77,6 +77,15 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> breakd
     return breakdown.breakdown(rate, phases, area.parts(_chip(design)))
 
 
+def port_limit(chip: Chip, *plans: Plan) -> Limit:
+    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    nodes, needs = chip.network.nodes, []
+    for plan in plans:
+        peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
+        needs.append(allreduce(plan.allreduce).ports(peers))
+    return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
+
+
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict as it is."""
     return worst
@@ -117,14 +126,10 @@ def _limits(held: Footprint, design: Design) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     tp = mapping.prefill.tp
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
-    peers = inside(tp, chip.network)  # whom the ports of a die join
-    ports = allreduce(mapping.prefill.allreduce).ports(peers)
-    if mapping.decode.allreduce != mapping.prefill.allreduce:
-        ports = maximum(ports, allreduce(mapping.decode.allreduce).ports(peers))
     apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
     return [
         Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
-        Limit("chip.network.ports", ports, chip.network.ports, "1"),
+        port_limit(chip, mapping.prefill, mapping.decode),
         # one pool of devices serves both phases, so both have the same parallelism
         Limit("mapping.decode.tp", apart[0], apart[1], "1"),
     ]

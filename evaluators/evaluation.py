@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, mesh, product, product_die
+from evaluators import die, die_product, mesh, product
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import MeshChip
@@ -13,7 +13,6 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.mapping import ProductMapping
 from space.workload import Case, Product, Workload
 
 PHYSICS = 2
@@ -74,12 +73,12 @@ def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     if isinstance(design.chip, MeshChip):
-        return product if isinstance(design.mapping, ProductMapping) else mesh
+        return product if isinstance(case, Product) else mesh
     if fidelity != "closed":
         raise DesignError(
             f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: closed"
         )
-    return product_die if isinstance(case, Product) else die
+    return die_product if isinstance(case, Product) else die
 
 
 def _pick(value: Any, row: int) -> float:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from space.chip import Network
 from space.elementwise import Number, ceil_div, where
 
 
@@ -39,8 +38,3 @@ def spread(dies: Number, size: Number) -> tuple[Any, Any]:
     """
     nodes = ceil_div(dies, size)
     return nodes, ceil_div(dies, nodes)
-
-
-def inside(dies: Number, network: Network) -> Any:
-    """Of some dies that work together, those of one node."""
-    return dies if network.nodes is None else spread(dies, network.nodes.size)[1]

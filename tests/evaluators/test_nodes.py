@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.validate import compare, measured
-from evaluators import evaluate, explain
+from evaluators import METRICS, evaluate, explain
 from space.design import Design, stacked
 from space.fields import at, replaced
-from space.workload import Product, Workload
 from tests.samples import asked
 
 CHIP = ("chip=a100", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
@@ -93,44 +92,43 @@ def test_ports_join_the_dies_of_a_node_only() -> None:
     assert outcomes.need.tolist() == [7, 0]
 
 
-def seconds_of_a_product(design: Design, side: int) -> float:
-    products = Workload("gemv", (Product("", "gemv", 1, side, side),))
-    return float(evaluate(stacked([design]), products).columns["latency"][0])
-
-
 @given(counts)
-def test_a_product_by_itself_is_its_share_of_the_stream_and_the_sums(count: int) -> None:
+def test_a_product_by_itself_pays_every_start(count: int) -> None:
     design = gpus(count)
+    product = asked("chip=a100", "mapping=sglang", "workload=gemv")
     free = replaced(design, dict.fromkeys(WORSE, 0.0))
-    side = 16384
-    peak = 2.039e12 * free.chip.hbm.achieved  # type: ignore[union-attr]
-    stream = 2 * side * -(-side // count) / peak
-    assert seconds_of_a_product(free, side) >= stream
-    started = seconds_of_a_product(design, side)
+    started, moved = (float(evaluate(stacked([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
     starts = chip.operator_overhead + (count > 1) * (chip.network.call + chip.network.latency)  # type: ignore[union-attr]
-    starts += (count > 8) * chip.network.nodes.latency  # type: ignore[union-attr]
-    assert started == pytest.approx(seconds_of_a_product(free, side) + starts)
+    assert started == pytest.approx(moved + starts + (count > 8) * chip.network.nodes.latency)  # type: ignore[union-attr]
+    assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 
 
-def test_a_product_may_be_compared_over_two_chips(tmp_path: Path) -> None:
-    gemv = "workload=gemv workload.shapes=[1x4096x4096]"
-    design = f"chip=a100 mapping=sglang {gemv} mapping.prefill.tp=2"
-    baseline = f"chip=wse2 {gemv} mapping.rows=64"
+@given(counts, st.sampled_from(["gemm", "gemv"]))
+def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str) -> None:
+    product = asked("chip=a100", "mapping=sglang", f"workload={kind}", "workload.shapes=[64x512x4096,2x4096x512]")
+    designs = [gpus(count), gpus(3), gpus(17)]
+    many = evaluate(stacked(designs), product.workload, cases=True)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), product.workload, cases=True)
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+        for place, case in enumerate(product.workload.cases):
+            assert explain(design, case).seconds == pytest.approx(one.cases["latency"][place, 0])
+    assert (many.cases["utilisation"] <= many.cases["efficiency"]).all()
+
+
+def test_a_ratio_may_be_to_another_chip(tmp_path: Path) -> None:
+    wafer = ("chip=wse2", "workload=gemv", "workload.shapes=[1x4096x4096]", "mapping.rows=64")
+    gpu = ("chip=a100", "mapping=sglang", "workload=gemv", "workload.shapes=[1x4096x4096]", "mapping.prefill.tp=2")
     path = tmp_path / "published.csv"
     path.write_text(
-        f"id,where,overrides,baseline,metric,value,unit,role,note\nx,here,{design},{baseline},power_energy,1,ratio,check,\n"
+        "id,where,overrides,baseline,metric,value,unit,role,note\n"
+        f'x,here,"{" ".join(gpu)}","{" ".join(wafer)}",power_energy,1,ratio,check,\n'
     )
     (row,) = compare(path)
-    both = [measured(tuple(overrides.split()), "power_energy") for overrides in (design, baseline)]
-    assert row.simulated == both[0] / both[1]  # type: ignore[operator]
-
-
-def test_the_breakdown_of_a_product_on_dies_adds_up() -> None:
-    case = Product("", "gemm", 512, 4096, 4096)
-    parts = explain(gpus(16), case)
-    total = evaluate(stacked([gpus(16)]), Workload("gemm", (case,))).columns["latency"][0]
-    assert sum(row.seconds for row in parts.rows) == pytest.approx(total)
+    energies = [measured(overrides, "power_energy", strict=False) for overrides in (gpu, wafer)]
+    assert row.simulated == energies[0] / energies[1]  # type: ignore[operator]
 
 
 def _at(address: str) -> float:
