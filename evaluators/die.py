@@ -18,11 +18,11 @@ from evaluators.metrics import Judged, energies, per_area
 from evaluators.silicon import area
 from space.chip import Chip
 from space.design import Design
-from space.elementwise import maximum
+from space.elementwise import column, maximum
 from space.limits import Infeasible, Limit
 from space.mapping import Mapping, Plan, Precision
 from space.model import Model
-from space.workload import Case, Workload
+from space.workload import Case, Workload, by_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,18 +165,12 @@ def _cut(phase: _Phase, tp: float, precision: Precision) -> tuple[Segment, ...]:
 
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
-    by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
-        by_model.setdefault(case.model, []).append((row, case))
-    return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
+    return tuple(_job(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
 
 
 def _job(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> _Job:
     prefills = [[(1.0, prefill(case))] for _, case in cases]
     decodes = [decode(case, decode_at) for _, case in cases]
-
-    def column(values: list[float]) -> Any:
-        return values[0] if len(values) == 1 else np.array(values)[:, None]
 
     return _Job(
         model,

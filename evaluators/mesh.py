@@ -28,13 +28,13 @@ from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import Array, ceil_div, maximum, minimum, where
+from space.elementwise import Array, ceil_div, column, maximum, minimum, where
 from space.errors import DesignError, chosen
 from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
-from space.workload import Case, Workload, stretches
+from space.workload import Case, Workload, by_model, stretches
 
 PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price}
 
@@ -410,10 +410,7 @@ def _mapping(design: Design) -> MeshMapping:
 
 @lru_cache(maxsize=16)
 def _jobs(workload: Workload) -> tuple[_Job, ...]:
-    by_model: dict[Model, list[tuple[int, Case]]] = {}
-    for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
-        by_model.setdefault(case.model, []).append((row, case))
-    return tuple(_job(model, tuple(cases), workload.decode_at) for model, cases in by_model.items())
+    return tuple(_job(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
 
 
 def _job(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> _Job:
@@ -432,9 +429,6 @@ def _job(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> _
             requests = float(sum(n for n, _ in active))
             context = sum(n * (prompt + generated) for n, prompt in active) / requests
             steps.append((float(end - start), requests, context, float(generated)))
-
-    def column(values: list[float]) -> Any:
-        return values[0] if len(values) == 1 else np.array(values)[:, None]
 
     def per(function: Callable[[Case], float]) -> Any:
         return column([float(function(case)) for _, case in cases])

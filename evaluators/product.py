@@ -19,7 +19,7 @@ from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import maximum, minimum
+from space.elementwise import column, maximum, minimum
 from space.errors import chosen
 from space.fields import replaced
 from space.limits import Infeasible, Limit
@@ -103,9 +103,6 @@ def _multiplying(kernel: Kernel, on: Fabric) -> Any:
 
 def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     mapping, kind = _mapping(design), products[0].kind
-
-    def column(values: list[float]) -> Any:
-        return values[0] if len(values) == 1 else np.array(values)[:, None]
 
     shape = Shape(*(column([float(getattr(product, size)) for product in products]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}

@@ -5,6 +5,7 @@ arguments first. Nothing else in the project branches on scalar against array.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,8 @@ def extremes(a: Any) -> tuple[float, float]:
     if isinstance(a, np.ndarray):
         return float(a.min()), float(a.max())
     return a, a
+
+
+def column(values: Sequence[float]) -> Any:
+    """Values of several cases as a column, beside which designs are rows; of one case a scalar."""
+    return values[0] if len(values) == 1 else np.array(values)[:, None]

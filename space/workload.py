@@ -99,6 +99,15 @@ class Workload:
     decode_at: str = "mean"
 
 
+def by_model(workload: Workload) -> dict[Model, tuple[tuple[int, Case], ...]]:
+    """The cases of a workload of models, with their places in it, model by model."""
+    found: dict[Model, list[tuple[int, Case]]] = {}
+    for place, case in enumerate(workload.cases):
+        if isinstance(case, Case):
+            found.setdefault(case.model, []).append((place, case))
+    return {model: tuple(cases) for model, cases in found.items()}
+
+
 def stretches(case: Case) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     """The decode phase cut where requests end.
 
