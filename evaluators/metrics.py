@@ -53,7 +53,7 @@ METRICS: dict[str, Metric] = {
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
     "energy": Metric("J", "min", "of the batch or product: dynamic and static where activity is counted, else power x time"),
-    "power_energy": Metric("J", "min", "of a product by itself: rated power x time"),
+    "power_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
     "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
@@ -111,6 +111,7 @@ def energies(power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: 
     """Energies as power x time."""
     return {
         "energy": power * latency,
+        "power_energy": power * latency,
         "energy_per_token": power * latency / output_tokens,
         "prefill_power_energy": power * ttft / prompt_tokens,
         "decode_power_energy": power * decoding / output_tokens,
