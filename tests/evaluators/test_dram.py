@@ -1,0 +1,110 @@
+"""A channel of HBM: latencies to the clock, rates that its constraints allow, and a cycle-accurate reference."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators.machine.dram import Queues, Served, Timing, serve
+from space.elementwise import Array
+
+# one channel of HBM2 at 1 GHz, whose tRTP the reference's configuration leaves at 5
+HBM2 = Timing(
+    cl=14, cwl=4, rcd_read=14, rcd_write=14, rp=14, ras=34, rfc=260, refi=3900, rrd_s=4, rrd_l=6, ccd_s=1, ccd_l=2,
+    wtr_s=6, wtr_l=8, faw=30, wr=16, rtp=5, turn=2, burst=2,
+)  # fmt: skip
+REFERENCE = Path(__file__).parents[3] / "shared" / "validation" / "hbm_reference.csv"
+
+
+def placed(address: Array) -> Array:
+    """64-byte requests, from high to low: row, bank of 16, column of 32."""
+    block = address >> 6
+    return np.stack([(block >> 5) & 15, (block >> 9) & 32767, block & 31], axis=1)
+
+
+def reads(place: list[tuple[int, int, int]], gap: int = 0, timing: Timing = HBM2, limit: int = 1 << 60) -> Served:
+    count = len(place)
+    return serve(np.array(place), np.zeros(count, bool), np.arange(count) * gap + 10, timing, groups=4, banks=4, limit=limit)
+
+
+def latency(served: Served) -> list[int]:
+    return [int(clocks) for clocks in served.finished - served.accepted]
+
+
+def test_a_read_takes_what_its_row_says() -> None:
+    """One clock for the way to its bank's queue; then activate, column access and burst; a conflict precharges first."""
+    closed, same_row, conflict = latency(reads([(0, 7, 0), (0, 7, 1), (0, 8, 0)], gap=200))
+    assert closed == 1 + 14 + 14 + 2
+    assert same_row == 1 + 14 + 2
+    assert conflict == 1 + 14 + 14 + 14 + 2
+
+
+def test_a_read_behind_a_refresh_waits_for_it() -> None:
+    served = serve(np.array([[0, 1, 0]]), np.zeros(1, bool), np.array([3900]), HBM2, groups=4, banks=4)
+    assert latency(served) == [260 + 14 + 14 + 2]
+
+
+@pytest.mark.parametrize(("banks", "rate"), [((0, 4, 8, 12), 1.0), ((0, 1, 2, 3), 0.5)])
+def test_bank_groups_must_alternate_to_reach_the_full_rate(banks: tuple[int, ...], rate: float) -> None:
+    """Of open rows, with tCCD_L twice the burst and no refresh."""
+    timing = HBM2._replace(ccd_s=2, ccd_l=4, refi=1 << 40)
+    served = reads([(banks[i % 4], 0, i // 4) for i in range(4000)], timing=timing)
+    assert 2 * 4000 / served.clocks == pytest.approx(rate, rel=0.03)
+
+
+def test_one_row_after_the_other_is_bound_by_four_activates_in_a_window() -> None:
+    timing = HBM2._replace(refi=1 << 40)
+    served = reads([(i % 16, i // 16, 0) for i in range(4000)], timing=timing)
+    assert served.activates == 4000
+    assert served.clocks / 1000 == pytest.approx(30, rel=0.01)
+
+
+@given(st.data())
+def test_every_request_is_served_once(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 120))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    place = np.stack([rng.integers(0, 16, count), rng.integers(0, 3, count), rng.integers(0, 4, count)], axis=1)
+    write = rng.random(count) < data.draw(st.sampled_from([0.0, 0.3]))
+    arrival = np.sort(rng.integers(0, data.draw(st.integers(1, 5000)), count))
+    queues = Queues(data.draw(st.integers(9, 32)), data.draw(st.integers(1, 8)))
+    served = serve(place, write, arrival, HBM2, groups=4, banks=4, queues=queues)
+    assert (served.reads, served.writes) == (int((~write).sum()), int(write.sum()))
+    assert (served.accepted >= arrival).all()
+    assert (np.diff(served.accepted) >= 1).all()
+    assert ((served.finished - served.accepted)[~write] >= 14 + 2).all()
+    assert served.hits <= served.reads + served.writes
+    assert served.hits + served.activates >= served.reads + served.writes
+
+
+def pattern(name: str, count: int, rng: np.random.Generator) -> Array:
+    if name == "sequential":
+        return np.arange(count) * 64
+    if name == "random":
+        return rng.integers(0, 1 << 24, count) * 64
+    size = int(name.lstrip("stridechunk"))
+    if name.startswith("stride"):
+        return np.arange(count) * size
+    pieces = size // 64
+    start = rng.integers(0, (1 << 30) // size, -(-count // pieces))[:, None] * size
+    return (start + np.arange(pieces) * 64).ravel()[:count]
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the reference curves are not here")
+def test_bandwidth_and_latency_are_those_of_a_cycle_accurate_reference() -> None:
+    """Bandwidth within 1 %; latency within 2 % where requests are not offered faster than they can be served, else 6 %."""
+    rng = np.random.default_rng(1)
+    for row in csv.DictReader(REFERENCE.open()):
+        gap, clocks = int(row["offered_gap_cycles"]), int(row["cycles"])
+        count = 60001 if gap else clocks
+        write = rng.random(count) < float(row["write_fraction"])
+        place = placed(pattern(row["pattern"], count, rng))
+        served = serve(place, write, np.arange(count) * gap, HBM2, groups=4, banks=4, limit=clocks)
+        rate = 64 * (served.reads + served.writes) / clocks
+        assert rate == pytest.approx(float(row["bytes_per_cycle"]), rel=0.01), row
+        read = ~write & (served.finished >= 0) & (served.finished <= clocks)
+        mean = float((served.finished - served.accepted)[read].mean())
+        overloaded = row["pattern"] == "random" and gap in (3, 5)
+        assert mean == pytest.approx(float(row["avg_read_latency_cycles"]), rel=0.06 if overloaded else 0.02), row
