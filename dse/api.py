@@ -6,6 +6,7 @@ True
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +20,8 @@ from dse.frame import search_frame, with_front
 from dse.loop import run_study
 from dse.samplers import Ask
 from dse.screen import Screened, stored
-from dse.store import Result, Store
-from dse.study import Study, study
+from dse.store import Result, Store, exists
+from dse.study import Study, stored_at, study
 from evaluators import METRICS, PHYSICS, explain
 from evaluators import evaluate as evaluate_designs
 from evaluators.breakdown import Breakdown
@@ -102,15 +103,19 @@ class Loaded:
 
     def runs(self) -> list[dict[str, Any]]:
         """When, with what and how far it was run here."""
-        return Store(self.study.store).runs(self.study.name) if Path(self.study.store).exists() else []
+        if not exists(self.study.store):
+            return []
+        with closing(Store(self.study.store, create=False)) as store:
+            return store.runs(self.study.name)
 
     def _stages(self) -> tuple[pd.DataFrame, Screened | None]:
         asked = self.study
-        store = Store(asked.store)
-        known = store.results(asked.context)
-        found: dict[int, tuple[Ask, Result]] = {
-            ask.number: (ask, known[design]) for ask, design in store.asks(asked.name, PHYSICS) if design in known
-        }
+        found: dict[int, tuple[Ask, Result]] = {}
+        if exists(asked.store):
+            with closing(Store(asked.store, create=False)) as store:
+                known = store.results(asked.context)
+                asks = store.asks(asked.name, PHYSICS)
+            found = {ask.number: (ask, known[design]) for ask, design in asks if design in known}
         screened = stored(asked) if asked.screen["run"] else None
         return search_frame(asked, found), screened
 
@@ -156,22 +161,20 @@ def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
 def study_of(name: str, *overrides: str) -> Study:
     """A study by name: one that ships or is in the working folder, or one that ran here, as it was run."""
     known = studies()
-    ran = _as_run(name) if not overrides else None
-    if name not in known and ran is None:
+    place = None if overrides else stored_at(Path("runs") / name)
+    if name not in known and place is None:
         compose([f"study={name}"])  # raises with the nearest name
-    config = compose(ran if ran is not None else [f"study={name}", *overrides])
-    if name in known:
-        return study(config, known[name].parent)
-    return study(config, folder_of(config))
+    config = compose([f"study={name}", *overrides] if place is None else _as_run(name, place))
+    if place is not None:
+        config["store"] = place  # overrides are kept without passwords
+    return study(config, known[name].parent if name in known else folder_of(config))
 
 
-def _as_run(name: str) -> list[str] | None:
-    """The overrides of the last run of a study in this folder."""
-    path = Path("runs") / name / "results.sqlite"
-    if not path.exists():
-        return None
-    runs = Store(str(path)).runs(name)
+def _as_run(name: str, place: str) -> list[str]:
+    """The overrides of a study's last run."""
+    with closing(Store(place, create=False)) as store:
+        runs = store.runs(name)
     if not runs:
-        raise DesignError(f"no run of study {name!r} in {path}")
+        raise DesignError(f"no run of study {name!r} in {store.place}")
     overrides: Any = runs[-1]["facts"]["overrides"]
     return list(overrides)

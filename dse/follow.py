@@ -1,8 +1,6 @@
 """A report that keeps up with studies while they run. It reads what their stores say, and evaluates nothing."""
 
 import contextlib
-import os
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from dse.api import Loaded, load
 from dse.progress import say
 from dse.report import Live, payload, place
 from dse.screen import blocks
-from dse.store import Store
+from dse.store import Store, exists
 from space.errors import DesignError
 
 PERIOD = 2.0
@@ -22,7 +20,7 @@ def follow(names: list[str], out: str = "", *, period: float = PERIOD) -> int:
     """Writes the report of studies whenever there are new results, until all have ended or Ctrl-C; returns the exit status."""
     loaded = [load(name) for name in names]
     for one in loaded:
-        if not Path(one.study.store).exists() and "://" not in one.study.store:
+        if not exists(one.study.store):
             raise DesignError(
                 f"study {one.study.name!r} has no results in {one.study.run_dir}; run it first: dse run study={one.study.name}"
             )
@@ -55,27 +53,13 @@ def follow(names: list[str], out: str = "", *, period: float = PERIOD) -> int:
 
 def _running(one: Loaded) -> bool:
     runs = one.runs()
-    return bool(runs) and runs[-1]["state"] == "running" and not _gone(runs[-1]["facts"])
-
-
-def _gone(facts: dict[str, Any]) -> bool:
-    """Whether the process of a run on this machine is no more: a killed run cannot say that it ended."""
-    if facts.get("host") != socket.gethostname():
-        return False
-    try:
-        os.kill(int(facts["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, KeyError, ValueError):
-        pass
-    return False
+    return bool(runs) and runs[-1]["state"] == "running"
 
 
 def _state(one: Loaded) -> Any:
     """What changes when there is something new to show."""
-    store = Store(one.study.store)
-    asked = store.asked(one.study.name, one.study.context.physics)
-    store.close()
+    with contextlib.closing(Store(one.study.store, create=False)) as store:
+        asked = store.asked(one.study.name, one.study.context.physics)
     return asked, len(blocks(one.study)), [run["state"] for run in one.runs()]
 
 

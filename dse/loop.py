@@ -3,12 +3,12 @@
 import contextlib
 import os
 import platform
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from dse.screen import Screened, screen
 from dse.search import sampler
 from dse.show import front_table
 from dse.stop import Stops
-from dse.store import Result, Store
-from dse.study import Study, study
+from dse.store import Result, Store, masked
+from dse.study import STORE_URL, Study, study
 from dse.warm import Warm, warm
 from dse.workers import Workers, evaluator
 from evaluators import PHYSICS
@@ -57,30 +57,35 @@ def run_study(asked: Study) -> int:
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
     say(f"  {len(space.knobs)} knobs, {size}; {cases} cases; fidelity {asked.fidelity}; seed {asked.seed}")
-    store = open_store(asked)
+    with contextlib.closing(open_store(asked)) as store:
+        return _run(asked, store)
+
+
+def _run(asked: Study, store: Store) -> int:
     identity = asked.identity()
-    _same(asked, store.identity(asked.name), identity)
+    _same(asked, store, identity)
     number = store.begin(asked.name, identity, _facts(asked))
-    started = time.process_time()
+    clock = _clock()
     try:
+        _note_place(asked)
         screened = _screen(asked) if asked.screen["run"] else None
         found = _search(asked, store, screened)
+        frame = with_front(asked, found, screened)
+        if not len(frame):
+            raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
     except KeyboardInterrupt:
-        store.end(number, "interrupted", {"cpu_seconds": time.process_time() - started})
+        store.end(number, "interrupted", clock())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
         return 130
     except BaseException as error:
-        store.end(number, "failed", {"error": f"{type(error).__name__}: {error}"})
+        with contextlib.suppress(DesignError):  # where the store is what failed, the first reason counts
+            store.end(number, "failed", {**clock(), "error": masked(f"{type(error).__name__}: {error}")})
         raise
-    frame = with_front(asked, found, screened)
-    if not len(frame):
-        raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
-    store.end(number, "done", {"cpu_seconds": time.process_time() - started, "results": len(found)})
+    store.end(number, "done", {**clock(), "results": len(found)})
     path = write(asked, frame, screened, store.runs(asked.name))
     front_table(asked, frame)
     say(f"report  {path}")
-    say(f"results {asked.store}")
-    store.close()
+    say(f"results {store.place}")
     return 0
 
 
@@ -343,7 +348,8 @@ def _told(asked: Study, result: Result) -> Told:
     return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)
 
 
-def _same(asked: Study, before: dict[str, Any] | None, now: dict[str, Any]) -> None:
+def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
+    before = store.identity(asked.name)
     if before is None or before == now:
         return
     changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k)]
@@ -351,22 +357,57 @@ def _same(asked: Study, before: dict[str, Any] | None, now: dict[str, Any]) -> N
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     raise DesignError(
         f"study {asked.name!r} was run with {first}={before.get(first, '(nothing)')}, now {now.get(first, '(nothing)')}{more}; "
-        f"give it another name (name=NEW) or go on with what it was; its results are in {asked.store}"
+        f"give it another name (name=NEW) or go on with what it was; its results are in {store.place}"
     )
 
 
+def _note_place(asked: Study) -> None:
+    """Where the results are, for the commands that read them by the study's name."""
+    path = asked.run_dir / STORE_URL
+    path.unlink(missing_ok=True)
+    if asked.config["store"]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # a URL may hold a password
+        path.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
+
+
+def _clock() -> Callable[[], dict[str, float]]:
+    """Seconds since now: by the wall, and of the processors for this process and those it waited for."""
+
+    def cpu() -> float:
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
+    wall, spent = time.monotonic(), cpu()
+    return lambda: {"wall_seconds": time.monotonic() - wall, "cpu_seconds": cpu() - spent}
+
+
 def _facts(asked: Study) -> dict[str, Any]:
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    ).stdout.strip()
     return {
         "version": version(),
+        "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
         "physics": PHYSICS,
-        "git": git,
-        "python": platform.python_version(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "overrides": list(asked.overrides),
+        "git": _git(),
+        "overrides": [masked(word) for word in asked.overrides],
+        "config": {**asked.config, "store": masked(asked.store), "overrides": []},
         "seed": asked.seed,
-        "command": " ".join(sys.argv),
+        "command": masked(" ".join(sys.argv)),
     }
+
+
+LIBRARIES = ("optuna", "ray", "numpy")
+"""Whose versions a run notes beside the project's own."""
+
+
+def _git() -> str:
+    """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # an environment inside somebody's repository is not of it
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.CalledProcessError):
+        return ""

@@ -9,6 +9,7 @@
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -47,6 +48,27 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in PLACES:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"dse: {where}{os.strerror(error.errno)}; {PLACES[error.errno]}", file=sys.stderr)
+        sys.exit(2)
+
+
+AGAIN = "free some space there and run the same command again: what is stored stays"
+ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH or --out FILE"
+PLACES = {
+    errno.ENOSPC: AGAIN,
+    errno.EDQUOT: AGAIN,
+    errno.EFBIG: AGAIN,
+    errno.EROFS: ELSEWHERE,
+    errno.EACCES: ELSEWHERE,
+    errno.EPERM: ELSEWHERE,
+    errno.EISDIR: ELSEWHERE,
+    errno.ENOTDIR: ELSEWHERE,
+}
+"""What the system refuses a file for, and what to do about it."""
 
 
 def _command(arguments: list[str]) -> int:

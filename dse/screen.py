@@ -179,5 +179,8 @@ def _read(path: Path) -> pa.Table | None:
 
 def _write(table: pa.Table, path: Path) -> None:
     draft = path.with_suffix(f".{os.getpid()}.tmp")
-    pq.write_table(table, draft, compression="zstd")
-    draft.replace(path)
+    try:
+        pq.write_table(table, draft, compression="zstd")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

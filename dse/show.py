@@ -5,6 +5,7 @@ Text only; pictures are in the report.
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from rich.table import Table
 
 from dse.build import Question, models, question
 from dse.compose import folder_of
-from dse.study import Study
+from dse.study import Study, stored_at
 from dse.trace import write as write_trace
 from evaluators import METRICS, evaluate, explain
 from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
 from space.design import stacked
+from space.errors import DesignError
 from space.fields import leaves, spec_at
 from space.mapping import BYTES, ProductMapping
 from space.model import Model, active_parameters, kv_values, parameters
@@ -100,11 +102,11 @@ def listing(known: dict[str, Path]) -> int:
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
         table.add_column(column, overflow="fold")
-    ran = {path.parent.name: path for path in sorted(Path("runs").glob("*/results.sqlite"))}
+    ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_at(path)) is not None}
     for name, path in known.items():
-        table.add_row(name, _question_of(path), _state(ran.pop(name)) if name in ran else "")
-    for name, path in ran.items():
-        table.add_row(name, "", _state(path))
+        table.add_row(name, _question_of(path), _state(name, ran.pop(name)) if name in ran else "")
+    for name, place in ran.items():
+        table.add_row(name, "", _state(name, place))
     Console(highlight=False, width=None if Console().is_terminal else 140).print(table)
     return 0
 
@@ -130,8 +132,23 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     for (kind, note), constants in unsure.items():
         console.print(f"{kind:12} {', '.join(constants)}: {escape(note)}")
     for run in runs:
-        console.print(f"run          {run['started']} {run['state']} {run['facts'].get('results', '')}")
+        console.print(f"run          {escape(_run_text(run))}")
     return 0
+
+
+def _run_text(run: Mapping[str, Any]) -> str:
+    """When a run was, how it ended, what it took, who ran it where, and with what."""
+    facts = run["facts"]
+    spent = [f"{show(facts[f'{kind}_seconds'], 's', 3)} {kind}" for kind in ("wall", "cpu") if f"{kind}_seconds" in facts]
+    parts = [f"{run['started']} {run['state']}", *spent]
+    parts += [f"{facts['results']:,} designs"] if "results" in facts else []
+    parts += [f"{facts.get('user', '?')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}"]
+    parts += [f"seed {facts['seed']}"] if "seed" in facts else []
+    known = {"mesh-dse": facts.get("version"), "python": facts.get("python"), **facts.get("versions", {})}
+    parts += [", ".join(f"{name} {number}" for name, number in known.items() if number)]
+    parts += [f"git {facts['git']}"] if facts.get("git") else []
+    parts += [facts[key] for key in ("command", "error") if facts.get(key)]
+    return "; ".join(part for part in parts if part)
 
 
 def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Breakdown) -> dict[str, Any]:
@@ -228,8 +245,12 @@ def _question_of(path: Path) -> str:
     return ""
 
 
-def _state(path: Path) -> str:
+def _state(name: str, place: str) -> str:
     from dse.store import Store
 
-    runs = Store(str(path)).runs(path.parent.name)
+    try:
+        with closing(Store(place, create=False)) as store:
+            runs = store.runs(name)
+    except DesignError as error:  # the others are listed all the same
+        return escape(str(error))
     return f"{runs[-1]['state']}, {runs[-1]['facts'].get('results', 0)} searched" if runs else "no run"

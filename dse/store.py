@@ -4,17 +4,24 @@ The store is the truth: a result is here, committed, before a sampler is told, a
 again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only.
 """
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import getpass
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import sqlalchemy as sql
 
 from dse.samplers import Ask
-from space.errors import DesignError
+from space.errors import DesignError, nearest
 
 SCHEMA = 1
 """Version of the tables; raised when they change."""
@@ -100,58 +107,89 @@ _runs = sql.Table(
 class Store:
     """One database of results.
 
+    Args:
+        place: a file, or a URL of SQLAlchemy's for SQLite or PostgreSQL.
+        create: make one where there is none; without it nothing at the place is changed.
+
+    Attributes:
+        place: to show people, without a password.
+
     Raises:
-        DesignError: the database cannot be opened, is damaged, or was written with another schema.
+        DesignError: the database cannot be opened, is damaged, is not one of ours, or was written with another schema.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url if "://" in url else f"sqlite:///{Path(url).resolve()}"
+    def __init__(self, place: str, *, create: bool = True) -> None:
+        url = _url(place)
+        self._path = Path(url.database or "") if url.drivername.startswith("sqlite") else None
+        self.place = str(self._path) if self._path else url.render_as_string()
+        self._file: int | None = None
+        self._session: sql.Connection | None = None
+        options: dict[str, Any] = {}
+        if self._path:
+            url = _file_url(self._path, self.place, create=create)
+        elif "connect_timeout" not in url.query:
+            options["connect_args"] = {"connect_timeout": 10}
         try:
-            self._engine = sql.create_engine(self.url)
-        except (sql.exc.ArgumentError, sql.exc.NoSuchModuleError, ImportError) as error:
+            self._engine = sql.create_engine(url, **options)
+        except ImportError as error:
             raise DesignError(
-                f"store: {self.url}: {error}; write a file's path, or postgresql+psycopg://USER@HOST/NAME"
+                f"store: {self.place}: {error}; pip install 'mesh-dse[postgresql]', or write a file's path"
             ) from None
-        if self._engine.dialect.name == "sqlite":
-            folder = Path(self._engine.url.database or "").parent
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise DesignError(
-                    f"store: {folder}: {error.strerror}; choose another place with store=PATH or run_dir=DIR"
-                ) from None
+        if self._path:
             sql.event.listen(self._engine, "connect", _durable)
-        with self._told():
-            _tables.create_all(self._engine)
-            self._check_schema()
+        try:
+            self._open(create=create)
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             row = connection.execute(sql.select(_studies.c.identity).where(_studies.c.study == study)).first()
-        return orjson.loads(row[0]) if row else None
+            return orjson.loads(row[0]) if row else None
 
     def begin(self, study: str, identity: dict[str, Any], facts: dict[str, Any]) -> int:
-        """Notes a run of a study; returns its number."""
-        with self._told(), self._engine.begin() as connection:
-            if connection.execute(sql.select(_studies.c.study).where(_studies.c.study == study)).first() is None:
-                connection.execute(sql.insert(_studies), {"study": study, "identity": _text(identity)})
-            run = {"study": study, "started": _now(), "state": "running", "facts": _text(facts)}
-            return int(connection.execute(sql.insert(_runs), run).inserted_primary_key[0])  # type: ignore[index]
+        """Notes a run of a study, and holds the study until the run's end, `close` or the end of the process.
+
+        Returns:
+            The run's number.
+
+        Raises:
+            DesignError: another driver runs the study (the message says who, where and since when), or the store is damaged.
+        """
+        self._hold(study)
+        try:
+            self._check_pages()
+            with self._writing() as connection:
+                if connection.execute(sql.select(_studies.c.study).where(_studies.c.study == study)).first() is None:
+                    connection.execute(sql.insert(_studies), {"study": study, "identity": _text(identity)})
+                # who holds the study knows that no other run of it goes on
+                left = sql.update(_runs).where(_runs.c.study == study, _runs.c.state == "running")
+                connection.execute(left.values(state="killed"))
+                run = {"study": study, "started": _now(), "state": "running", "facts": _text(whereabouts() | facts)}
+                return int(connection.execute(sql.insert(_runs), run).inserted_primary_key[0])  # type: ignore[index]
+        except BaseException:
+            self._release()
+            raise
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
-        """Notes how a run ended."""
-        with self._told(), self._engine.begin() as connection:
-            row = connection.execute(sql.select(_runs.c.facts).where(_runs.c.id == run)).first()
-            known = orjson.loads(row[0]) if row else {}
-            values = {"ended": _now(), "state": state, "facts": _text(known | facts)}
-            connection.execute(sql.update(_runs).where(_runs.c.id == run).values(**values))
+        """Notes how a run ended, and lets go of its study."""
+        try:
+            with self._writing() as connection:
+                row = connection.execute(sql.select(_runs.c.facts).where(_runs.c.id == run)).first()
+                known = orjson.loads(row[0]) if row else {}
+                values = {"ended": _now(), "state": state, "facts": _text(known | facts)}
+                connection.execute(sql.update(_runs).where(_runs.c.id == run).values(**values))
+        finally:
+            self._release()
 
     def runs(self, study: str) -> list[dict[str, Any]]:
-        """The runs of a study, oldest first."""
-        with self._told(), self._engine.connect() as connection:
+        """The runs of a study, oldest first; of one that could not say how it ended, the state is "killed"."""
+        with self._reading() as connection:
             rows = connection.execute(sql.select(_runs).where(_runs.c.study == study).order_by(_runs.c.id)).mappings().all()
-        return [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
+            runs: list[dict[str, Any]] = [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
+        return [{**run, "state": "killed"} if run["state"] == "running" and _gone(run["facts"]) else run for run in runs]
 
     def append(
         self,
@@ -166,7 +204,7 @@ class Store:
 
         if not asks and not results:
             return
-        with self._told(), self._engine.begin() as connection:
+        with self._writing() as connection:
             if results:
                 self._insert_new(connection, _bases, [{"base": base[0], "design": base[1]}])
                 rows = [
@@ -182,7 +220,7 @@ class Store:
                         "need": result.need,
                         "have": result.have,
                         "seconds": result.seconds,
-                        "error": result.error,
+                        "error": _plain(result.error),
                         "version": version(),
                     }
                     for result in results
@@ -206,14 +244,14 @@ class Store:
         """The asks of a study with the keys of their designs, in order."""
         query = sql.select(_asks.c.number, _asks.c["values"], _asks.c.marks, _asks.c.design)
         query = query.where(_asks.c.study == study, _asks.c.physics == physics).order_by(_asks.c.number)
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query).all()
-        return [(Ask(number, orjson.loads(values), orjson.loads(marks)), key) for number, values, marks, key in rows]
+            return [(Ask(number, orjson.loads(values), orjson.loads(marks)), key) for number, values, marks, key in rows]
 
     def asked(self, study: str, physics: int) -> int:
         """How many asks a study has."""
         query = sql.select(sql.func.count()).where(_asks.c.study == study, _asks.c.physics == physics)
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
     def results(self, context: Context) -> dict[str, Result]:
@@ -224,10 +262,10 @@ class Store:
             _results.c.fidelity == context.fidelity,
             _results.c.physics == context.physics,
         )
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             rows = connection.execute(query).all()
-        loads = orjson.loads
-        return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
+            loads = orjson.loads
+            return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
 
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
         """Of every result of a context, by design key, all leaves of the design that its values change."""
@@ -236,7 +274,7 @@ class Store:
             .where(_results.c.workload == context.workload, _results.c.fidelity == context.fidelity)
             .where(_results.c.physics == context.physics)
         )
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             texts = {base: orjson.loads(text) for base, text in connection.execute(sql.select(_bases)).all()}
             return {design: texts[base] for design, base in connection.execute(query).all()}
 
@@ -248,59 +286,264 @@ class Store:
             .where(_results.c.physics != context.physics)
             .group_by(_results.c.physics)
         )
-        with self._told(), self._engine.connect() as connection:
+        with self._reading() as connection:
             return {int(physics): int(count) for physics, count in connection.execute(query).all()}
 
     def close(self) -> None:
-        """Lets go of the database."""
+        """Lets go of the database, and of the study that is held."""
+        self._release()
         self._engine.dispose()
 
-    def _check_schema(self) -> None:
-        with self._engine.begin() as connection:
-            row = connection.execute(sql.select(_about.c.value).where(_about.c.key == "schema")).first()
-            if row is None:
-                connection.execute(sql.insert(_about), {"key": "schema", "value": str(SCHEMA)})
-            elif int(row[0]) != SCHEMA:
-                raise DesignError(
-                    f"store: {self.url} was written with schema {row[0]}, this version reads {SCHEMA}; "
-                    "run again with store=PATH, or read it with the version that wrote it"
+    def _open(self, *, create: bool) -> None:
+        with self._reading() as connection:
+            found = sql.inspect(connection).get_table_names()
+            if found:
+                self._check_schema(connection, found)
+        if not found and not create:
+            raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
+        if not found:
+            with self._writing() as connection:
+                connection.execute(
+                    sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({_number('')})")
                 )
+                found = sql.inspect(connection).get_table_names()  # another driver may have been quicker
+                if not found:
+                    _tables.create_all(connection)
+                    connection.execute(sql.insert(_about), {"key": "schema", "value": str(SCHEMA)})
+                else:
+                    self._check_schema(connection, found)
+        if create and self._path:  # readers do not wait for writers; kept in the file
+            with self._reading() as connection:
+                connection.execute(sql.text("PRAGMA journal_mode=WAL"))
+
+    def _check_schema(self, connection: sql.Connection, found: Sequence[str]) -> None:
+        columns = {one["name"] for one in sql.inspect(connection).get_columns("about")} if "about" in found else set()
+        row = None
+        if {"key", "value"} <= columns:
+            row = connection.execute(sql.select(_about.c.value).where(_about.c.key == "schema")).first()
+        missing = _tables.tables.keys() - set(found)
+        if row is None or missing:
+            tables = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
+            raise DesignError(
+                f"store: {self.place}: a database of something else (tables {tables}); it is left as it is; "
+                "choose another with store=PATH or store=URL"
+            )
+        if str(row[0]) != str(SCHEMA):
+            raise DesignError(
+                f"store: {self.place} was written with schema {row[0]}, this version reads {SCHEMA}; "
+                "run again with store=PATH, or read it with the version that wrote it"
+            )
+
+    def _check_pages(self) -> None:
+        """Reads a file whole, as a page that is damaged may be one that is written first and read years later."""
+        if self._path:
+            with self._reading() as connection:
+                found = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
+            if found != "ok":
+                raise DesignError(f"store: {self.place}: {' '.join(str(found).split())}; {DAMAGED}")
+
+    def _hold(self, study: str) -> None:
+        """Takes the study for this process; the system lets go of it when the process ends, however it ends."""
+        if self._path:
+            import fcntl
+
+            try:
+                self._file = os.open(f"{self._path}.{study}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                self._release()
+            except OSError as error:
+                self._release()
+                raise DesignError(f"store: {self._path}.{study}.lock: {error.strerror}; {WRITABLE}") from None
+        else:
+            with self._told():
+                self._session = self._engine.connect()
+                with self._session.begin():
+                    for name, seconds in (("idle", 30), ("interval", 10)):  # for a driver whose machine is gone
+                        self._session.execute(sql.text(f"SET tcp_keepalives_{name} = {seconds}"))
+                    if self._session.execute(sql.text(f"SELECT pg_try_advisory_lock({_number(study)})")).scalar_one():
+                        return
+            self._release()
+        raise DesignError(self._held_by(study))
+
+    def _held_by(self, study: str) -> str:
+        running = [run for run in self.runs(study) if run["state"] == "running"]
+        who = "another driver"
+        if running:
+            facts = running[-1]["facts"]
+            since = running[-1]["started"].replace("T", " ").replace("+00:00", " UTC")
+            who = f"{facts.get('user', 'somebody')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}, since {since}"
+        return (
+            f"study {study!r} is being run by {who}; look on with dse report {study} --follow, wait for it or stop it there, "
+            "or run one beside it with name=NEW"
+        )
+
+    def _release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        if self._session is not None:
+            self._session.invalidate()  # closes it at the server too, which ends the lock
+            self._session.close()
+            self._session = None
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sql.Connection]:
+        with self._told(), self._engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sql.Connection]:
+        """One transaction; in the session that holds the study, so that who has lost the one cannot do the other."""
+        with self._told():
+            if self._session is not None:
+                with self._session.begin():
+                    yield self._session
+            else:
+                with self._engine.begin() as connection:
+                    yield connection
 
     def _insert_new(self, connection: sql.Connection, table: sql.Table, rows: Iterable[dict[str, Any]]) -> None:
-        if self._engine.dialect.name == "sqlite":
+        if self._path:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
         connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
 
-    def _told(self) -> "_Told":
-        return _Told(self.url)
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns what a database reports into one line for the user."""
+        try:
+            yield
+        except (sql.exc.SQLAlchemyError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+            origin = getattr(error, "orig", None) or error
+            reason = next((line.strip() for line in str(origin).splitlines() if line.strip()), type(origin).__name__)
+            code = getattr(origin, "sqlite_errorname", None) or getattr(origin, "sqlstate", None) or ""
+            if not isinstance(error, sql.exc.SQLAlchemyError):
+                code, reason = "SQLITE_CORRUPT", f"a row of it cannot be read ({reason})"
+            remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, f"{code} {reason}")), OTHER)
+            raise DesignError(f"store: {self.place}: {masked(reason)}; {remedy}") from error
 
 
-class _Told:
-    """Turns what a database reports into one line for the user."""
+OTHER = "choose another with store=PATH or store=URL"
+DAMAGED = (
+    "the file is damaged and was left as it is: restore a copy, or go on with what can be read of it, "
+    "sqlite3 FILE .recover | sqlite3 NEW, and store=NEW"
+)
+WRITABLE = "choose a place that can be written with store=PATH or run_dir=DIR"
+REMEDIES = (
+    (
+        "SQLITE_(FULL|IOERR)|^53100|^58030",
+        "is the disk full? free some space and run the same command again: what is stored stays",
+    ),
+    ("SQLITE_(CORRUPT|NOTADB)", DAMAGED),
+    ("SQLITE_(READONLY|CANTOPEN|PERM|AUTH)", WRITABLE),
+    ("SQLITE_(BUSY|LOCKED)", "another program keeps it locked; end that one, then run the same command again"),
+    ("^42501|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
+    (
+        "^28P01|^28000|password|no pg_hba|role .* does not exist",
+        "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass",
+    ),
+    ("^3D000|database .* does not exist", "make it with createdb, or correct NAME in store=postgresql://USER@HOST/NAME"),
+    (
+        "refused|timeout|timed out|resolve|translate|No such file|unreachable|shutting down|starting up|terminat|closed|lost",
+        "is the server running there? start it or correct HOST and PORT in store=postgresql://USER@HOST:PORT/NAME, "
+        "then run the same command again: what is stored stays",
+    ),
+)
+"""What a database reports, by its code or words, and what to do about it."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
 
-    def __enter__(self) -> None:
+def exists(place: str) -> bool:
+    """Whether there is a store at a place, as far as can be told without a server."""
+    url = _url(place)
+    return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of the URLs in it.
+
+    >>> masked("store=postgresql://me:secret@host/db")
+    'store=postgresql://me:***@host/db'
+    """
+    return re.sub(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*", lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", text)
+
+
+def whereabouts() -> dict[str, Any]:
+    """Who runs this, and where."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name
+        user = str(os.getuid())
+    return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _url(place: str) -> sql.URL:
+    if "://" not in place:
+        return sql.URL.create("sqlite", database=str(Path(place).resolve()))
+    example = "write a file's path, or postgresql://USER@HOST/NAME"
+    try:
+        url = sql.make_url(place)
+    except (sql.exc.ArgumentError, ValueError):
+        raise DesignError(f"store: {masked(place)}: not a URL; {example}") from None
+    name = url.get_backend_name()
+    if name not in ("sqlite", "postgresql"):
+        raise DesignError(f"store: {masked(place)}: no database {name!r}; {nearest(name, ('sqlite', 'postgresql'))}")
+    if name == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.database in (None, "", ":memory:"):
+        raise DesignError(f"store: {place}: names no file, so nothing would stay; {example}")
+    return sql.URL.create("sqlite", database=str(Path(str(url.database)).resolve()))
+
+
+def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
+    if path.is_dir():
+        raise DesignError(f"store: {place}: a folder; name a file in it, as in store={path / 'results.sqlite'}")
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DesignError(f"store: {path.parent}: {error.strerror}; {WRITABLE}") from None
+    elif not path.is_file():
+        raise DesignError(f"store: {place}: no such file; run a study first, or correct the path")
+    query = {"uri": "true", "mode": "rwc" if create else "rw"}
+    if not create and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
+        query["immutable"] = "1"  # no place for the files by which readers and writers agree, so nobody writes either
+    return sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
+
+
+def _gone(facts: dict[str, Any]) -> bool:
+    """Whether the process of a run on this machine is no more."""
+    if facts.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(facts["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, KeyError, ValueError):
         pass
+    return False
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, sql.exc.SQLAlchemyError):
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise DesignError(f"store: {self._url}: {reason}; choose another with store=PATH or store=URL") from error
+
+def _number(study: str) -> int:
+    """A lock's number on PostgreSQL, which has only numbers."""
+    return int.from_bytes(hashlib.blake2b(f"mesh-dse {study}".encode(), digest_size=8).digest(), signed=True)
 
 
 def _text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
+def _plain(text: str) -> str:
+    """A text without what PostgreSQL or UTF-8 have no place for."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
 def _durable(connection: Any, record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
 
 

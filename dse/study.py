@@ -29,6 +29,10 @@ SETTINGS = {
 }
 
 
+STORE_URL = "store.url"
+"""The file of a run folder that says where the results are, where they are not in the folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A constraint on a metric: ``metric <= value`` or ``metric >= value``, in the metric's unit."""
@@ -148,6 +152,12 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         tuple(config.get("overrides", ())),
         config,
     )
+
+
+def stored_at(run_dir: Path) -> str | None:
+    """Where the study of a run folder has its results; None where it never ran."""
+    note, file = run_dir / STORE_URL, run_dir / "results.sqlite"
+    return note.read_text().strip() if note.is_file() else str(file) if file.is_file() else None
 
 
 def objectives(config: Mapping[str, Any]) -> dict[str, str]:

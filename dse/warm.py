@@ -5,6 +5,7 @@ knobs, ranges and names of studies, as long as the rest of the design, the workl
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from dse.pareto import front
 from dse.samplers import Values
 from dse.store import Result, Store
-from dse.study import Study
+from dse.study import Study, stored_at
 from space.errors import DesignError
 from space.fields import addresses
 from space.knobs import Choice, Space
@@ -50,16 +51,15 @@ def warm(asked: Study, places: Iterable[str], keep: int) -> Warm:
     found: dict[str, Result] = {}
     stored = 0
     for place in places:
-        store = Store(_url(place))
-        bases = store.bases(asked.context)
-        for key, result in store.results(asked.context).items():
+        with closing(Store(_url(place), create=False)) as store:
+            bases, results = store.bases(asked.context), store.results(asked.context)
+        for key, result in results.items():
             stored += 1
             values = None if result.error else within(space, bases[key], result.values, key)
             if values is not None:
                 found.setdefault(
                     key, Result(key, values, result.metrics, result.limit, result.need, result.have, result.seconds)
                 )
-        store.close()
     return Warm(found, _best(asked, list(found.values()), keep), stored)
 
 
@@ -115,7 +115,9 @@ def _best(asked: Study, results: list[Result], keep: int) -> list[Values]:
 def _url(place: str) -> str:
     if "://" in place or Path(place).is_file():
         return place
-    ran = Path("runs") / place / "results.sqlite"
-    if ran.is_file():
-        return str(ran)
-    raise DesignError(f"search.warm_start: no store {place!r}; give a study that ran here, a file such as {ran}, or a URL")
+    ran = Path("runs") / place
+    if (store := stored_at(ran)) is not None:
+        return store
+    raise DesignError(
+        f"search.warm_start: no store {place!r}; give a study that ran here, a file such as {ran / 'results.sqlite'}, or a URL"
+    )

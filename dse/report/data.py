@@ -305,7 +305,9 @@ def _sources(asked: Study) -> list[dict[str, str]]:
 def _run(run: Mapping[str, Any]) -> dict[str, Any]:
     facts = run["facts"]
     kept = {
-        name: facts[name] for name in ("version", "git", "host", "cpu_seconds", "results", "error", "seed") if name in facts
+        name: facts[name]
+        for name in ("version", "git", "host", "user", "wall_seconds", "cpu_seconds", "results", "error", "seed")
+        if name in facts
     }
     return {
         "started": str(run["started"]),

@@ -1,30 +1,74 @@
+"""What is stored stays, on each database, whatever happens to the driver and to the store."""
+
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dse.samplers import Ask
-from dse.store import Context, Result, Store
+from dse.store import Context, Result, Store, masked
+from evaluators import PHYSICS
 from space.errors import DesignError
+from tests.dse.toy import searched, toy
 
 CONTEXT = Context("w" * 32, "closed", 1)
 RESULT = Result("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
+BASE = ("b", "{}")
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "s.sqlite"))
+def test_what_is_appended_is_read_back(place: str) -> None:
+    store = Store(place)
     ask = Ask(0, {"chip.cores": 3}, {"params": {}, "trial": {}, "study": {}})
-    store.append("s", CONTEXT, ("b", "{}"), [(ask, RESULT.key)], [RESULT])
-    again = Store(str(tmp_path / "s.sqlite"))
-    assert again.results(CONTEXT) == {RESULT.key: RESULT}
+    odd = Result(
+        "e" * 32, {"chip.cores": 1e-300, "a": "it's \u00b5 \U0001f600"}, {"x": 0.1 + 0.2}, error="\0 \ud800 \n 'quoted'"
+    )
+    store.append("s", CONTEXT, BASE, [(ask, RESULT.key)], [RESULT, odd])
+    store.close()
+    again = Store(place, create=False)
+    found = again.results(CONTEXT)
+    assert found[RESULT.key] == RESULT
+    assert (found[odd.key].values, found[odd.key].metrics) == (odd.values, odd.metrics)
+    assert found[odd.key].error == "\\0 \\ud800 \n 'quoted'"
     assert again.asks("s", 1) == [(ask, RESULT.key)]
+    assert again.asked("s", 1) == 1
+    assert again.bases(CONTEXT) == {RESULT.key: {}, odd.key: {}}
+    assert again.of_other_physics(Context("w" * 32, "closed", 2)) == {1: 2}
+    again.close()
 
 
-def test_a_result_that_is_stored_stays(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "s.sqlite"))
-    store.append("s", CONTEXT, ("b", "{}"), [], [RESULT])
-    store.append("t", CONTEXT, ("b", "{}"), [], [Result(RESULT.key, {}, {"tpot": 9.0})])
+def test_a_result_that_is_stored_stays(place: str) -> None:
+    store = Store(place)
+    store.append("s", CONTEXT, BASE, [], [RESULT])
+    store.append("t", CONTEXT, BASE, [], [Result(RESULT.key, {}, {"tpot": 9.0})])
     assert store.results(CONTEXT)[RESULT.key] == RESULT
+    store.close()
+
+
+def test_runs_are_kept_with_how_they_ended(place: str) -> None:
+    store = Store(place)
+    first = store.begin("s", {"a": "1"}, {"seed": 3})
+    store.end(first, "done", {"results": 4})
+    second = store.begin("s", {"a": "2"}, {})
+    assert second != first
+    assert store.identity("s") == {"a": "1"}
+    assert store.identity("t") is None
+    done, running = store.runs("s")
+    assert (done["state"], running["state"]) == ("done", "running")
+    assert done["facts"].items() >= {"seed": 3, "results": 4, "pid": os.getpid()}.items()
+    store.close()
+
+
+def test_many_that_make_one_store_at_once_agree(place: str) -> None:
+    code = f"from dse.store import Store; Store({place!r}).close()"
+    processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    assert [process.communicate(timeout=120)[1] for process in processes] == [""] * 6
+    Store(place, create=False).close()
 
 
 def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
@@ -36,8 +80,109 @@ def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
         Store(str(path))
 
 
-def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "s.sqlite"
-    path.write_bytes(b"this is no database" * 100)
-    with pytest.raises(DesignError, match="not a database"):
-        Store(str(path))
+# --- two drivers
+
+
+def driver(folder: Path, place: str, *overrides: str) -> list[str]:
+    words = ["name=toy", "screen.run=false", "search=random", "search.budget=32", f"store='{place}'", f"run_dir={folder}"]
+    return [sys.executable, "-m", "dse.main", "run", "study=quickstart", *words, *overrides]
+
+
+def started(folder: Path, place: str) -> subprocess.Popen[str]:
+    """A driver that runs for minutes, once it has stored results."""
+    command = driver(folder, place, "search.budget=1000000")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        assert process.poll() is None, process.communicate()
+        try:
+            store = Store(place, create=False)
+        except DesignError:
+            time.sleep(0.1)
+            continue
+        asked = store.asked("toy", PHYSICS)
+        store.close()
+        if asked > 64:
+            return process
+        time.sleep(0.1)
+    raise AssertionError("it stored nothing")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_second_driver_is_told_who_runs_the_study_and_goes_on_when_that_has_ended(
+    place: str, tmp_path: Path, end: signal.Signals
+) -> None:
+    import getpass
+    import socket
+
+    first = started(tmp_path, place)
+    second = subprocess.run(driver(tmp_path, place), capture_output=True, text=True, check=False)
+    assert second.returncode == 2
+    line = second.stderr.strip().splitlines()[-1]
+    assert f"study 'toy' is being run by {getpass.getuser()} on {socket.gethostname()}, process {first.pid}, since 20" in line
+    assert "name=NEW" in line
+    beside = subprocess.run(driver(tmp_path / "b", place, "name=beside"), capture_output=True, text=True, check=False)
+    assert beside.returncode == 0, beside.stderr
+    first.send_signal(end)
+    first.communicate(timeout=60)
+    for _ in range(20):  # a server hears of a killed client a moment later
+        third = subprocess.run(driver(tmp_path, place), capture_output=True, text=True, check=False)
+        if third.returncode == 0:
+            break
+    assert third.returncode == 0, third.stderr
+    store = Store(place, create=False)
+    assert [run["state"] for run in store.runs("toy")] == ["killed" if end == signal.SIGKILL else "interrupted", "done"]
+    store.close()
+
+
+def test_show_report_and_export_work_while_a_driver_runs(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    running = started(tmp_path / "runs/toy", place)
+    try:
+        for words in (["show", "toy"], ["list"], ["report", "toy"], ["export", "toy", "--to", "csv"]):
+            done = subprocess.run([sys.executable, "-m", "dse.main", *words], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            if words[0] in ("show", "list"):
+                assert "running" in done.stdout
+        assert running.poll() is None
+        assert len((tmp_path / "runs/toy/toy.csv").read_text().splitlines()) > 32
+    finally:
+        running.kill()
+        running.communicate()
+
+
+# --- PostgreSQL
+
+
+def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
+    whole = searched(toy(tmp_path / "whole"))
+    asked = toy(tmp_path / "part", f"store='{place}'")
+    child = os.fork()
+    if not child:
+        append, left = Store.append, [4]
+
+        def dying(*arguments: Any) -> None:
+            append(*arguments)
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            Store.append = dying  # type: ignore[method-assign]
+            searched(asked)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    store = Store(place)
+    assert 0 < store.asked("toy", asked.context.physics) < 240
+    store.close()
+    assert searched(asked) == whole
+
+
+# --- faults
+
+
+def test_passwords_are_not_shown() -> None:
+    assert masked("store=postgresql+psycopg://me:se@cret@h/db x") == "store=postgresql+psycopg://me:***@h/db x"
+    assert masked("postgresql://me@h/db?password=secret&x=1") == "postgresql://me@h/db?password=***&x=1"
+    assert masked("a: b@c") == "a: b@c"
