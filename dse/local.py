@@ -125,7 +125,7 @@ class Local:
 
 
 def step(knob: Knob, value: Any, rng: np.random.Generator) -> Any:
-    """Another value of a knob: any other word, a number a few places on, in an interval a step of any scale to a third of it."""
+    """Another value of a knob: any other word, a number a few places on, in an interval a step of any scale."""
     if isinstance(knob, Interval):
         unit = knob.unit(value) + rng.normal() * 10 ** rng.uniform(-3, -0.5)
         return at_unit(knob, min(max(unit, 0.0), 1.0))
