@@ -35,6 +35,9 @@ from space.design import key
 from space.errors import DesignError
 from space.fields import leaves
 
+REPEATS = 500
+"""Asks in a row of designs that were asked before, after which a search ends: there is hardly a new one."""
+
 
 def run(config: Mapping[str, Any]) -> int:
     """Starts a study or goes on with it; ends with the front and the path of the report. Returns the exit status."""
@@ -117,7 +120,7 @@ def search(
         store: where asks and results go.
         source: asks.
         workers: evaluate.
-        budget: asks in all, those of earlier runs included.
+        budget: different designs asked in all, those of earlier runs included; an ask of the same design again is free.
         seeds: values of the first asks.
         progress: called with the number of designs told and a function that gives their results.
         stops: what may end it sooner.
@@ -132,7 +135,14 @@ def search(
     stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=window)
     given = given or {}
     known = store.results(context)
-    asks = store.asks(asked.name, context.physics)[:budget]
+    asks: list[tuple[Ask, str]] = []
+    firsts: dict[str, int] = {}  # by design, the number of the ask that was its first
+    for ask, design in store.asks(asked.name, context.physics):
+        if len(firsts) == budget:
+            break
+        firsts.setdefault(design, len(asks))
+        asks.append((ask, design))
+    latest = max(firsts.values(), default=0)
     told = max(0, len(asks) - window)
     for ask, design in asks:
         outcome = _told(asked, known[design]) if ask.number < told else None
@@ -155,11 +165,14 @@ def search(
         workers.submit([(design, ask.values, space.at(ask.values))])
 
     def fill() -> None:
-        while len(asks) < min(told + window, budget) and not enough:
+        nonlocal latest
+        while len(asks) < told + window and len(firsts) < budget and len(asks) - latest < REPEATS and not enough:
             ask = source.ask(len(asks), seeds[len(asks)] if len(asks) < len(seeds) else None)
             if about and not asks:
                 ask = replace(ask, marks={**ask.marks, **about})
             asks.append((ask, space.key_at(ask.values)))
+            if firsts.setdefault(asks[-1][1], ask.number) == ask.number:
+                latest = ask.number
             want(*asks[-1])
 
     for ask, design in asks[told:]:
@@ -183,7 +196,7 @@ def search(
             told += 1
             enough = enough or stops.stagnant()
             fill()
-        progress(told, lambda done=told: (known[design] for _, design in asks[:done]))
+        progress(min(told, len(firsts)), lambda done=told: (known[design] for _, design in asks[:done]))
         late = stops.late()
         if late:
             enough = late
@@ -251,7 +264,7 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
         asked.crew,
         evaluator(asked.question.workload, asked.fidelity),
         window=asked.search["window"],
-        designs=budget - len(before),
+        designs=budget - len({design for _, design in before}),
         example=[(key(base), {}, base)],
         say=lambda text: say(f"  {text}"),
     )

@@ -113,7 +113,7 @@ class Uniform:
         if forced is not None:
             return Ask(number, forced)
         unit = np.random.Generator(np.random.PCG64([self._seed, number])).random(len(self._space.knobs))
-        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
+        values = {knob.address: at_unit(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
         return Ask(number, self._space.canonical(values))
 
     def tell(self, ask: Ask, told: Told) -> None:
@@ -144,7 +144,7 @@ class Quasirandom:
             self._start = start
             self._points = sobol(len(self._space.knobs), start, start + self.BLOCK, self._seed)
         unit = self._points[number - start]
-        values = {knob.address: _at(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
+        values = {knob.address: at_unit(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
         return Ask(number, self._space.canonical(values))
 
     def tell(self, ask: Ask, told: Told) -> None:
@@ -190,7 +190,9 @@ def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
     return np.asarray(engine.random(stop - start))
 
 
-def _at(knob: Knob, unit: float) -> Any:
+def at_unit(knob: Knob, unit: float) -> Any:
+    """The value of a knob at a place from 0 to 1."""
     if isinstance(knob, Choice):
         return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
-    return knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
+    value = knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
+    return min(max(value, knob.low), knob.high)

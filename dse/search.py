@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dse.local import Local
 from dse.samplers import Ask, Exhaustive, Quasirandom, Sampler, Told, Uniform, Values
 from space.errors import DesignError, nearest
 from space.knobs import Interval, Knob, Space
 
-SAMPLERS = ("exhaustive", "gp", "nsga2", "nsga3", "qmc", "random", "tpe")
+SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
 
 
 def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, population: int) -> Sampler:
@@ -26,7 +27,7 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of the study.
-        population: of the genetic ones.
+        population: of the genetic ones; evenly spread designs that the local one starts from.
 
     Raises:
         DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
@@ -38,6 +39,7 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
         "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
     }
     plain: dict[str, Callable[[], Sampler]] = {
+        "local": lambda: Local(space, directions, seed, start=population),
         "random": lambda: Uniform(space, seed),
         "qmc": lambda: Quasirandom(space, seed),
         "exhaustive": lambda: Exhaustive(space, seed),

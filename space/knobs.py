@@ -54,6 +54,12 @@ class Interval:
     log: bool = False
     when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
+    def unit(self, value: float) -> float:
+        """Where a value is, from 0 at `low` to 1 at `high`."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
 
 Knob = Choice | Interval
 
