@@ -1,5 +1,6 @@
 """A small study that tests run, kill and resume."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,6 @@ def searched(
     asked: Study, *, budget: int | None = None, workers: Any = None, source: Any = None, **options: Any
 ) -> tuple[Any, ...]:
     """Runs the ask/tell loop; returns the asks and, of each, the key and the objectives."""
-    store = Store(asked.store)
-    store.begin(asked.name, asked.identity(), {"overrides": list(asked.overrides)})
     source = source or sampler(
         asked.search["sampler"],
         asked.question.space,
@@ -55,8 +54,9 @@ def searched(
     )
     workers = workers or Serial(evaluator(asked.question.workload, asked.fidelity))
     limit = min(budget or asked.search["budget"], source.designs or 10**9)
-    found = search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
-    store.close()
+    with closing(Store(asked.store)) as store:
+        store.begin(asked.name, asked.identity(), {"overrides": list(asked.overrides)})
+        found = search(asked, store, source, workers, limit, [], lambda told, results: None, **options)
     return tuple(
         (number, tuple(ask.values.items()), result.key, tuple(result.metrics.get(name) for name in asked.objectives))
         for number, (ask, result) in sorted(found.items())
