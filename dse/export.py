@@ -1,49 +1,98 @@
-"""A study's results in the formats of others."""
+"""A study's results in the formats of others, with the units of their columns."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pandas as pd
 
-from dse.api import load
+from dse.api import Loaded, load
 from dse.progress import say
-from dse.study import Study
+from evaluators import METRICS
 from space.errors import DesignError
+from space.fields import spec_at
 
 
 def export(name: str, to: str, out: str) -> int:
-    """Writes a study's results to a file."""
+    """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
     loaded = load(name)
     asked = loaded.study
-    if not asked.run_dir.exists():
+    frame = loaded.frame() if asked.run_dir.exists() else pd.DataFrame()
+    if not len(frame):
         raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
     path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"
-    frame = loaded.frame()
-    FORMATS[to](asked, frame, path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise DesignError(
+            f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
+        )
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    try:
+        FORMATS[to](loaded, frame, draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    if to in ("csv", "json"):
+        path.with_name(f"{path.name}.units.json").write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
     say(f"{len(frame):,} designs written to {path}")
     return 0
 
 
-def _parquet(asked: Study, frame: pd.DataFrame, path: Path) -> None:
-    frame.to_parquet(path)
+def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
+    asked = loaded.study
+    space = asked.question.space
+    found = {}
+    for name in map(str, frame.columns):
+        if name in METRICS:
+            found[name] = {"unit": METRICS[name].unit, "definition": METRICS[name].definition}
+        elif name in space.targets:
+            words = frame[name].map(lambda value: isinstance(value, str)).any()
+            unit = "" if words else spec_at(asked.question.base, space.targets[name][0]).metadata["unit"] or "1"
+            found[name] = {"unit": unit, "definition": "knob"}
+        else:
+            found[name] = {"unit": "1" if name in ("number", "excess") else "", "definition": NOTES[name]}
+    return found
 
 
-def _csv(asked: Study, frame: pd.DataFrame, path: Path) -> None:
+NOTES = {
+    "number": "of the ask in the search; none of a design that was screened only",
+    "limit": "the limit that binds; none where all hold",
+    "excess": "by how much the limit is broken, relative to it",
+    "error": "why its evaluation failed; none where it did not",
+    "stage": "search or screen",
+    "feasible": "keeps every limit and constraint",
+    "front": "no other feasible design is better in one objective and as good in all others",
+}
+
+
+def _parquet(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for place, about in enumerate(columns(loaded, frame).values()):
+        table = table.set_column(place, table.field(place).with_metadata(about), table.column(place))
+    pq.write_table(table, path, compression="zstd")
+
+
+def _csv(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
     frame.to_csv(path, index=False)
 
 
-def _json(asked: Study, frame: pd.DataFrame, path: Path) -> None:
-    frame.to_json(path, orient="records", indent=1)
+def _json(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
+    rows = orjson.dumps(frame.to_dict("records"), option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2)
+    path.write_bytes(rows)
 
 
-def _optuna(asked: Study, frame: pd.DataFrame, path: Path) -> None:
+def _optuna(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
     from dse.search import write_optuna
 
-    path.unlink(missing_ok=True)
-    write_optuna(asked.name, asked.objectives, asked.question.space, frame, path)
+    asked = loaded.study
+    write_optuna(asked.name, asked.objectives, asked.question.space, frame, path, columns(loaded, frame))
 
 
-FORMATS: dict[str, Callable[[Study, pd.DataFrame, Path], None]] = {
+FORMATS: dict[str, Callable[[Loaded, pd.DataFrame, Path], None]] = {
     "parquet": _parquet,
     "csv": _csv,
     "json": _json,

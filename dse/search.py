@@ -175,8 +175,19 @@ class Learning:
         return value if isinstance(knob, Interval) or knob.words else knob.values.index(value)
 
 
-def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: Any, path: Path) -> None:
-    """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial."""
+def write_optuna(
+    name: str, objectives: Mapping[str, str], space: Space, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial.
+
+    Args:
+        name: of the study.
+        objectives: metrics with their directions.
+        space: of the knobs.
+        frame: designs in rows, as `dse.frame.with_front` gives them.
+        path: of a file that does not exist yet.
+        columns: units and definitions, kept as an attribute of the study.
+    """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -190,8 +201,12 @@ def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(list(objectives))
+    for column, about in columns.items():
+        if about["unit"]:
+            study.set_user_attr(f"unit of {column}", about["unit"])
     optima = optuna.distributions
     trials = []
+    metrics = [column for column in columns if columns[column]["definition"] != "knob" and column not in objectives]
     for row in frame.to_dict("records"):
         params: Values = {}
         distributions: dict[str, Any] = {}
@@ -204,12 +219,19 @@ def write_optuna(name: str, objectives: Mapping[str, str], space: Space, frame: 
                 distributions[knob.address] = optima.FloatDistribution(knob.low, knob.high, log=knob.log)
             else:
                 distributions[knob.address] = optima.CategoricalDistribution(knob.values)
+        failed = any(row[objective] is None or row[objective] != row[objective] for objective in objectives)
+        excess = 0.0 if row["feasible"] else max(float(row.get("excess") or 0.0), 1e-9)
         trials.append(
             optuna.trial.create_trial(
+                state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
                 params=params,
                 distributions=distributions,
-                values=[float(row[objective]) for objective in objectives],
-                constraints={"limit": 0.0 if row["feasible"] else max(float(row.get("excess") or 0.0), 1e-9)},
+                values=None if failed else [float(row[objective]) for objective in objectives],
+                constraints=None if failed else {"limit": excess},
+                system_attrs=None if failed else {"constraints": [excess]},  # the older place, which its dashboard looks at
+                user_attrs={
+                    column: row[column] for column in metrics if row[column] is not None and row[column] == row[column]
+                },
             )
         )
     study.add_trials(trials)

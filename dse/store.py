@@ -440,7 +440,7 @@ REMEDIES = (
     ("SQLITE_(CORRUPT|NOTADB)", DAMAGED),
     ("SQLITE_(READONLY|CANTOPEN|PERM|AUTH)", WRITABLE),
     ("SQLITE_(BUSY|LOCKED)", "another program keeps it locked; end that one, then run the same command again"),
-    ("^42501|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
+    ("^42501|^3F000|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
     (
         "^28P01|^28000|password|no pg_hba|role .* does not exist",
         "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass",

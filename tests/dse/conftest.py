@@ -1,7 +1,7 @@
-"""A PostgreSQL server of the tests' own, on a free port, in a folder that goes with it.
+"""Commands as typed, and a PostgreSQL server of the tests' own, on a free port, in a folder that goes with it.
 
-Needs Debian's `postgresql`, or another whose programs are in the path. Without it these tests are skipped at a desk, and
-fail in CI.
+The server needs Debian's `postgresql`, or another whose programs are in the path. Without it its tests are skipped at a desk,
+and fail in CI.
 """
 
 import contextlib
@@ -9,15 +9,18 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import dse.main
 
 USER, PASSWORD = "dse", "open sesame/@:"
 NUMBERS = count()
@@ -111,3 +114,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "s.sqlite")
     server: Server = request.getfixturevalue("postgres")
     return server.url()
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Types a command; returns its exit status, output and complaints."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dse", *arguments])
+        with pytest.raises(SystemExit) as end:
+            dse.main.main()
+        return int(end.value.code or 0), *capsys.readouterr()
+
+    return command

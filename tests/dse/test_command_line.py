@@ -134,35 +134,6 @@ def test_a_study_runs_resumes_and_reports(
     assert code == 0
 
 
-@pytest.mark.parametrize("to", ["parquet", "csv", "json", "optuna"])
-def test_results_are_exported(
-    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    typed(monkeypatch, capsys, "run", *QUICK)
-    code, _, err = typed(monkeypatch, capsys, "export", "quickstart", "--to", to)
-    assert code == 0
-    assert Path(err.split(" written to ")[1].strip()).stat().st_size > 1000
-
-
-def test_an_exported_optuna_study_has_the_same_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    import dse
-
-    monkeypatch.chdir(tmp_path)
-    loaded = dse.run("quickstart", *QUICK[1:])
-    from dse.export import export
-
-    export("quickstart", "optuna", str(tmp_path / "s.journal"))
-    study = optuna.load_study(study_name="quickstart", storage=JournalStorage(JournalFileBackend(str(tmp_path / "s.journal"))))
-    assert {tuple(trial.values) for trial in study.best_trials} == {
-        tuple(row) for row in loaded.front()[list(loaded.study.objectives)].to_numpy()
-    }
-
-
 def test_a_study_of_another_space_is_refused_by_field(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,11 +1,14 @@
 """What is stored stays, on each database, whatever happens to the driver and to the store."""
 
+import getpass
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -83,79 +86,74 @@ def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
 # --- two drivers
 
 
-def driver(folder: Path, place: str, *overrides: str) -> list[str]:
-    words = ["name=toy", "screen.run=false", "search=random", "search.budget=32", f"store='{place}'", f"run_dir={folder}"]
-    return [sys.executable, "-m", "dse.main", "run", "study=quickstart", *words, *overrides]
+def words(folder: Path, place: str, *overrides: str) -> list[str]:
+    at = [f"store='{place}'", f"run_dir={folder}"]
+    return ["run", "study=quickstart", "name=toy", "screen.run=false", "search=random", "search.budget=32", *at, *overrides]
 
 
 def started(folder: Path, place: str) -> subprocess.Popen[str]:
-    """A driver that runs for minutes, once it has stored results."""
-    command = driver(folder, place, "search.budget=1000000")
+    """A driver in a process of its own that runs for minutes, once it has stored results."""
+    command = [sys.executable, "-m", "dse.main", *words(folder, place, "search.budget=1000000")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         assert process.poll() is None, process.communicate()
-        try:
-            store = Store(place, create=False)
-        except DesignError:
-            time.sleep(0.1)
-            continue
-        asked = store.asked("toy", PHYSICS)
-        store.close()
-        if asked > 64:
+        if asked(place) > 256:
             return process
         time.sleep(0.1)
     raise AssertionError("it stored nothing")
 
 
+def asked(place: str) -> int:
+    try:
+        with closing(Store(place, create=False)) as store:
+            return store.asked("toy", PHYSICS)
+    except DesignError:
+        return 0
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_second_driver_is_told_who_runs_the_study_and_goes_on_when_that_has_ended(
-    place: str, tmp_path: Path, end: signal.Signals
+    place: str, tmp_path: Path, end: signal.Signals, typed: Any
 ) -> None:
-    import getpass
-    import socket
-
     first = started(tmp_path, place)
-    second = subprocess.run(driver(tmp_path, place), capture_output=True, text=True, check=False)
-    assert second.returncode == 2
-    line = second.stderr.strip().splitlines()[-1]
+    code, _, err = typed(*words(tmp_path, place))
+    line = err.strip().splitlines()[-1]
+    assert code == 2
     assert f"study 'toy' is being run by {getpass.getuser()} on {socket.gethostname()}, process {first.pid}, since 20" in line
     assert "name=NEW" in line
-    beside = subprocess.run(driver(tmp_path / "b", place, "name=beside"), capture_output=True, text=True, check=False)
-    assert beside.returncode == 0, beside.stderr
+    assert typed(*words(tmp_path / "b", place, "name=beside"))[0] == 0
     first.send_signal(end)
     first.communicate(timeout=60)
-    for _ in range(20):  # a server hears of a killed client a moment later
-        third = subprocess.run(driver(tmp_path, place), capture_output=True, text=True, check=False)
-        if third.returncode == 0:
+    for _ in range(100):  # a server hears of a killed client a moment later
+        code, _, err = typed(*words(tmp_path, place))
+        if code == 0:
             break
-    assert third.returncode == 0, third.stderr
-    store = Store(place, create=False)
-    assert [run["state"] for run in store.runs("toy")] == ["killed" if end == signal.SIGKILL else "interrupted", "done"]
-    store.close()
+        time.sleep(0.1)
+    assert code == 0, err
+    with closing(Store(place, create=False)) as store:
+        assert [run["state"] for run in store.runs("toy")] == ["killed" if end == signal.SIGKILL else "interrupted", "done"]
 
 
-def test_show_report_and_export_work_while_a_driver_runs(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_report_and_export_work_while_a_driver_runs(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     running = started(tmp_path / "runs/toy", place)
     try:
-        for words in (["show", "toy"], ["list"], ["report", "toy"], ["export", "toy", "--to", "csv"]):
-            done = subprocess.run([sys.executable, "-m", "dse.main", *words], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            if words[0] in ("show", "list"):
-                assert "running" in done.stdout
+        for line in ("show toy", "list", "report toy", "export toy --to csv"):
+            code, out, err = typed(*line.split())
+            assert code == 0, err
+            assert "running" in out or line.split()[0] in ("report", "export")
         assert running.poll() is None
-        assert len((tmp_path / "runs/toy/toy.csv").read_text().splitlines()) > 32
+        assert len((tmp_path / "runs/toy/toy.csv").read_text().splitlines()) > 64
     finally:
         running.kill()
         running.communicate()
 
 
-# --- PostgreSQL
-
-
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
     whole = searched(toy(tmp_path / "whole"))
-    asked = toy(tmp_path / "part", f"store='{place}'")
+    part = toy(tmp_path / "part", f"store='{place}'")
     child = os.fork()
     if not child:
         append, left = Store.append, [4]
@@ -168,15 +166,13 @@ def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Pa
 
         try:
             Store.append = dying  # type: ignore[method-assign]
-            searched(asked)
+            searched(part)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    store = Store(place)
-    assert 0 < store.asked("toy", asked.context.physics) < 240
-    store.close()
-    assert searched(asked) == whole
+    assert 0 < asked(place) < 240
+    assert searched(part) == whole
 
 
 # --- faults

@@ -1,0 +1,180 @@
+"""Results in the formats of others: every value as it was, with its unit, in files that others open."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import dse.export
+import dse.loop
+from dse.api import Loaded
+from dse.export import FORMATS, columns
+from dse.workers import Serial, evaluator
+from evaluators import METRICS
+from tests.dse.faulty import Faulty
+from tests.dse.toy import searched, toy
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    """A study with designs that break a limit and one that failed."""
+    key = searched(toy(tmp_path / "first", "search.budget=1"))[0][2]
+    asked = toy(tmp_path / "runs/toy")
+    evaluate = evaluator(asked.question.workload, asked.fidelity)
+    searched(asked, workers=Serial(Faulty(evaluate, "raise", frozenset((key,)))))
+    return Loaded(asked)
+
+
+@pytest.fixture
+def exported(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> Any:
+    monkeypatch.setattr(dse.export, "load", lambda name: loaded)
+
+    def export(to: str) -> Path:
+        code, _, err = typed("export", "toy", "--to", to, "--out", str(tmp_path / f"out.{to}"))
+        assert code == 0, err
+        assert not list(tmp_path.glob(".*"))
+        return tmp_path / f"out.{to}"
+
+    return export
+
+
+def same(found: pd.DataFrame, frame: pd.DataFrame) -> None:
+    """To the last bit; a cell without a value is a cell without a value."""
+    assert list(found.columns) == list(frame.columns)
+    assert len(found) == len(frame)
+    for name in frame.columns:
+        for new, old in zip(found[name], frame[name], strict=True):
+            assert (pd.isna(new) and pd.isna(old)) or new == old, (name, new, old)
+
+
+def test_the_study_has_what_is_hard_to_export(loaded: Loaded) -> None:
+    frame = loaded.frame()
+    assert frame["error"].notna().sum() == 1
+    assert frame["front"].any()
+    assert not frame["feasible"].all()
+    assert len(frame) > 50
+
+
+READERS = {
+    "parquet": pd.read_parquet,
+    "csv": lambda path: pd.read_csv(path, engine="python"),
+    "json": lambda path: pd.DataFrame(json.loads(path.read_text())),
+}
+
+
+@pytest.mark.parametrize("to", READERS)
+def test_every_value_comes_back_as_it_was(to: str, exported: Any, loaded: Loaded) -> None:
+    same(READERS[to](exported(to)), loaded.frame())
+
+
+@pytest.mark.parametrize("to", READERS)
+def test_every_column_has_its_unit(to: str, exported: Any, loaded: Loaded) -> None:
+    path = exported(to)
+    if to == "parquet":
+        units = {field.name: field.metadata[b"unit"].decode() for field in pq.read_schema(path)}
+    else:
+        units = {name: about["unit"] for name, about in json.loads(Path(f"{path}.units.json").read_text()).items()}
+    assert list(units) == list(loaded.frame().columns)
+    assert units["tpot"] == METRICS["tpot"].unit == "s"
+    assert units["chip.hbm.bandwidth"] == "B/s"
+    assert units["chip.l2.size"] == "B"
+    assert units["chip.cores"] == "1"
+    assert units["mapping.both.prefetch"] == ""
+
+
+def test_every_column_of_a_screen_is_known_as_well(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "screen.run=true", "screen.limit=64", "search.budget=16")
+    dse.loop.run_study(asked)
+    frame = Loaded(asked).frame()
+    assert list(columns(Loaded(asked), frame)) == list(frame.columns)
+    assert set(frame["stage"]) == {"search", "screen"}
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(
+    exported: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: Any
+) -> None:
+    path = exported("csv")
+    before = path.read_bytes()
+
+    def full(loaded: Any, frame: Any, draft: Path) -> None:
+        draft.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(FORMATS, "csv", full)
+    code, _, err = typed("export", "toy", "--to", "csv", "--out", str(path))
+    assert code == 2
+    assert "No space left on device; free some space" in err
+    assert path.read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_optuna_study_is_the_same_study(exported: Any, loaded: Loaded) -> None:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    study = optuna.load_study(study_name="toy", storage=JournalStorage(JournalFileBackend(str(exported("optuna")))))
+    frame, objectives = loaded.frame(), list(loaded.study.objectives)
+    assert study.metric_names == objectives
+    assert len(study.trials) == len(frame)
+    for trial, row in zip(study.trials, frame.to_dict("records"), strict=True):
+        given = {knob.address: row[knob.address] for knob in loaded.study.question.space.knobs}
+        assert trial.params == {address: value for address, value in given.items() if not pd.isna(value)}
+        assert (trial.state.name == "FAIL") == isinstance(row["error"], str)
+        assert trial.values is None or trial.values == [row[name] for name in objectives]
+        assert trial.state.name == "FAIL" or all(value <= 0 for value in trial.constraints.values()) == row["feasible"]
+    front = loaded.front()[objectives].to_numpy()
+    assert {tuple(trial.values) for trial in study.best_trials} == {tuple(row) for row in front}
+    assert study.user_attrs["unit of tpot"] == "s"
+
+
+def test_optunas_dashboard_opens_it(exported: Any, loaded: Loaded) -> None:
+    program = shutil.which("optuna-dashboard", path=str(Path(sys.executable).parent)) or shutil.which("optuna-dashboard")
+    assert program, "pip install 'mesh-dse[test]'"
+    path = exported("optuna")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [program, "--host", "127.0.0.1", "--port", str(port), str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        (summary,) = fetched(process, f"http://127.0.0.1:{port}/api/studies")["study_summaries"]
+        assert summary["study_name"] == "toy"
+        detail = fetched(process, f"http://127.0.0.1:{port}/api/studies/{summary['study_id']}?after=0")
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    frame = loaded.frame()
+    done = [trial for trial in detail["trials"] if trial["state"] == "Complete"]
+    assert len(detail["trials"]) == len(frame)
+    assert [trial["values"] for trial in done] == frame[frame["error"].isna()][
+        list(loaded.study.objectives)
+    ].to_numpy().tolist()
+    assert [all(value <= 0 for value in trial["constraints"]) for trial in done] == frame[frame["error"].isna()][
+        "feasible"
+    ].tolist()
+    assert detail["objective_names"] == list(loaded.study.objectives)
+    assert {"key": "unit of tpot", "value": "s"} in detail["user_attrs"]
+
+
+def fetched(process: subprocess.Popen[bytes], url: str) -> Any:
+    for _ in range(300):
+        assert process.poll() is None, process.communicate()
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise
+        except OSError:  # it has not begun to listen
+            time.sleep(0.1)
+    raise AssertionError(f"no answer from {url}")
