@@ -1,7 +1,9 @@
 """What is stored stays, on each database, whatever happens to the driver and to the store."""
 
 import getpass
+import json
 import os
+import platform
 import signal
 import socket
 import sqlite3
@@ -9,13 +11,16 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dse.loop
 from dse.samplers import Ask
-from dse.store import Context, Result, Store, masked
+from dse.store import SCHEMA, Context, Result, Store, masked
 from evaluators import PHYSICS
 from space.errors import DesignError
 from tests.dse.toy import searched, toy
@@ -81,6 +86,44 @@ def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
         connection.execute("UPDATE about SET value = '99'")
     with pytest.raises(DesignError, match="schema 99, this version reads 1"):
         Store(str(path))
+
+
+STORES = sorted((Path(__file__).parent / "stores").glob("schema*.sql"))
+"""A small store of every schema there was, as `sqlite3 FILE .dump` writes it; 24 asks of the tests' study on a grid of 64."""
+
+
+def test_there_is_an_old_store_of_every_schema() -> None:
+    assert [path.stem for path in STORES] == [f"schema{number}" for number in range(1, SCHEMA + 1)]
+
+
+@pytest.mark.parametrize("old", STORES, ids=lambda path: path.stem)
+def test_an_old_store_is_read_and_gone_on_with(old: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(old.read_text())
+        stored = connection.execute(
+            'SELECT design, "values", metrics, limit_address, need, have, seconds, error FROM results'
+        ).fetchall()
+        ((workload, fidelity, physics),) = connection.execute("SELECT DISTINCT workload, fidelity, physics FROM results")
+    assert len(stored) > 10
+    context = Context(workload, fidelity, physics)
+    with closing(Store(str(path), create=False)) as store:
+        asks, results = store.asks("toy", physics), store.results(context)
+        assert results == {row[0]: Result(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:]) for row in stored}
+        assert [ask.number for ask, _ in asks] == list(range(24))
+        assert {key for _, key in asks} <= set(results)
+        assert store.bases(context).keys() == results.keys()
+        (run,) = store.runs("toy")
+        assert (run["state"], run["facts"]["results"]) == ("done", 24)
+        assert store.identity("toy")["fidelity"] == "closed"  # type: ignore[index]
+    with closing(Store(str(path))) as store:
+        number = store.begin("toy", {}, {})
+        new = Result("n" * 32, {}, {"tpot": 1.0})
+        store.append("toy", context, BASE, [(replace(asks[0][0], number=24), new.key)], [new])
+        store.end(number, "done", {})
+    with closing(Store(str(path), create=False)) as store:
+        assert store.results(context) == results | {new.key: new}
+        assert store.asked("toy", physics) == 25
 
 
 # --- two drivers
@@ -149,6 +192,65 @@ def test_show_report_and_export_work_while_a_driver_runs(
     finally:
         running.kill()
         running.communicate()
+
+
+def test_a_run_notes_with_what_where_by_whom_and_for_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed(*words(Path("runs/toy"), "toy.sqlite", "seed=3"))[0] == 0
+    with closing(Store("toy.sqlite", create=False)) as store:
+        ((run),) = store.runs("toy")
+    facts = run["facts"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    assert facts["git"].removesuffix("-dirty") == head.stdout.strip()
+    assert facts["versions"] == {"python": platform.python_version()} | {
+        name: version(name) for name in ("optuna", "ray", "numpy")
+    }
+    assert facts["config"]["search"]["budget"] == 32
+    assert facts["config"]["chip"]
+    assert (facts["seed"], facts["results"], facts["version"]) == (3, 32, version("mesh-dse"))
+    assert facts["wall_seconds"] > 0
+    assert facts["cpu_seconds"] > 0
+    assert (facts["user"], facts["host"], facts["pid"]) == (getpass.getuser(), socket.gethostname(), os.getpid())
+    code, out, err = typed("show", "toy")
+    assert code == 0, err
+    shown = " ".join(out.split())
+    for text in (
+        "done",
+        " wall",
+        " cpu",
+        "32 designs",
+        "seed 3",
+        f"process {os.getpid()}",
+        *map(str, facts["versions"].values()),
+    ):
+        assert text in shown
+    assert facts["git"] in shown
+
+
+def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    code = tmp_path / "loop.py"
+    code.write_text("a = 1\n")
+    git("init", "-q")
+    monkeypatch.setattr(dse.loop, "__file__", str(code))
+    assert dse.loop._git() == ""  # there, and not of the repository
+    git("add", "loop.py")
+    git("commit", "-q", "-m", "first")
+    git("tag", "v1")
+    assert dse.loop._git() == git("rev-parse", "HEAD")
+    code.write_text("a = 2\n")
+    assert dse.loop._git() == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert dse.loop._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
