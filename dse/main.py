@@ -31,6 +31,7 @@ mesh-dse: which chip and which mapping for this model and this load, and why
   dse list                            studies that ship, studies that ran here
   dse show STUDY                      a study's question, knobs, objectives and state
   dse export STUDY --to FORMAT        parquet, csv, json or optuna; --out FILE
+                                      what ran elsewhere is found by store=URL, with show, report and export
 
 Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
 A model as Hugging Face publishes it: model.from_hf=FOLDER/config.json
@@ -138,7 +139,9 @@ def _report(arguments: list[str]) -> int:
     from dse.progress import say
 
     follow, out = "--follow" in arguments, ""
-    names, rest = [], iter(argument for argument in arguments if argument != "--follow")
+    names: list[str] = []
+    overrides: list[str] = []
+    rest = iter(argument for argument in arguments if argument != "--follow")
     for argument in rest:
         flag, _, value = argument.partition("=")
         if flag == "--out":
@@ -148,14 +151,14 @@ def _report(arguments: list[str]) -> int:
         elif flag.startswith("-"):
             raise DesignError(f"report: no flag {flag!r}; {nearest(flag, ('--follow', '--out'))}")
         else:
-            names.append(argument)
+            (overrides if value else names).append(argument)
     if not names:
         raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
     if follow:
         from dse.follow import follow as followed
 
         return followed(names, out)
-    say(f"report  {compare([load(name) for name in names], out)}")
+    say(f"report  {compare([load(name, *overrides) for name in names], out)}")
     return 0
 
 
@@ -177,11 +180,11 @@ def _list(arguments: list[str]) -> int:
 
 
 def _show(arguments: list[str]) -> int:
-    (name,) = _named("show", arguments, 1)
+    (name,) = _named("show", [word for word in arguments if "=" not in word], 1)
     from dse.api import load
     from dse.show import summary
 
-    loaded = load(name)
+    loaded = load(name, *(word for word in arguments if "=" in word))
     return summary(loaded.study, loaded.runs())
 
 
@@ -199,10 +202,10 @@ def _export(arguments: list[str]) -> int:
             raise DesignError(f"export: no flag {flag!r}; {nearest(flag, options)}")
         else:
             names.append(argument)
-    (name,) = _named("export", names, 1)
+    (name,) = _named("export", [word for word in names if "=" not in word], 1)
     if options["--to"] not in FORMATS:
         raise DesignError(f"export --to: no format {options['--to']!r}; {nearest(options['--to'], FORMATS)}")
-    return export(name, options["--to"], options["--out"])
+    return export(name, options["--to"], options["--out"], *(word for word in names if "=" in word))
 
 
 def _named(command: str, arguments: list[str], count: int) -> list[str]:

@@ -223,7 +223,8 @@ class Store:
                         "error": _plain(result.error),
                         "version": version(),
                     }
-                    for result in results
+                    # in one order for all, or two studies that evaluate the same designs wait for each other at a server
+                    for result in sorted(results, key=lambda result: result.key)
                 ]
                 self._insert_new(connection, _results, rows)
             if asks:
@@ -437,7 +438,7 @@ REMEDIES = (
         "SQLITE_(FULL|IOERR)|^53100|^58030",
         "is the disk full? free some space and run the same command again: what is stored stays",
     ),
-    ("SQLITE_(CORRUPT|NOTADB)", DAMAGED),
+    ("SQLITE_(CORRUPT|NOTADB)|decode to UTF-8", DAMAGED),
     ("SQLITE_(READONLY|CANTOPEN|PERM|AUTH)", WRITABLE),
     ("SQLITE_(BUSY|LOCKED)", "another program keeps it locked; end that one, then run the same command again"),
     ("^42501|^3F000|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),

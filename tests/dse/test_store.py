@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sql
 
 import dse.loop
 from dse.samplers import Ask
 from dse.store import SCHEMA, Context, Result, Store, masked
 from evaluators import PHYSICS
 from space.errors import DesignError
+from tests.dse.conftest import Server
 from tests.dse.toy import searched, toy
 
 CONTEXT = Context("w" * 32, "closed", 1)
@@ -77,6 +80,25 @@ def test_many_that_make_one_store_at_once_agree(place: str) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(6)]
     assert [process.communicate(timeout=120)[1] for process in processes] == [""] * 6
     Store(place, create=False).close()
+
+
+def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_other(postgres: Server) -> None:
+    """A study that waits for another's design holds none yet that the other may want."""
+    place = postgres.url()
+    first, second = (Result(letter * 32, {}, {"tpot": 1.0}) for letter in "12")
+    with closing(Store(place)) as ours, closing(Store(place)) as theirs, ThreadPoolExecutor(1) as pool:
+        ours.append("s", CONTEXT, BASE, [], [Result("0" * 32, {}, {})])
+        with postgres.connection(place.rpartition("/")[2]) as looking, theirs._writing() as other:
+            copy = "INSERT INTO results SELECT '{}', workload, fidelity, physics, base, values, metrics, limit_address, need, "
+            copy += "have, seconds, error, version FROM results WHERE design = repeat('0', 32)"
+            other.execute(sql.text(copy.format(first.key)))
+            appended = pool.submit(ours.append, "s", CONTEXT, BASE, [], [second, first])
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while not looking.execute(waiting).fetchone()[0]:
+                time.sleep(0.01)
+            other.execute(sql.text(copy.format(second.key)))
+        appended.result(60)
+        assert len(ours.results(CONTEXT)) == 3
 
 
 def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
@@ -152,6 +174,28 @@ def asked(place: str) -> int:
             return store.asked("toy", PHYSICS)
     except DesignError:
         return 0
+
+
+def test_a_study_is_read_by_its_store_where_it_never_ran(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
+    code, _, err = typed(*words(tmp_path / "there", place, "name=quickstart"))
+    assert code == 0, err
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    more = [f"store='{place}'", "screen.run=false", "search=random", "search.budget=32"]
+    code, out, err = typed("show", "quickstart", *more)
+    assert code == 0, err
+    assert "32 designs" in out
+    for line in (
+        ["report", "quickstart", *more, "--out", "r.html"],
+        ["export", "quickstart", *more, "--to=csv", "--out=r.csv"],
+    ):
+        code, _, err = typed(*line)
+        assert code == 0, err
+    assert len(Path("r.csv").read_text().splitlines()) == 33
+    assert {path.name for path in Path().iterdir()} == {"r.html", "r.csv", "r.csv.units.json"}
+    assert typed("show", "quickstart")[0] == 0
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])

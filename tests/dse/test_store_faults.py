@@ -204,6 +204,17 @@ def test_a_row_that_cannot_be_read_is_one_line(place: str) -> None:
             store.results(CONTEXT)
 
 
+def test_a_row_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    with closing(Store(str(path))) as store:
+        store.append("s", CONTEXT, BASE, [], [Result("d", {}, {"tpot": 1.0})])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE results SET metrics = CAST(X'FFFE' AS TEXT)")
+        connection.commit()
+    with closing(Store(str(path))) as store, pytest.raises(DesignError, match="the file is damaged and was left as it is"):
+        store.results(CONTEXT)
+
+
 @pytest.mark.parametrize("table", ["songs (id INTEGER)", "about (id INTEGER)", "about (key TEXT, value TEXT)"])
 def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path, table: str, typed: Any) -> None:
     path = tmp_path / "s.sqlite"
