@@ -7,12 +7,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from space.chip import Chip, MeshChip
 from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
+from space.kinds import KINDS
 from space.knobs import Choice, Interval, Knob, Space
-from space.mapping import Mapping, MeshMapping, ProductMapping
 from space.model import Model
 from space.units import parse
 from space.workload import DECODE_AT, PRODUCTS, Case, Product, Workload, grouped
@@ -64,31 +63,29 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
 
 
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
-    """A die or a mesh of cores, as the chip's fields say, with a mapping of the same kind; or of a product on a mesh."""
-    fields_of_chip = {key: value for key, value in chip.items() if key not in NOTES}
-    on_mesh, alone = "mesh" in chip, workload.get("kernel") is not None
-    if alone and on_mesh:
-        wanted, why, choices = "product", "the workload is a product by itself", "product"
-    elif on_mesh:
-        wanted, why, choices = "mesh", "the chip is a mesh of cores", "waferllm, t10 or ladder"
-    else:
-        wanted, why, choices = (
-            "die",
-            "the chip is a die with a cache",
-            "tensor_parallel or sglang, or a mesh, as chip=wse2",
-        )
-    if _mapping_of(mapping) != wanted:
-        raise DesignError(f"mapping: this one is for something else; {why}: choose mapping={choices}")
-    laid: Any = {"product": ProductMapping, "mesh": MeshMapping, "die": Mapping}[wanted]
-    kind: Any = MeshChip if on_mesh else Chip
-    return Design(record(kind, fields_of_chip, "chip", sources), record(laid, mapping, "mapping", sources))
+    """A chip of the kind that its fields say, with the mapping that goes with it and with what is asked."""
+    constants = {key: value for key, value in chip.items() if key not in NOTES}
+    chips = list(dict.fromkeys(of for of, _ in KINDS))
+    of = _alike(constants, chips, chips[0])
+    kind = KINDS[of, Product if workload.get("kernel") is not None else Case]
+    mappings = list(dict.fromkeys(kind.mapping for kind in KINDS.values()))
+    if _alike(mapping, mappings, kind.mapping) is not kind.mapping:
+        raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
+    return Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
 
 
-def _mapping_of(mapping: Dict[str, Any]) -> str:
-    """What a mapping is for, by its fields."""
-    if "prefill" not in mapping:
-        return "product"
-    return "mesh" if isinstance(mapping["prefill"], Dict) and "rows" in mapping["prefill"] else "die"
+def _alike(config: Dict[str, Any], classes: list[type], usual: type) -> type:
+    """The class that has most of the fields of a group, and of the groups in it; the usual one where they are as many."""
+
+    def shared(cls: type) -> int:
+        hints, count = get_type_hints(cls), 0
+        for key in set(hints) & set(config):
+            inner = _inner(hints[key])
+            within = isinstance(config[key], Dict) and inner is not None
+            count += 1 + (len(set(get_type_hints(inner)) & set(config[key])) if within else 0)
+        return count
+
+    return max(classes, key=lambda cls: (shared(cls), cls is usual))
 
 
 def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:

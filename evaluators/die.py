@@ -24,6 +24,8 @@ from space.mapping import Mapping, Plan, Precision
 from space.model import Model
 from space.workload import Case, Workload, by_model
 
+FIDELITIES = ("closed",)
+
 
 @dataclass(frozen=True, eq=False)
 class _Phase:

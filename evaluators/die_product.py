@@ -21,6 +21,8 @@ from space.limits import Infeasible, Limit
 from space.mapping import BYTES, Mapping
 from space.workload import Product, Workload
 
+FIDELITIES = ("closed",)
+
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, product by product; leaves of shape (designs,), or floats."""

@@ -8,7 +8,7 @@ import numpy as np
 from evaluators import die, die_product, mesh, product
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
-from space.chip import MeshChip
+from space.chip import Chip, MeshChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
@@ -19,6 +19,14 @@ PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
+
+READERS: dict[tuple[type, type], ModuleType] = {
+    (Chip, Case): die,
+    (Chip, Product): die_product,
+    (MeshChip, Case): mesh,
+    (MeshChip, Product): product,
+}
+"""Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 
 
 def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
@@ -72,13 +80,13 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
 def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
-    if isinstance(design.chip, MeshChip):
-        return product if isinstance(case, Product) else mesh
-    if fidelity != "closed":
+    reader = READERS[type(design.chip), type(case)]
+    if fidelity not in reader.FIDELITIES:
+        valid = ", ".join(reader.FIDELITIES)
         raise DesignError(
-            f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: closed"
+            f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: {valid}"
         )
-    return die_product if isinstance(case, Product) else die
+    return reader
 
 
 def _pick(value: Any, row: int) -> float:

@@ -37,6 +37,7 @@ from space.model import Model, parameters
 from space.workload import Case, Workload, by_model, stretches
 
 PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price}
+FIDELITIES = tuple(PRICES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
 from evaluators.machine.fabric import Fabric
-from evaluators.mesh import PRICES, chunk_limit, laid, remedy, spent
+from evaluators.mesh import FIDELITIES, PRICES, chunk_limit, laid, remedy, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
@@ -25,6 +25,8 @@ from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import ProductMapping
 from space.workload import Product, Workload
+
+__all__ = ["FIDELITIES", "explain", "judged", "remedied"]
 
 COMMUNICATION = ("hop", "ramp", "stage", "word", "copy", "post")
 """Times of a fabric that only messages take."""

@@ -1,0 +1,24 @@
+"""What there is a mapping for: which one goes with a chip and with what is asked of it."""
+
+from typing import NamedTuple
+
+from space.chip import Chip, MeshChip
+from space.mapping import Mapping, MeshMapping, ProductMapping
+from space.workload import Case, Product
+
+
+class Kind(NamedTuple):
+    """A mapping, and in words why it is this one and which to choose on the command line."""
+
+    mapping: type
+    why: str
+    choices: str
+
+
+KINDS: dict[tuple[type, type], Kind] = {
+    (Chip, Case): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (MeshChip, Case): Kind(MeshMapping, "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
+}
+"""By kinds of chip and of case."""
