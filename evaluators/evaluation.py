@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, die_product, mesh, product
+from evaluators import die, die_product, mesh, product, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
-from space.chip import Chip, MeshChip
+from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
@@ -25,6 +25,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Product): die_product,
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
+    (TileChip, Case): tiles,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 

@@ -74,6 +74,10 @@ LIMITS = {
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
     "model.latent": "layout",
+    "chip.tile.sram": "B",
+    "mapping.prefill.tp": "1",
+    "mapping.prefill.pp": "1",
+    "mapping.decode.pp": "1",
     "mapping.rows": "1",
     "mapping.cols": "1",
 }

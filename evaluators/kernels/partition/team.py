@@ -111,6 +111,12 @@ def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any
     return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
 
 
+def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
+    """Rows and columns of the chip that a group takes; leaves broadcast over designs."""
+    rows = _rows(PLACEMENTS.index(placement), cores)
+    return rows, cores // rows
+
+
 def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False) -> Any:
     """Time in which every core of a team sends some bytes to the next of its ring. [s]
 
@@ -130,6 +136,11 @@ def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, 
     apart = fabric.post + way_there + _turns(*key, 0) * stream
     locked = fabric.post + _turns(*key, 1) * (3 * way_there + stream)
     return where(hops > 0, where(fabric.locked > 0, locked, apart), 0.0)
+
+
+@tabulated
+def _rows(which: int, cores: int) -> float:
+    return float(sides(PLACEMENTS[which], cores)[0])
 
 
 @tabulated
