@@ -3,7 +3,7 @@
 linear_seq         a line; the ring goes along it and comes back from its end in one message
 linear_interleave  a line; the ring goes along its even cores and comes back along its odd ones, two hops at a time
 ring               two lines; the ring goes along one and comes back along the other, a hop at a time
-mesh               nearly a square; rings in rows and in columns, each interleaved
+mesh               nearly a square; one ring goes through it a hop at a time, or rings in rows and in columns, each interleaved
 """
 
 from dataclasses import dataclass
@@ -91,10 +91,11 @@ def team(placement: str, cores: int, *, divided: bool = False) -> Team:
         divided: whether the grid is two-dimensional wherever the placement is; lines are then cut into rows.
     """
     rows, cols = sides(placement, cores)
+    if placement == "mesh" and (divided or rows * cols % 2 or rows == 1):
+        return Team(*np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij"))
     if placement == "mesh":
-        grid = np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij")
-        return Team(*grid)
-    if placement == "linear_seq":
+        row, col = _closed(rows, cols) if rows % 2 == 0 else _closed(cols, rows)[::-1]
+    elif placement == "linear_seq":
         row, col = np.zeros(cores, int), np.arange(cores)
     elif rows == 1:
         row, col = np.zeros(cores, int), interleaved(cores)
@@ -103,6 +104,13 @@ def team(placement: str, cores: int, *, divided: bool = False) -> Team:
         col = np.concatenate([np.arange(cols), np.arange(cols)[::-1]])
     shape = square(cores) if divided else (1, cores)
     return Team(row.reshape(shape), col.reshape(shape))
+
+
+def _closed(rows: int, cols: int) -> tuple[Array, Array]:
+    """Rows and columns of a way through all cores of an even number of rows that ends beside where it began."""
+    snake = [(r, c) for r in range(rows) for c in (range(1, cols) if r % 2 == 0 else range(cols - 1, 0, -1))]
+    row, col = zip(*snake, *((r, 0) for r in range(rows - 1, -1, -1)), strict=True)
+    return np.array(row), np.array(col)
 
 
 def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
