@@ -97,18 +97,21 @@ class _State:
     engine: Array
     ramps: Array
     links: Array
+    topology: str = "mesh"
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
     def of(cls, program: Program, fabric: Fabric) -> "_State":
-        shape = (program.rows, program.cols)
+        shape, cores = (program.rows, program.cols), program.rows * program.cols
+        free = -max(shape) * fabric.hop  # at time 0 at any place of a line
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
             {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
             np.zeros(shape),
             np.zeros((2, *shape)),
-            np.full((4, program.rows * program.cols), -max(shape) * fabric.hop),  # free at time 0 at any place of a line
+            np.full((cores if program.topology == "full" else 4, cores), free),
+            program.topology,
         )
 
     def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
@@ -227,21 +230,33 @@ def _send(
     sr, sc, tr, tc, words, values = state.pairs(step, slots, fabric)
     end = np.empty(len(sr))
     parts = in_place(step, slots[step.slot])
-    noc.messages(
-        sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", ready[step.slot], np.zeros_like(free[into])
-        if parts else free[into], state.engine, state.ramps, state.links, fabric, end, state.read[step.slot][0],
-    )  # fmt: skip
+    over = np.zeros_like(free[into]) if parts else free[into]
+    if state.topology == "full":
+        if step.via not in ("router", "core"):
+            raise ValueError(f"a message via {step.via} has no core on its way where every pair is linked; use router or core")
+        stage = fabric.stage if step.via == "core" else 0.0
+        noc.linked(
+            sr, sc, tr, tc, words, stage, ready[step.slot], over, state.engine, state.links, fabric, end,
+            state.read[step.slot][0],
+        )  # fmt: skip
+    else:
+        noc.messages(
+            sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", state.topology == "torus",
+            ready[step.slot], over, state.engine, state.ramps, state.links, fabric, end, state.read[step.slot][0],
+        )  # fmt: skip
+    if step.combine != "set" and fabric.combine:
+        noc.combined(tr, tc, values, fabric, state.engine, end)
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
 def _multicast(
     step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
 ) -> None:
-    row, col = _groups(step.path)
+    row, col = _groups(step.path, state)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", ready[step.slot], free[step.into],
-        state.engine, state.ramps, state.links, fabric, end, left,
+        row, col, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", state.topology == "torus",
+        ready[step.slot], free[step.into], state.engine, state.ramps, state.links, fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
@@ -250,13 +265,17 @@ def _multicast(
 def _reduce(
     step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
 ) -> None:
-    row, col = _groups(step.path)
-    order = np.argsort(row + col, axis=1, kind="stable")
+    row, col = _groups(step.path, state)
     left, end = np.empty(row.shape), np.empty(len(row))
-    noc.reductions(
-        row, col, order, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", ready[step.slot],
-        free[step.into], state.ramps, state.links, fabric, left, end,
-    )  # fmt: skip
+    words = _words(step, slots, fabric, step.path.shape[:-1])
+    if step.via == "router":
+        noc.sums(
+            row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.engine, state.ramps,
+            state.links, fabric, left, end,
+        )  # fmt: skip
+    else:
+        order = np.argsort(row + col, axis=1, kind="stable")
+        noc.reductions(row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, fabric, left, end)
     noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
     noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
 
@@ -270,8 +289,10 @@ def _synchronise(wait: str, state: _State) -> None:
         np.maximum(times, line, out=times)
 
 
-def _groups(path: Cores) -> tuple[Array, Array]:
+def _groups(path: Cores, state: _State) -> tuple[Array, Array]:
     """Rows and columns of the members, shape (groups, members)."""
+    if state.topology == "full":
+        raise ValueError("groups of cores have no tree where every pair is linked; send to each")
     members = path.shape[-1]
     return _flat(path.row, path.shape).reshape(-1, members), _flat(path.col, path.shape).reshape(-1, members)
 

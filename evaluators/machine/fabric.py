@@ -24,6 +24,8 @@ class Fabric(NamedTuple):
         operation: an operation on an element that is no product, as in norms and rotations. [s]
         special: an exponential, a root or a quotient. [s]
         word_bytes: bytes of a word. [B]
+        combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
+            each message; nothing where words are combined as they come by. [s]
     """
 
     hop: Any
@@ -38,6 +40,7 @@ class Fabric(NamedTuple):
     operation: Any
     special: Any
     word_bytes: Any
+    combine: Any = 0.0
 
     @property
     def pace(self) -> Any:
