@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping as Dict
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -10,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
-from space.kinds import KINDS
+from space.kinds import CHIPS, KINDS
 from space.knobs import Choice, Interval, Knob, Space
 from space.model import Model
 from space.units import parse
@@ -65,16 +66,23 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
     """A chip of the kind that its fields say, with the mapping that goes with it and with what is asked."""
     constants = {key: value for key, value in chip.items() if key not in NOTES}
-    chips = list(dict.fromkeys(of for of, _ in KINDS))
-    of = _alike(constants, chips, chips[0])
-    kind = KINDS[of, Product if workload.get("kernel") is not None else Case]
+    of = _alike(constants, CHIPS, CHIPS[0])
+    asked = Product if workload.get("kernel") is not None else Case
+    if (of, asked) not in KINDS:
+        raise DesignError(f"workload: nothing runs {asked.__name__.lower()}s on this chip; {_runs(of)}")
+    kind = KINDS[of, asked]
     mappings = list(dict.fromkeys(kind.mapping for kind in KINDS.values()))
     if _alike(mapping, mappings, kind.mapping) is not kind.mapping:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
     return Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
 
 
-def _alike(config: Dict[str, Any], classes: list[type], usual: type) -> type:
+def _runs(chip: type) -> str:
+    runs = [case.__name__.lower() + "s" for of, case in KINDS if of is chip]
+    return f"it runs {', '.join(runs)}" if runs else "another chip does, as chip=wse2"
+
+
+def _alike(config: Dict[str, Any], classes: Sequence[type], usual: type) -> type:
     """The class that has most of the fields of a group, and of the groups in it; the usual one where they are as many."""
 
     def shared(cls: type) -> int:

@@ -4,23 +4,30 @@ Every core is played; there are no representatives. A step starts when the versi
 ramp is free, the links of its route are free when its first word comes to them, and the version that it overwrites has been
 read (`depth` versions back).
 
+Strands share engines and links: the round that is played next is that of the strand which can start first.
+
 Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
-ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly.
+ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly. With several strands
+a body is what all of them play until the first one is where it was.
 """
 
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from evaluators.machine import noc
+from evaluators.machine.channels import Channels
+from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import (
     FUNCTIONS,
     VIA,
     Activity,
     Cores,
+    Load,
     Loop,
     Multicast,
     Multiply,
@@ -29,13 +36,18 @@ from evaluators.rounds import (
     Round,
     Send,
     Slot,
+    Step,
+    Store,
     Vector,
     activity,
     calls,
+    distance,
     elements,
     in_place,
+    matrices,
     products,
     reads,
+    tile_bytes,
     writes,
 )
 from space.elementwise import Array
@@ -50,8 +62,9 @@ class Timing:
 
     Attributes:
         seconds: until the last core is done.
-        activity: as counted from the steps.
-        engine_seconds: that an engine worked, each as long as the others. [s]
+        activity: as counted from the steps, the links that bytes cross from and to memory included.
+        engine_seconds: that a core's engine for products worked, each as long as the others. [s]
+        vector_seconds: that its engine for vectors did; where one does both, none of its own. [s]
         played: rounds that were played; the others were jumped.
         ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
     """
@@ -59,102 +72,205 @@ class Timing:
     seconds: float
     activity: Activity
     engine_seconds: float
+    vector_seconds: float
     played: int
     ready: dict[str, Array]
 
     @property
     def utilisation(self) -> float:
-        """Share of the time that engines worked."""
+        """Share of the time that engines for products worked."""
         return self.engine_seconds / self.seconds if self.seconds else 0.0
 
 
-def play(program: Program, fabric: Fabric, *, jump: bool = True) -> Timing:
+def play(
+    program: Program, fabric: Fabric, *, engines: Engines | None = None, memory: Channels | None = None, jump: bool = True
+) -> Timing:
     """The time of a program on a fabric.
 
     Args:
         program: what every core does.
         fabric: what it costs.
+        engines: of each core, side by side; without them one engine does everything by vector instructions.
+        memory: the channels that it loads from and stores to.
         jump: whether repetition may be jumped; the answer is the same, later.
     """
-    state = _State.of(program, fabric)
-    slots = {slot.name: slot for slot in program.slots}
-    for parts in zip_longest(*program.strands):
-        for part in parts:
-            if isinstance(part, Loop):
-                _play_loop(part, state, slots, fabric, jump)
-            elif part is not None:
-                _play_round(part, state, slots, fabric)
-    done = max(float(times.max()) for times in (*state.ready.values(), state.engine))
-    return Timing(done, activity(program), _worked(program, slots, fabric), state.played, dict(state.ready))
+    on = _Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    state = _State.of(program, on)
+    strands = [_Strand(parts) for parts in program.strands]
+    watch = _Watch()
+    while alive := [strand for strand in strands if not strand.done]:
+        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state))
+        _play_round(strand.round, state, on)
+        strand.advance()
+        if jump and strand is alive[0] and all(strand.loop for strand in alive):
+            moved = watch.seen(alive, state)
+            if moved:
+                _jump(moved, alive, state)
+    done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
+    worked = _worked(program, on)
+    return Timing(done, activity(program) + _crossed(program, on), *worked, state.played, dict(state.ready))
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """What a program is played on, and its slots by name."""
+
+    fabric: Fabric
+    engines: Engines | None
+    memory: Channels | None
+    slots: dict[str, Slot]
+
+
+class _Strand:
+    """Where a strand is: its part, the turn of the loop, the round of the body."""
+
+    def __init__(self, parts: tuple[Round | Loop, ...]) -> None:
+        self._parts = parts
+        self._part = self.turn = self.place = 0
+        self._skip_empty()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self._part == len(self._parts)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop that it is in."""
+        part = None if self.done else self._parts[self._part]
+        return part if isinstance(part, Loop) else None
+
+    @property
+    def round(self) -> Round:
+        """The next one."""
+        part = self._parts[self._part]
+        return part.body[self.place] if isinstance(part, Loop) else part
+
+    @property
+    def where(self) -> tuple[int, int]:
+        """What two moments of a repetition have in common."""
+        return self._part, self.place
+
+    def advance(self, turns: int | None = None) -> None:
+        """To the next round, or over some turns of the loop."""
+        loop = self.loop
+        if turns is not None:
+            self.turn += turns
+        elif loop is None:
+            self._part += 1
+        else:
+            self.place += 1
+            if self.place == len(loop.body):
+                self.place, self.turn = 0, self.turn + 1
+        if loop is not None and self.turn == loop.times:
+            self._part, self.turn, self.place = self._part + 1, 0, 0
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        while self.loop is not None and (self.loop.times == 0 or not self.loop.body):
+            self._part += 1
+
+
+class _Watch:
+    """Looks for repetition where the first strand has ended a turn of a loop.
+
+    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    """
+
+    def __init__(self) -> None:
+        self._loop: Loop | None = None
+
+    def seen(self, alive: list[_Strand], state: "_State") -> list[Array]:
+        """By how much everything moves from turn to turn, after two turns that moved it alike; else nothing."""
+        first = alive[0]
+        if first.loop is None or first.place or not first.turn:
+            return []
+        if first.loop is not self._loop or first.turn == 1:
+            self._loop, self._look, self._gap = first.loop, 1, 1
+            self._held: list[list[Array]] = []
+            self._places: list[Any] = []
+        elif not self._alike(state):
+            self._held = []
+        self._engine = state.engine.copy()
+        places = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
+        if places != self._places:
+            self._held, self._places = [], places
+        if len(self._held) == 2:
+            earlier, last = self._held
+            moved = [now - before for now, before in zip(state.arrays(), last, strict=True)]
+            if _uniform(moved, [now - before for now, before in zip(last, earlier, strict=True)]):
+                return moved
+            self._held, self._look, self._gap = [], first.turn - 1 + self._gap, 2 * self._gap
+        elif first.turn >= self._look:
+            self._held.append([times.copy() for times in state.arrays()])
+        return []
+
+    def _alike(self, state: "_State") -> bool:
+        moves = state.engine - self._engine
+        return _alike(moves, float(moves.max()))
+
+
+def _jump(moved: list[Array], alive: list[_Strand], state: "_State") -> None:
+    """Over all turns that every strand has left."""
+    left = min(strand.loop.times - strand.turn - (strand.place > 0) for strand in alive if strand.loop is not None)
+    for times, step in zip(state.arrays(), moved, strict=True):
+        times += step * left
+    for strand in alive:
+        strand.advance(left)
 
 
 @dataclass
 class _State:
-    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free."""
+    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
+
+    `engine`, `vector` and `dma` are the engines of a core for products, for all other work and for messages; where one does
+    all of it they are the same array.
+    """
 
     ready: dict[str, Array]
     read: dict[str, Array]
     engine: Array
+    vector: Array
+    dma: Array
     ramps: Array
     links: Array
+    memory: Array
     topology: str = "mesh"
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program, fabric: Fabric) -> "_State":
+    def of(cls, program: Program, on: _Machine) -> "_State":
         shape, cores = (program.rows, program.cols), program.rows * program.cols
-        free = -max(shape) * fabric.hop  # at time 0 at any place of a line
+        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
+        engine = np.zeros(shape)
+        apart = on.engines is not None
         return cls(
             {slot.name: np.zeros(shape) for slot in program.slots},
             {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
-            np.zeros(shape),
+            engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros(shape) if apart else engine,
             np.zeros((2, *shape)),
             np.full((cores if program.topology == "full" else 4, cores), free),
+            np.zeros(1 if on.memory is None else len(on.memory.row)),
             program.topology,
         )
 
-    def pairs(self, step: Send, slots: dict[str, Slot], fabric: Fabric) -> tuple[Array, ...]:
+    def pairs(self, step: Send, on: _Machine) -> tuple[Array, ...]:
         """Sources, targets, words and values of a step, pair by pair; kept, since loops come back to the same step."""
         if id(step) not in self.known:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
-            values = np.broadcast_to((step.stop - step.start) * prod(slots[step.slot].shape[1:]), shape).ravel()
-            flat = (*(_flat(axis, shape) for axis in ends), _words(step, slots, fabric, shape), values)
+            values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
+            flat = (*(_flat(axis, shape) for axis in ends), _words(step, on, shape), values)
             self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, flat)}
         return self.known[id(step)][1]
 
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""
-        return [*self.ready.values(), *self.read.values(), self.engine, self.ramps, self.links]
-
-
-def _play_loop(loop: Loop, state: _State, slots: dict[str, Slot], fabric: Fabric, jump: bool) -> None:
-    """Plays bodies one by one until two consecutive ones move everything uniformly.
-
-    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
-    """
-    look, gap = 1, 1
-    alike = True
-    moved: list[Array] = []
-    for turn in range(loop.times):
-        before = [times.copy() for times in state.arrays()] if jump and alike and turn >= look else []
-        engine = state.engine.copy()
-        for part in loop.body:
-            _play_round(part, state, slots, fabric)
-        if not jump:
-            continue
-        moves = state.engine - engine
-        alike = _alike(moves, float(moves.max()))
-        now = [after - times for after, times in zip(state.arrays(), before, strict=True)] if before else []
-        if not (now and moved):
-            moved = now
-            continue
-        if _uniform(now, moved):
-            for times, step in zip(state.arrays(), now, strict=True):
-                times += step * (loop.times - 1 - turn)
-            return
-        moved, look, gap = [], turn + gap, 2 * gap
+        engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
+        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, self.memory]
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
@@ -168,7 +284,19 @@ def _alike(moves: Array, largest: float) -> bool:
     return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
 
 
-def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabric) -> None:
+def _start(turn: Round, state: _State) -> tuple[float, float]:
+    """When the first step of a round can start everywhere, and when all that it needs but engines is there."""
+    return min(_step_start(step, state) for step in turn.steps)
+
+
+def _step_start(step: Step, state: _State) -> tuple[float, float]:
+    there = max([0.0, *(float(state.ready[name].max()) for name in reads(step))])
+    there = max([there, *(float(state.read[name][-1].max()) for name in writes(step))])
+    engine = state.engine if isinstance(step, Multiply) else state.vector if isinstance(step, Vector) else state.dma
+    return max(there, float(engine.max())), there
+
+
+def _play_round(turn: Round, state: _State, on: _Machine) -> None:
     state.played += 1
     read = {name for step in turn.steps for name in reads(step)}
     written = {name for step in turn.steps for name in writes(step)}
@@ -177,115 +305,168 @@ def _play_round(turn: Round, state: _State, slots: dict[str, Slot], fabric: Fabr
     free = {name: state.read[name][-1].copy() for name in written}
     for step in turn.steps:
         if isinstance(step, Multiply):
-            seconds = _engine_seconds(step, slots, fabric)
-            _work((step.a, step.b), step.out, state.ready[step.out], seconds, state, ready)
+            before = state.ready if step.combine == "sum" else {}
+            into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
+            _work((step.a, step.b), step.out, into, state.engine, _engine_seconds(step, on), state, ready)
         elif isinstance(step, Vector):
-            _work(step.inputs, step.out, state.read[step.out][-1], _engine_seconds(step, slots, fabric), state, ready)
+            into = state.read[step.out][-1]
+            _work(step.inputs, step.out, into, state.vector, _engine_seconds(step, on), state, ready)
         elif isinstance(step, Send):
-            _send(step, state, ready, free, slots, fabric)
+            _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
-            _multicast(step, state, ready, free, slots, fabric)
+            _multicast(step, state, ready, free, on)
+        elif isinstance(step, Reduce):
+            _reduce(step, state, ready, free, on)
         else:
-            _reduce(step, state, ready, free, slots, fabric)
+            _transfer(step, state, ready, free, on)
     if turn.wait != "slots":
         _synchronise(turn.wait, state)
 
 
-def _engine_seconds(step: Multiply | Vector, slots: dict[str, Slot], fabric: Fabric) -> float:
+def _engine_seconds(step: Multiply | Vector, on: _Machine) -> float:
+    fabric, engines, slots = on.fabric, on.engines, on.slots
     if isinstance(step, Multiply):
-        return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
-    function = FUNCTIONS[step.function]
-    each = function.operations * fabric.operation + function.specials * fabric.special
-    return float(fabric.call + elements(step, slots) * each)
+        if engines is None:
+            return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
+        copies, m, k, n = matrices(step, slots)
+        return float(engines.matrix.call / engines.clock + copies * engines.product(m, k, n, slots[step.a].itemsize))
+    function, count = FUNCTIONS[step.function], elements(step, slots)
+    if engines is None:
+        return float(fabric.call + count * (function.operations * fabric.operation + function.specials * fabric.special))
+    moved = sum(tile_bytes(slots[name]) for name in (*step.inputs, step.out))
+    busy = engines.instruction(count * function.operations, count * function.specials, moved)
+    return float(engines.vector.call / engines.clock + busy)
 
 
-def _worked(program: Program, slots: dict[str, Slot], fabric: Fabric) -> float:
-    """Time that every engine works on all steps."""
-    return sum(
-        (part.times if isinstance(part, Loop) else 1) * _engine_seconds(step, slots, fabric)
-        for strand in program.strands
-        for part in strand
-        for turn in (part.body if isinstance(part, Loop) else (part,))
-        for step in turn.steps
-        if isinstance(step, Multiply | Vector)
-    )
+def _worked(program: Program, on: _Machine) -> tuple[float, float]:
+    """Time that every engine works on all steps: for products, or for everything, and for vectors."""
+    worked = {Multiply: 0.0, Vector: 0.0}
+    for step, times in _steps(program):
+        if isinstance(step, Multiply | Vector):
+            worked[type(step)] += times * _engine_seconds(step, on)
+    if on.engines is None:
+        return worked[Multiply] + worked[Vector], 0.0
+    return worked[Multiply], worked[Vector]
 
 
-def _work(inputs: tuple[str, ...], out: str, free: Array, seconds: float, state: _State, ready: dict[str, Array]) -> None:
+def _crossed(program: Program, on: _Machine) -> Activity:
+    """Links that bytes cross between memory and cores, which do not go over the edges of a torus."""
+    hops, mesh = 0.0, replace(program, topology="mesh")
+    for step, times in _steps(program):
+        if isinstance(step, Load | Store):
+            channel = np.broadcast_to(step.channel, step.cores.shape)
+            at = Cores(_channels(on).row[channel], _channels(on).col[channel])
+            hops += times * float(np.sum(distance(step.cores, at, mesh))) * tile_bytes(on.slots[step.slot])
+    return Activity(hop_bytes=hops)
+
+
+def _steps(program: Program) -> Iterator[tuple[Step, int]]:
+    """Every step as it is written, and how often it is played."""
+    for strand in program.strands:
+        for part in strand:
+            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
+            yield from ((step, times) for turn in body for step in turn.steps)
+
+
+def _channels(on: _Machine) -> Channels:
+    if on.memory is None:
+        raise ValueError("the program loads from memory channels, and the machine that it is played on has none")
+    return on.memory
+
+
+def _work(
+    inputs: tuple[str, ...], out: str, free: Array, engine: Array, seconds: float, state: _State, ready: dict[str, Array]
+) -> None:
     """Engines work on what they hold, from when `out` may be written."""
-    end = np.maximum(state.engine, free)
+    end = np.maximum(engine, free)
     for name in inputs:
         np.maximum(end, ready[name], out=end)
     end += seconds
-    state.engine[:] = end
+    engine[:] = end
     state.ready[out][:] = end
     for name in inputs:
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
-def _send(
-    step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
-) -> None:
+def _transfer(step: Load | Store, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
+    shape, memory = step.cores.shape, _channels(on)
+    row, col, channel = (_flat(axis, shape) for axis in (step.cores.row, step.cores.col, step.channel))
+    nbytes, end = tile_bytes(on.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // on.fabric.word_bytes))
+    loading = isinstance(step, Load)
+    asked = np.maximum((free if loading else ready)[step.slot][row, col], state.dma[row, col])
+    # whose request is there first is served first
+    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
+    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    play_ = noc.loads if loading else noc.stores
+    play_(
+        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.links, state.memory,
+        memory, on.fabric, end,
+    )  # fmt: skip
+    if loading:
+        noc.has_written(row[order], col[order], end, state.ready[step.slot], state.read[step.slot])
+    else:
+        noc.has_read(row[order], col[order], end, state.read[step.slot])
+
+
+def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
     into = step.into or step.slot
-    sr, sc, tr, tc, words, values = state.pairs(step, slots, fabric)
+    sr, sc, tr, tc, words, values = state.pairs(step, on)
     end = np.empty(len(sr))
-    parts = in_place(step, slots[step.slot])
+    parts = in_place(step, on.slots[step.slot])
     over = np.zeros_like(free[into]) if parts else free[into]
     if state.topology == "full":
         if step.via not in ("router", "core"):
             raise ValueError(f"a message via {step.via} has no core on its way where every pair is linked; use router or core")
-        stage = fabric.stage if step.via == "core" else 0.0
         noc.linked(
-            sr, sc, tr, tc, words, stage, ready[step.slot], over, state.engine, state.links, fabric, end,
-            state.read[step.slot][0],
+            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
+            state.links, on.fabric, end, state.read[step.slot][0],
         )  # fmt: skip
     else:
         noc.messages(
             sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", state.topology == "torus",
-            ready[step.slot], over, state.engine, state.ramps, state.links, fabric, end, state.read[step.slot][0],
+            ready[step.slot], over, state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
         )  # fmt: skip
-    if step.combine != "set" and fabric.combine:
-        noc.combined(tr, tc, values, fabric, state.engine, end)
+    if step.combine != "set" and on.fabric.combine:
+        noc.combined(tr, tc, values, state.ready[into], state.vector, on.fabric, end)
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
-def _multicast(
-    step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
-) -> None:
+def _multicast(step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
     row, col = _groups(step.path, state)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, _words(step, slots, fabric, step.path.shape[:-1]), step.via == "core", state.topology == "torus",
-        ready[step.slot], free[step.into], state.engine, state.ramps, state.links, fabric, end, left,
+        row, col, _words(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
+        free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
 
 
-def _reduce(
-    step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], slots: dict[str, Slot], fabric: Fabric
-) -> None:
+def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
     row, col = _groups(step.path, state)
     left, end = np.empty(row.shape), np.empty(len(row))
-    words = _words(step, slots, fabric, step.path.shape[:-1])
+    words = _words(step, on, step.path.shape[:-1])
     if step.via == "router":
         noc.sums(
-            row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.engine, state.ramps,
-            state.links, fabric, left, end,
+            row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
+            on.fabric, left, end,
         )  # fmt: skip
     else:
         order = np.argsort(row + col, axis=1, kind="stable")
-        noc.reductions(row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, fabric, left, end)
+        noc.reductions(
+            row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, on.fabric, left, end
+        )
     noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
     noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
 
 
 def _synchronise(wait: str, state: _State) -> None:
-    done = state.engine.copy()
+    done = np.maximum(state.engine, state.vector)
     for times in state.ready.values():
         np.maximum(done, times, out=done)
     line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True)) if wait == "line" else done.max()
-    for times in (*state.ready.values(), state.engine):
+    for times in (*state.ready.values(), state.engine, state.vector, state.dma):
         np.maximum(times, line, out=times)
 
 
@@ -301,6 +482,6 @@ def _flat(axis: Array, shape: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int32)
 
 
-def _words(step: Send | Multicast | Reduce, slots: dict[str, Slot], fabric: Fabric, shape: tuple[int, ...]) -> Array:
-    nbytes = np.broadcast_to((step.stop - step.start) * slots[step.slot].row_bytes, shape).ravel()
-    return np.asarray(np.ceil(nbytes / fabric.word_bytes))
+def _words(step: Send | Multicast | Reduce, on: _Machine, shape: tuple[int, ...]) -> Array:
+    nbytes = np.broadcast_to((step.stop - step.start) * on.slots[step.slot].row_bytes, shape).ravel()
+    return np.asarray(np.ceil(nbytes / on.fabric.word_bytes))

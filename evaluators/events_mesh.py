@@ -12,7 +12,7 @@ from evaluators.graph.lay import Kernel
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity
+from evaluators.rounds import COUNTS, Activity
 
 
 def price(kernel: Kernel, on: Fabric) -> Cost:
@@ -34,12 +34,7 @@ def price(kernel: Kernel, on: Fabric) -> Cost:
     def column(values: list[Any]) -> Any:
         return np.array(values, dtype=float).reshape(spread[0].shape)
 
-    activity = Activity(
-        macs=column([cost.activity.macs for cost in costs]),
-        sent_bytes=column([cost.activity.sent_bytes for cost in costs]),
-        hop_bytes=column([cost.activity.hop_bytes for cost in costs]),
-        elements=column([cost.activity.elements for cost in costs]),
-    )
+    activity = Activity(*(column([getattr(cost.activity, name) for cost in costs]) for name in COUNTS))
     return Cost(column([cost.seconds for cost in costs]), activity)
 
 

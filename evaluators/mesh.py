@@ -23,7 +23,7 @@ from evaluators.kernels.gemv import GEMV, gemv
 from evaluators.kernels.kv import KV, kv
 from evaluators.machine.fabric import Fabric
 from evaluators.metrics import METRICS, Judged, energies, per_area
-from evaluators.rounds import Activity
+from evaluators.rounds import COUNTS, Activity
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
@@ -386,12 +386,7 @@ def _bars(of: Phase) -> dict[str, list[tuple[str, str, float, float]]]:
 
 
 def _per_case(activity: Activity, starts: Any) -> Activity:
-    return Activity(
-        *(
-            _reduced(np.add, value, starts)
-            for value in (activity.macs, activity.sent_bytes, activity.hop_bytes, activity.elements)
-        )
-    )
+    return Activity(*(_reduced(np.add, getattr(activity, name), starts) for name in COUNTS))
 
 
 def _reduced(how: np.ufunc, values: Any, starts: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from evaluators.rounds import (
     FUNCTIONS,
+    Load,
     Multicast,
     Multiply,
     Program,
@@ -17,6 +18,7 @@ from evaluators.rounds import (
     Round,
     Send,
     Slot,
+    Store,
     Vector,
     reads,
     rounds_of,
@@ -28,18 +30,24 @@ Tiles = dict[str, Array]
 """By slot: shape (rows, cols, *slot.shape)."""
 
 
-def play(program: Program, tiles: Tiles) -> Tiles:
-    """The tiles after the program.
+def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None) -> Tiles:
+    """The tiles after the program, and what it stored, by stream.
 
     Strands take turns, one round each; a correct program does not depend on how they interleave.
 
     Args:
         program: what every core does.
         tiles: the tiles before it, by slot; slots that are not given start at zero. Not changed.
+        streams: what is loaded, by name: shape (blocks, *cores, *slot.shape).
+
+    Returns:
+        Tiles by slot, and by stream what was stored, shape (blocks, *cores, *slot.shape).
 
     Raises:
-        ValueError: a tile has another shape than its slot, or a slot is sent and received at once without a second version.
+        ValueError: a tile has another shape than its slot, a slot is sent and received at once without a second version, or a
+            stream has no block left.
     """
+    memory = _Memory(streams or {})
     held: Tiles = {}
     for slot in program.slots:
         wanted = (program.rows, program.cols, *slot.shape)
@@ -51,11 +59,29 @@ def play(program: Program, tiles: Tiles) -> Tiles:
     for turns in zip_longest(*(rounds_of(strand) for strand in program.strands)):
         for turn in turns:
             if turn is not None:
-                _play_round(turn, held, slots)
-    return held
+                _play_round(turn, held, slots, memory)
+    return held | {name: np.stack(blocks) for name, blocks in memory.stored.items()}
 
 
-def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
+class _Memory:
+    """Streams that are loaded, block by block, and what has been stored."""
+
+    def __init__(self, streams: dict[str, Array]) -> None:
+        self._streams = {name: iter(blocks) for name, blocks in streams.items()}
+        self.stored: dict[str, list[Array]] = {}
+
+    def load(self, step: Load, slot: Slot) -> Array:
+        """The next block."""
+        block = next(self._streams.get(step.stream, iter(())), None)
+        if block is None:
+            raise ValueError(f"stream {step.stream!r}: no block left")
+        wanted = (*step.cores.shape, *slot.shape)
+        if block.shape != wanted:
+            raise ValueError(f"stream {step.stream!r}: blocks of shape {block.shape}, expected {wanted}")
+        return _rounded(block, slot)
+
+
+def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memory) -> None:
     read = {name for step in turn.steps for name in reads(step)}
     written = {name for step in turn.steps for name in writes(step)}
     before = dict(held)
@@ -66,13 +92,18 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot]) -> None:
         held[name] = held[name].copy() if name in read else held[name]
     for step in turn.steps:
         if isinstance(step, Multiply):
-            held[step.out] += _product(step.subscripts, before[step.a], before[step.b])
+            product = _product(step.subscripts, before[step.a], before[step.b])
+            held[step.out][...] = product if step.combine == "set" else held[step.out] + product
         elif isinstance(step, Vector):
             held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs))
         elif isinstance(step, Send):
             _send(step, before[step.slot], held[step.into or step.slot])
         elif isinstance(step, Multicast):
             _multicast(step, before[step.slot], held[step.into])
+        elif isinstance(step, Load):
+            held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot])
+        elif isinstance(step, Store):
+            memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
         else:
             _reduce(step, before[step.slot], held[step.into])
 

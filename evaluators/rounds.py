@@ -8,6 +8,8 @@
     Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
     Multicast(slot, path, ...)            among groups of cores, the root first: everyone gets the root's slice
     Reduce(slot, path, ...)               among groups of cores, the root first: the root gets the sum of all slices
+    Load(stream, slot, cores, channel)    the next block of a stream comes from a memory channel to a tile of some cores
+    Store(stream, slot, cores, channel)   a tile of some cores goes to a memory channel as the stream's next block
     Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
     Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
 
@@ -26,7 +28,7 @@ A new word needs two kernels that want it.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -71,9 +73,14 @@ class Slot:
     depth: int = 1
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of one value."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
     def row_bytes(self) -> Any:
         """Bytes of one entry along the first axis."""
-        return prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+        return prod(self.shape[1:]) * self.itemsize
 
     @property
     def nbytes(self) -> Any:
@@ -83,12 +90,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """``out += einsum(subscripts, a, b)`` on every core."""
+    """``out += einsum(subscripts, a, b)`` on every core; with combine set, ``out =`` that."""
 
     a: str
     b: str
     out: str
     subscripts: str = "mk,kn->mn"
+    combine: str = "sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +203,39 @@ class Reduce:
     via: str = "core"
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The next block of a stream comes from memory into a slot of some cores.
+
+    Attributes:
+        stream: name of a sequence of blocks, one a core each time.
+        slot: the tile that it fills.
+        cores: which cores.
+        channel: the memory channel that each core's block is in, an index that broadcasts with `cores`.
+    """
+
+    stream: str
+    slot: str
+    cores: Cores
+    channel: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`."""
+
+    stream: str
+    slot: str
+    cores: Cores
+    channel: Array
+
+
 def in_place(step: Send, slot: Slot) -> bool:
     """Whether a step moves parts of a slot that keep their place."""
     return step.at is None and not step.into and int(np.max(step.stop - step.start)) < slot.shape[0]
 
 
-Step = Multiply | Vector | Send | Multicast | Reduce
+Step = Multiply | Vector | Send | Multicast | Reduce | Load | Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,35 +279,42 @@ class Activity:
         sent_bytes: that leave a core, once for each message.
         hop_bytes: bytes times the links they cross on the mesh.
         elements: that vector instructions compute.
+        memory_bytes: that come from memory channels or go there.
     """
 
     macs: Any = 0.0
     sent_bytes: Any = 0.0
     hop_bytes: Any = 0.0
     elements: Any = 0.0
+    memory_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":
-        return Activity(
-            self.macs + other.macs,
-            self.sent_bytes + other.sent_bytes,
-            self.hop_bytes + other.hop_bytes,
-            self.elements + other.elements,
-        )
+        return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))
 
     def __mul__(self, times: Any) -> "Activity":
-        return Activity(self.macs * times, self.sent_bytes * times, self.hop_bytes * times, self.elements * times)
+        return Activity(*(getattr(self, name) * times for name in COUNTS))
+
+
+COUNTS = tuple(spec.name for spec in fields(Activity))
+"""What an activity counts."""
 
 
 def reads(step: Step) -> tuple[str, ...]:
     """Slots that a step looks at."""
     if isinstance(step, Multiply):
         return step.a, step.b
+    if isinstance(step, Load):
+        return ()
     return step.inputs if isinstance(step, Vector) else (step.slot,)
 
 
 def writes(step: Step) -> tuple[str, ...]:
     """Slots that a step changes."""
-    return (step.out,) if isinstance(step, Multiply | Vector) else (step.into or step.slot,)
+    if isinstance(step, Multiply | Vector):
+        return (step.out,)
+    if isinstance(step, Load | Store):
+        return (step.slot,) if isinstance(step, Load) else ()
+    return (step.into or step.slot,)
 
 
 def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
@@ -286,9 +328,9 @@ def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
 
 
 def activity(program: Program) -> Activity:
-    """Counted from the steps."""
+    """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
     slots = {slot.name: slot for slot in program.slots}
-    macs = vector = sent = hops = 0.0
+    macs = vector = sent = hops = memory = 0.0
     for strand in program.strands:
         for part in strand:
             body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
@@ -297,12 +339,14 @@ def activity(program: Program) -> Activity:
                     macs += times * program.rows * program.cols * products(step, slots)
                 elif isinstance(step, Vector):
                     vector += times * program.rows * program.cols * elements(step, slots)
+                elif isinstance(step, Load | Store):
+                    memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
                 else:
                     nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
                     moved, crossed = _moved(step, program)
                     sent += times * float(np.sum(nbytes * moved))
                     hops += times * float(np.sum(nbytes * crossed))
-    return Activity(macs, sent, hops, vector)
+    return Activity(macs, sent, hops, vector, memory)
 
 
 def longest_hop(program: Program) -> int:
@@ -313,7 +357,7 @@ def longest_hop(program: Program) -> int:
             for step in turn.steps:
                 if isinstance(step, Send):
                     hops: Array = distance(step.source, step.target, program)
-                elif isinstance(step, Multiply | Vector):
+                elif not isinstance(step, Multicast | Reduce):
                     continue
                 elif isinstance(step, Reduce) and step.via == "core":
                     hops = _legs(step.path)
@@ -418,6 +462,11 @@ def _steps(source: Cores, target: Cores, program: Program) -> tuple[Array, Array
     return np.asarray(down), np.asarray(signed(source.col, target.col, program.cols, torus))
 
 
+def tile_bytes(slot: Slot) -> Any:
+    """Bytes of one version of a slot."""
+    return slot.shape[0] * slot.row_bytes
+
+
 def products(step: Multiply, slots: dict[str, Slot]) -> int:
     """Multiply-adds of one core."""
     return prod(_sizes(step, slots).values())
@@ -429,6 +478,18 @@ def calls(step: Multiply, slots: dict[str, Slot]) -> int:
     a, b = inputs.split(",")
     sizes = _sizes(step, slots)
     return prod(sizes.values()) // max(sizes[letter] for letter in out if not (letter in a and letter in b))
+
+
+def matrices(step: Multiply, slots: dict[str, Slot]) -> tuple[int, int, int, int]:
+    """How many products of matrices a step is, and their sizes m, k and n."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+
+    def over(wanted: tuple[bool, bool, bool]) -> int:
+        return prod(size for letter, size in sizes.items() if (letter in a, letter in b, letter in out) == wanted)
+
+    return over((True, True, True)), over((True, False, True)), over((True, True, False)), over((False, True, True))
 
 
 def elements(step: Vector, slots: dict[str, Slot]) -> int:

@@ -1,12 +1,13 @@
-"""Two kinds of accelerators, each a list of sourced constants; what they mean for time is in ``evaluators/machine``.
+"""Kinds of accelerators, each a list of sourced constants; what they mean for time is in ``evaluators/machine``.
 
 `Chip` is a die whose cores share an L2 cache and HBM, with ports to other dies. `MeshChip` is a mesh of cores, each with its
-own memory, that reach each other through routers.
+own memory, that reach each other through routers. `TileChip` is such a mesh with a matrix engine, a vector engine and a DMA
+engine in each core, and with HBM.
 """
 
 from space.elementwise import Number
 from space.fields import quantity, record, whole, word
-from space.technology import MeshTechnology, Technology
+from space.technology import MeshTechnology, Technology, TileTechnology
 
 
 @record
@@ -120,3 +121,84 @@ class MeshChip:
     noc: Noc
     power: Number = quantity("W", "of the whole chip at work", positive=True)
     technology: MeshTechnology
+
+
+DATAFLOWS = ("weight", "output", "input", "ce")
+"""What stays in a systolic array while the rest streams by; or compute elements with a pipeline each, in rows that share an
+operand, as RedMulE has them [tortorella2023]."""
+
+RELOADS = ("tile", "hidden")
+"""When what stays is loaded: for each tile after the one before has left, or behind it."""
+
+
+@record
+class MatrixEngine:
+    """Multiply-adders of a core, one multiply-add a cycle each."""
+
+    dataflow: str = word("what stays in a systolic array: weight, output or input; or ce, elements with pipelines", DATAFLOWS)
+    rows: Number = whole("rows of multiply-adders")
+    cols: Number = whole("columns of multiply-adders")
+    depth: Number = whole("pipeline registers of an element: a row of them has cols x (depth + 1) results in flight", low=0)
+    reload: str = word("how what stays in a systolic array is loaded", RELOADS)
+    fill: Number = quantity("cycle", "from the first operand of a tile of elements with pipelines to its first product")
+    call: Number = quantity("cycle", "start of a product by the core's software")
+
+
+@record
+class VectorEngine:
+    """Lanes of a core for everything that is no product of matrices."""
+
+    lanes: Number = quantity("op/cycle", "operations on elements", positive=True)
+    special: Number = quantity("op/cycle", "exponentials, roots and quotients", positive=True)
+    call: Number = quantity("cycle", "start of a vector instruction by the core's software")
+
+
+@record
+class Tile:
+    """One core with engines of its own for products, vectors and transfers, which work side by side."""
+
+    sram: Number = quantity("B", "local memory", positive=True)
+    sram_bandwidth: Number = quantity("B/cycle", "between local memory and engines", positive=True)
+    matrix: MatrixEngine
+    vector: VectorEngine
+    dma: Number = quantity("cycle", "start of a transfer, on the DMA engine")
+    sync: Number = quantity("cycle", "between two steps of a collective in software: everyone has what the last one moved")
+
+
+@record
+class TileNoc:
+    """The network between tiles. Its times are cycles of the chip's clock."""
+
+    word_bytes: Number = quantity("B", "width of a link", positive=True)
+    word: Number = quantity("cycle", "a word on a link", positive=True)
+    hop: Number = quantity("cycle", "from router to router")
+    ramp: Number = quantity("cycle", "between a tile and its router, one way")
+
+
+PLACES = ("south", "north", "west", "east", "core")
+"""Where memory channels are: along an edge of the mesh, evenly spread, or one at each core."""
+
+
+@record
+class MainMemory:
+    """HBM of a mesh of tiles."""
+
+    capacity: Number = quantity("B", "capacity", positive=True)
+    channels: Number = whole("channels that are served independently")
+    bandwidth: Number = quantity("B/s", "of all channels together", positive=True)
+    achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
+    latency: Number = quantity("s", "from a request at the channel to its first word")
+    place: str = word("where the channels are", PLACES)
+
+
+@record
+class TileChip:
+    """A mesh of tiles with HBM."""
+
+    mesh: Mesh
+    clock: Number = quantity("Hz", "of tiles and routers", positive=True)
+    tile: Tile
+    noc: TileNoc
+    hbm: MainMemory
+    power: Number = quantity("W", "of the whole chip at work; 0 where it is not known", default=0.0)
+    technology: TileTechnology

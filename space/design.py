@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from space.chip import Chip, MeshChip
+from space.chip import Chip, MeshChip, TileChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
 from space.mapping import Mapping, MeshMapping, ProductMapping
@@ -17,7 +17,7 @@ from space.mapping import Mapping, MeshMapping, ProductMapping
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip | MeshChip
+    chip: Chip | MeshChip | TileChip
     mapping: Mapping | MeshMapping | ProductMapping
 
 

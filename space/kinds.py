@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from space.chip import Chip, MeshChip
+from space.chip import Chip, MeshChip, TileChip
 from space.mapping import Mapping, MeshMapping, ProductMapping
 from space.workload import Case, Product
 
@@ -14,6 +14,9 @@ class Kind(NamedTuple):
     why: str
     choices: str
 
+
+CHIPS = (Chip, MeshChip, TileChip)
+"""Kinds of chips."""
 
 KINDS: dict[tuple[type, type], Kind] = {
     (Chip, Case): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),

@@ -177,11 +177,12 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
 
 
 @njit(cache=True)
-def combined(tr, tc, values, fabric, engine, end):
-    """What has come to (tr, tc) is combined by the targets' engines, in the order of the arrays; brings `end` up to date."""
+def combined(tr, tc, values, ready, engine, fabric, end):
+    """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
     for i in range(len(tr)):
-        done = max(end[i], engine[tr[i], tc[i]]) + fabric.call + values[i] * fabric.combine
-        engine[tr[i], tc[i]] = end[i] = done
+        r, c = tr[i], tc[i]
+        done = max(end[i], ready[r, c], engine[r, c]) + fabric.call + values[i] * fabric.combine
+        engine[r, c] = end[i] = done
 
 
 @njit(cache=True)
@@ -362,6 +363,64 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
                 end[g] = max(end[g], head + stream)
         if members > 1:
             ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
+
+
+@njit(cache=True)
+def loads(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
+    """Blocks of one size from memory channels to cores, in the order in which they are asked for.
+
+    A request crosses the mesh, waits for its channel, and its words come back as the channel has them.
+
+    Args:
+        channel: of each block.
+        asked: when each core's slot and DMA engine are free for it.
+        served: until when channels are busy, shape (channels,).
+        memory: the channels.
+        end: filled with when each core has its block.
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
+    stream = words * fabric.word
+    for i in range(len(row)):
+        r, c, at = row[i], col[i], channel[i]
+        row0, col0 = memory.row[at], memory.col[at]
+        across, down = abs(c - col0), abs(r - row0)
+        hops = across + down
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        begin = max(start + ramp + hops * hop, served[at])
+        served[at] = begin + nbytes * memory.byte
+        start = max(begin + memory.latency, served[at] + memory.latency - stream, ramps[1, r, c] - ramp - hops * hop)
+        x_way = 0 if c > col0 else 1
+        y_way = 2 if r > row0 else 3
+        start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
+        start = _free_line(links, row0, c, y_way, down, start, across * hop, shape, hop)
+        _hold_line(links, row0, col0, x_way, across, start + stream, shape, hop)
+        _hold_line(links, row0, c, y_way, down, start + across * hop + stream, shape, hop)
+        end[i] = ramps[1, r, c] = start + hops * hop + ramp + stream
+
+
+@njit(cache=True)
+def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
+    """Blocks of one size from cores to memory channels; arguments as of `loads`, `end` being when each has left its core."""
+    hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
+    stream = words * fabric.word
+    for i in range(len(row)):
+        r, c, at = row[i], col[i], channel[i]
+        row0, col0 = memory.row[at], memory.col[at]
+        across, down = abs(c - col0), abs(r - row0)
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        start = max(start, ramps[0, r, c])
+        x_way = 0 if col0 > c else 1
+        y_way = 2 if row0 > r else 3
+        start = _free_line(links, r, c, x_way, across, start, ramp, shape, hop)
+        start = _free_line(links, r, col0, y_way, down, start, ramp + across * hop, shape, hop)
+        until = start + ramp + stream
+        _hold_line(links, r, c, x_way, across, until, shape, hop)
+        _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
+        end[i] = ramps[0, r, c] = start + stream
+        begin = max(start + ramp + (across + down) * hop, served[at])
+        served[at] = max(begin + nbytes * memory.byte, until + (across + down) * hop)
 
 
 @njit(cache=True)

@@ -135,7 +135,9 @@ def members(groups: Groups, mesh: Mesh) -> Cores:
     return Cores(np.concatenate(rows), np.concatenate(cols))
 
 
-def stepped(groups: Groups, mesh: Mesh, stages: Callable[[Team], Stages], slot: str, length: int, **how: str) -> tuple[Round, ...]:
+def stepped(
+    groups: Groups, mesh: Mesh, stages: Callable[[Team], Stages], slot: str, length: int, **how: str
+) -> tuple[Round, ...]:
     """A round for each step of all teams: `length` rows of a slot go over in place."""
     steps: list[list[Array]] = []
     for team, first in teams(groups, mesh).items():
@@ -264,7 +266,9 @@ def _moved(moved: Callable[[str, Team], tuple[int, int]], pattern: str, group: G
     return float(total[0]), float(total[1])
 
 
-def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: Callable[[int, int], Iterable[tuple[float, ...]]]) -> Any:
+def _by_sides(
+    sides: tuple[Any, Any], prices: tuple[Any, ...], counts: Callable[[int, int], Iterable[tuple[float, ...]]]
+) -> Any:
     """The largest of some counts times prices, the counts depending on the sides of a group."""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
