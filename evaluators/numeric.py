@@ -122,6 +122,10 @@ def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
             ):
                 row, col, sent = np.broadcast_arrays(cores.row, cores.col, away)
                 marks[row[sent], col[sent]] |= here
+        elif isinstance(step, Load | Store):
+            marks = got if isinstance(step, Load) else looked
+            row, col = np.broadcast_arrays(step.cores.row, step.cores.col)
+            marks[row, col] |= name == step.slot
         else:
             row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
             root, others = (row[..., :1], col[..., :1]), (row[..., 1:], col[..., 1:])

@@ -2,7 +2,7 @@
 
 A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
 work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
-its rows in different columns ([flat2026] section III-B).
+its rows in different columns ([zhang2026] section III-B).
 
 Every closed form is the longest of some chains of messages, each a count of what it consists of; chains that others outlast
 whatever things cost are left out.
@@ -89,11 +89,24 @@ class Chain(NamedTuple):
         return Chain(*(a + b for a, b in zip(self, other, strict=True)))
 
 
+class Tile(NamedTuple):
+    """What is moved: rows `start` to `stop` of a slot of every core."""
+
+    slot: str
+    start: int
+    stop: int
+
+
 Stages = list[list[tuple[int, int]]]
 """Messages as (source, target) places of a team, step by step."""
 
 Chains = Callable[[str, Team], list[Chain]]
 """The chains of a pattern (multicast or reduce) in a team."""
+
+Moved = Callable[[str, Team], tuple[int, int]]
+"""Messages of a pattern in a team, and links that they cross."""
+
+Rounds = tuple[Round, ...]
 
 
 def checked(groups: Groups, mesh: Mesh) -> None:
@@ -135,10 +148,8 @@ def members(groups: Groups, mesh: Mesh) -> Cores:
     return Cores(np.concatenate(rows), np.concatenate(cols))
 
 
-def stepped(
-    groups: Groups, mesh: Mesh, stages: Callable[[Team], Stages], slot: str, length: int, **how: str
-) -> tuple[Round, ...]:
-    """A round for each step of all teams: `length` rows of a slot go over in place."""
+def stepped(groups: Groups, mesh: Mesh, stages: Callable[[Team], Stages], tile: Tile, combine: str, via: str) -> Rounds:
+    """A round for each step of all teams."""
     steps: list[list[Array]] = []
     for team, first in teams(groups, mesh).items():
         for number, pairs in enumerate(stages(team)):
@@ -150,8 +161,9 @@ def stepped(
     rounds = []
     for parts in steps:
         row, col = (np.concatenate([part[axis].swapaxes(0, 1).reshape(2, -1) for part in parts], axis=1) for axis in (0, 1))
-        ends = Cores(row[0], col[0]), Cores(row[1], col[1])
-        rounds.append(Round((Send(slot, *ends, np.asarray(0), np.asarray(length), **how),)))
+        source, target = Cores(row[0], col[0]), Cores(row[1], col[1])
+        moved = Send(tile.slot, source, target, np.asarray(tile.start), np.asarray(tile.stop), combine=combine, via=via)
+        rounds.append(Round((moved,)))
     return tuple(rounds)
 
 
@@ -161,12 +173,15 @@ def slots(shape: Shape, dtype: str, *, arriving: bool) -> tuple[Slot, ...]:
     return (x, Slot("arriving", (shape.m, 1), dtype)) if arriving else (x,)
 
 
-def program(shape: Shape, mesh: Mesh, dtype: str, rounds: tuple[Round, ...], *, arriving: bool) -> Program:
-    """Rounds on slot ``x``."""
-    return Program(mesh.rows, mesh.cols, slots(shape, dtype, arriving=arriving), (rounds,))
+def program(
+    mesh: Mesh, slots: tuple[Slot, ...], pattern: str, multicast: Callable[[], Rounds], reduction: Callable[[], Rounds]
+) -> Program:
+    """The rounds of a pattern."""
+    rounds = {"multicast": multicast, "reduce": reduction}
+    return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in parts(pattern) for turn in rounds[part]()),))
 
 
-def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Chains | Any) -> Cost:
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved) -> Cost:
     """Time until the last team is done, and what all of them move; leaves broadcast over designs.
 
     Args:
@@ -185,7 +200,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
         2 * fabric.ramp + stream,
         fabric.stage,
         fabric.hop,
-        where(np.asarray(fabric.combine) > 0, fabric.call + shape.m * fabric.combine, 0.0) if _any(fabric.combine) else 0.0,
+        where(fabric.combine == 0, 0.0, fabric.call + shape.m * fabric.combine),
         maximum(stream, words * fabric.copy + fabric.post),
     )
     sides = (groups.rows, groups.cols)
@@ -257,7 +272,7 @@ def _longest(chains: Chains, pattern: str, group: Groups) -> tuple[Chain, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _moved(moved: Callable[[str, Team], tuple[int, int]], pattern: str, group: Groups) -> tuple[float, float]:
+def _moved(moved: Moved, pattern: str, group: Groups) -> tuple[float, float]:
     """Messages and their links of all teams of a group."""
     total = np.zeros(2)
     for team, first in teams(group, Mesh(group.rows, group.cols)).items():
@@ -282,7 +297,3 @@ def _by_sides(
         table = np.array(list(counts(int(side[0]), int(side[1]))), dtype=float)
         out[here] = (table @ np.stack([price[here] for price in each])).max(axis=0)
     return out
-
-
-def _any(value: Any) -> bool:
-    return bool(np.any(value))
