@@ -12,7 +12,7 @@ from evaluators.kernels.collective import EXCHANGES
 from evaluators.kernels.collective.exchange import PATTERNS, slice_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import TOPOLOGIES, Program, Round, Send, longest_hop
+from evaluators.rounds import TOPOLOGIES, Cores, Program, Round, Send, longest_hop
 from space.elementwise import Array
 from space.errors import DesignError
 
@@ -62,8 +62,9 @@ def test_a_wrong_destination_is_noticed(name: str, pattern: str) -> None:
     (rounds,) = program.strands
     sends = next(place for place, turn in enumerate(rounds) if isinstance(turn.steps[0], Send))
     step: Any = rounds[sends].steps[0]
-    astray = (step.target.row + (np.arange(len(step.target.row)) == len(step.target.row) // 2)) % 3
-    wrong = Round((replace(step, target=replace(step.target, row=astray)),))
+    one = np.arange(len(step.target.row)) == len(step.target.row) // 2
+    astray = Cores((step.target.row + one) % 3, (step.target.col + one) % 4)
+    wrong = Round((replace(step, target=astray),))
     changed = replace(program, strands=((*rounds[:sends], wrong, *rounds[sends + 1 :]),))
     assert right(name, mesh, 60, pattern, "mesh", program)
     assert not right(name, mesh, 60, pattern, "mesh", changed)
