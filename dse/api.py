@@ -93,7 +93,7 @@ class Loaded:
         from dse.report import Part
 
         asked = self.study
-        searched, screened = self._stages() if exists(asked.store) else (pd.DataFrame(), None)
+        searched, screened = self._stages()
         frame = with_front(asked, searched, screened)
         if not len(frame):
             raise DesignError(

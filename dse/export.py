@@ -8,7 +8,6 @@ import pandas as pd
 
 from dse.api import Loaded, load
 from dse.progress import say
-from dse.store import exists
 from evaluators import METRICS
 from space.errors import DesignError
 from space.fields import spec_at
@@ -18,7 +17,7 @@ def export(name: str, to: str, out: str, *overrides: str) -> int:
     """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
     loaded = load(name, *overrides)
     asked = loaded.study
-    frame = loaded.frame() if exists(asked.store) else pd.DataFrame()
+    frame = loaded.frame()
     if not len(frame):
         raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
     path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"

@@ -328,3 +328,17 @@ def test_passwords_are_not_shown() -> None:
     assert masked("store=postgresql+psycopg://me:se@cret@h/db x") == "store=postgresql+psycopg://me:***@h/db x"
     assert masked("postgresql://me@h/db?password=secret&x=1") == "postgresql://me@h/db?password=***&x=1"
     assert masked("a: b@c") == "a: b@c"
+
+
+def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its results are blocks of the screen; no database is there."""
+    monkeypatch.chdir(tmp_path)
+    import dse
+
+    dse.run("quickstart", "search=none")
+    for store in (tmp_path / "runs/quickstart").glob("*.sqlite*"):
+        store.unlink()
+    assert dse.load("quickstart", "search=none").report().exists()
+    from dse.export import export
+
+    assert export("quickstart", "csv", str(tmp_path / "out.csv"), "search=none") == 0
