@@ -12,7 +12,7 @@ from evaluators.kernels.collective import EXCHANGES
 from evaluators.kernels.collective.exchange import PATTERNS, slice_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import TOPOLOGIES, Cores, Program, Round, Send, longest_hop
+from evaluators.rounds import TOPOLOGIES, Cores, Program, Round, longest_hop
 from space.elementwise import Array
 from space.errors import DesignError
 
@@ -60,12 +60,11 @@ def test_a_wrong_destination_is_noticed(name: str, pattern: str) -> None:
     mesh = Mesh(3, 4)
     program = EXCHANGES[name].steps(Shape(60, 1, 1), mesh, "float16", pattern=pattern)
     (rounds,) = program.strands
-    sends = next(place for place, turn in enumerate(rounds) if isinstance(turn.steps[0], Send))
-    step: Any = rounds[sends].steps[0]
+    step: Any = rounds[-1].steps[0]  # a sum that went astray before would still be passed on to where it belongs
     one = np.arange(len(step.target.row)) == len(step.target.row) // 2
     astray = Cores((step.target.row + one) % 3, (step.target.col + one) % 4)
     wrong = Round((replace(step, target=astray),))
-    changed = replace(program, strands=((*rounds[:sends], wrong, *rounds[sends + 1 :]),))
+    changed = replace(program, strands=((*rounds[:-1], wrong),))
     assert right(name, mesh, 60, pattern, "mesh", program)
     assert not right(name, mesh, 60, pattern, "mesh", changed)
 
