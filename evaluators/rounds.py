@@ -399,37 +399,42 @@ def _routes(step: Send | Multicast | Reduce, program: Program) -> Iterator[tuple
         shape = np.broadcast_shapes(step.source.shape, step.target.shape, np.shape(step.start))
         ends = (step.source.row, step.source.col, step.target.row, step.target.col)
         for r, c, to_r, to_c in zip(*(np.broadcast_to(end, shape).ravel().tolist() for end in ends), strict=True):
-            way = _way((r, c), (to_r, to_c), program)
-            if len(way) > 1 and step.via == "relay":
-                for pair in pairwise(way):
+            line = _route((r, c), (to_r, to_c), program)
+            if len(line) > 1 and step.via == "relay":
+                for pair in pairwise(line):
                     yield from ((core, pair) for core in pair)
-            elif len(way) > 1:
-                yield from ((core, ((r, c), (to_r, to_c))) for core in way)
+            elif len(line) > 1:
+                yield from ((core, ((r, c), (to_r, to_c))) for core in line)
         return
     row, col = (axis.reshape(-1, axis.shape[-1]) for axis in _spread(step.path))
     for r, c in zip(row, col, strict=True):
         if len(r) > 1:
             members = list(zip(r.tolist(), c.tolist(), strict=True))
-            line = (r == r[0]).all() or (c == c[0]).all()
-            if line and program.topology == "mesh":
-                tree: Iterable[tuple[int, int]] = _way(min(members), max(members), program)
+            straight = (r == r[0]).all() or (c == c[0]).all()
+            if straight and program.topology == "mesh":
+                tree: Iterable[tuple[int, int]] = _route(min(members), max(members), program)
             elif isinstance(step, Multicast):
-                tree = {core for member in members for core in _way(members[0], member, program)}
+                tree = {core for member in members for core in _route(members[0], member, program)}
             else:
-                tree = {core for member in members for core in _way(member, members[0], program)}
+                tree = {core for member in members for core in _route(member, members[0], program)}
             name = ("tree", members[0], *sorted(tree)) if isinstance(step, Multicast) else ("sums", *sorted(members))
             yield from ((core, name) for core in tree)
 
 
-def _way(source: tuple[int, int], target: tuple[int, int], program: Program) -> list[tuple[int, int]]:
-    """Cores from one to another, along the columns first."""
+def way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
+    """Cores of a mesh from one to another, across to the target's column first."""
     (r, c), (to_r, to_c) = source, target
+    across, down = (1 if to_c > c else -1), (1 if to_r > r else -1)
+    return [(r, col) for col in range(c, to_c, across)] + [(row, to_c) for row in range(r, to_r + down, down)]
+
+
+def _route(source: tuple[int, int], target: tuple[int, int], program: Program) -> list[tuple[int, int]]:
+    """Cores from one to another, whatever the topology."""
     if program.topology == "full":
         return [source, target] if source != target else [source]
-    torus = program.topology == "torus"
-    down, across = (int(signed(*ends, torus)) for ends in ((r, to_r, program.rows), (c, to_c, program.cols)))
-    over = [(r, (c + step) % program.cols) for step in range(0, across, 1 if across > 0 else -1)]
-    return over + [((r + step) % program.rows, to_c) for step in range(0, down, 1 if down > 0 else -1)] + [target]
+    (r, c), torus = source, program.topology == "torus"
+    down, across = (int(signed(*ends, torus)) for ends in ((r, target[0], program.rows), (c, target[1], program.cols)))
+    return [(row % program.rows, col % program.cols) for row, col in way(source, (r + down, c + across))]
 
 
 def _most_common(cores: Iterator[tuple[int, int]]) -> int:
