@@ -65,6 +65,7 @@ LIMITS = {
     "chip.network.ports": "1",
     "mapping.decode.tp": "1",
     "chip.core.sram": "B",
+    "chip.tile.sram": "B",
     "chip.mesh.rows": "1",
     "chip.mesh.cols": "1",
     "chip.noc.paths": "1",
@@ -76,6 +77,8 @@ LIMITS = {
     "model.latent": "layout",
     "mapping.rows": "1",
     "mapping.cols": "1",
+    "workload.group": "1",
+    "workload.root": "1",
 }
 """What can bind, with its unit."""
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from evaluators.events import play
 from evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
 from evaluators.kernels.collective.exchange import PATTERNS as EXCHANGED
-from evaluators.kernels.collective.team import PATTERNS
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.machine.link import Links
 from evaluators.numeric import play as computed
 from evaluators.rounds import TOPOLOGIES, Activity, Cores, Multicast, Program, Reduce, Round, Send, Slot, activity
+from space.workload import PATTERNS
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW
 from tests.agreement.test_strands import ENGINES

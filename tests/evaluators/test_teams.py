@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.kernels.collective import TEAMS, team, tree
-from evaluators.kernels.collective.team import ALONG, COMBINE, DIAGONAL, PATTERNS, Groups, Team
+from evaluators.kernels.collective.team import Groups, Team
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
 from evaluators.rounds import Program, Reduce, Round, Send, rounds_of
 from space.elementwise import Array
 from space.errors import DesignError
+from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
 
 
 @st.composite

@@ -21,15 +21,7 @@ from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 from space.errors import DesignError, nearest
-
-PATTERNS = ("multicast", "reduce", "allreduce")
-"""What a team does: the root's data to all; sums or maxima of all at the root; these, and then back to all."""
-
-ALONG = ("row", "column", "rectangle")
-
-DIAGONAL = "diagonal"
-
-COMBINE = ("sum", "max")
+from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
 
 
 @dataclass(frozen=True, slots=True)
