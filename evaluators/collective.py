@@ -44,9 +44,8 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     parts = {name: float(value) for name, value in spent(kernel, on, PRICES[fidelity], SPENT).items()}
     seconds = float(PRICES[fidelity](kernel, on).seconds)
     nbytes = float(PRICES[fidelity](kernel, on).activity.sent_bytes)
-    groups = (
-        f"{kernel.options['rows']:.0f} x {kernel.options['cols']:.0f} of {kernel.mesh.rows:.0f} x {kernel.mesh.cols:.0f} tiles"
-    )
+    group, mesh = (kernel.options["rows"], kernel.options["cols"]), kernel.mesh
+    groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
     bound = max(parts, key=lambda name: parts[name])
     row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, nbytes, 0.0, bound, seconds, parts)
     bars = {case.pattern: {case.along: [("communication", kernel.algorithm, 0.0, seconds)]}}
@@ -74,13 +73,13 @@ def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...]
 
 
 def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
-    """What is priced: groups that do not divide the mesh, and roots beyond a team, are limits, and count as the mesh and as 0."""
+    """What is priced; groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0."""
     chip, case = _chip(design), cases[0]
     name = _mapping(design).collective
     chosen(TEAMS, name, "mapping.collective")
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)
-    (rows, cols), left = _sides(chip, case), _left(chip, case)
-    fits = (left[0] == 0) * (left[1] == 0)
+    rows, cols = _sides(chip, case)
+    fits = _covered(chip, case) == mesh.rows * mesh.cols
     rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
     root = case.root
     if not isinstance(root, str):
@@ -91,12 +90,12 @@ def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
 
 
 def _limits(design: Design, case: Collective, kernel: Kernel) -> list[Limit]:
-    chip, left = _chip(design), _left(_chip(design), case)
+    chip = _chip(design)
     slots = TEAMS[kernel.algorithm].slots(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
     parts = tuple((slot.name.replace("x", "data"), slot.nbytes * 1.0) for slot in slots)
     found = [
         Limit("chip.tile.sram", sum((value for _, value in parts), 0.0), chip.tile.sram, "B", parts),
-        Limit("workload.group", left[0] + left[1], 0.0, "1", (("rows left over", left[0]), ("columns left over", left[1]))),
+        Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
     ]
     if not isinstance(case.root, str):
         found.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
@@ -107,10 +106,10 @@ def _sides(chip: TileChip, case: Collective) -> tuple[Any, Any]:
     return case.rows or chip.mesh.rows, case.cols or chip.mesh.cols
 
 
-def _left(chip: TileChip, case: Collective) -> tuple[Any, Any]:
-    """Rows and columns of the mesh that groups leave over."""
+def _covered(chip: TileChip, case: Collective) -> Any:
+    """Tiles of as many groups as cover the mesh: more than it has where groups do not divide it."""
     rows, cols = _sides(chip, case)
-    return chip.mesh.rows % rows * 1.0, chip.mesh.cols % cols * 1.0
+    return ceil_div(chip.mesh.rows, rows) * rows * ceil_div(chip.mesh.cols, cols) * cols * 1.0
 
 
 def _members(case: Collective, rows: Any, cols: Any) -> Any:

@@ -20,6 +20,8 @@ PHYSICS = 2
 
 FIDELITIES = ("closed", "events")
 
+Asked = Case | Product | Collective
+
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
     (Chip, Product): die_product,
@@ -54,9 +56,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     return outcomes
 
 
-def explain(
-    design: Design, case: Case | Product | Collective, *, decode_at: str = "mean", fidelity: str = "closed"
-) -> Breakdown:
+def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
@@ -80,7 +80,7 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
-def _reader(design: Design, case: Case | Product | Collective, fidelity: str) -> ModuleType:
+def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     reader = READERS[type(design.chip), type(case)]
