@@ -249,9 +249,11 @@ def _collectives(spec: dict[str, Any]) -> tuple[Collective, ...]:
     for key in spec:
         if key not in allowed:
             raise DesignError(f"workload: a collective by itself has no field 'workload.{key}'; {nearest(key, allowed)}")
+    patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
-        if spec.get(key) not in options:
-            raise DesignError(f"workload.{key}: no option {spec.get(key)!r}; {nearest(str(spec.get(key)), options)}")
+        for chosen in patterns if key == "pattern" else [spec.get(key)]:
+            if chosen not in options:
+                raise DesignError(f"workload.{key}: no option {chosen!r}; {nearest(str(chosen), options)}")
     sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
     if not isinstance(sizes, list) or not sizes:
         raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
@@ -264,13 +266,14 @@ def _collectives(spec: dict[str, Any]) -> tuple[Collective, ...]:
     if root == DIAGONAL and spec["along"] == "rectangle":
         raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
     cases = []
-    for size in sizes:
-        nbytes = parsed(size, "B", "workload.bytes")
-        if nbytes <= 0 or nbytes % 1:
-            raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
-        what = f"{spec['along']} {spec['pattern']}" + ("" if spec["pattern"] == "multicast" else f" ({spec['combine']})")
-        label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
-        cases.append(Collective(label, spec["pattern"], nbytes, spec["along"], rows, cols, root, spec["combine"]))
+    for pattern in patterns:
+        for size in sizes:
+            nbytes = parsed(size, "B", "workload.bytes")
+            if nbytes <= 0 or nbytes % 1:
+                raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
+            what = f"{spec['along']} {pattern}" + ("" if pattern == "multicast" else f" ({spec['combine']})")
+            label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
     return tuple(cases)
 
 
