@@ -34,8 +34,8 @@ METRICS: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product by itself"),
-    "cycles": Metric("cycle", "min", "of the chip's clock: a product by itself"),
+    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product or collective by itself"),
+    "cycles": Metric("cycle", "min", "of the chip's clock: a product or collective by itself"),
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric("1", "max", "multiply-adds of a product, padding apart, over what its cores could do in the time"),
@@ -65,6 +65,7 @@ LIMITS = {
     "chip.network.ports": "1",
     "mapping.decode.tp": "1",
     "chip.core.sram": "B",
+    "chip.tile.sram": "B",
     "chip.mesh.rows": "1",
     "chip.mesh.cols": "1",
     "chip.noc.paths": "1",
@@ -74,12 +75,13 @@ LIMITS = {
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
     "model.latent": "layout",
-    "chip.tile.sram": "B",
     "mapping.prefill.tp": "1",
     "mapping.prefill.pp": "1",
     "mapping.decode.pp": "1",
     "mapping.rows": "1",
     "mapping.cols": "1",
+    "workload.group": "1",
+    "workload.root": "1",
 }
 """What can bind, with its unit."""
 

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import Mapping, MeshMapping, ProductMapping, TileMapping
-from space.workload import Case, Product
+from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping, TileMapping
+from space.workload import Case, Collective, Product
 
 
 class Kind(NamedTuple):
@@ -24,5 +24,6 @@ KINDS: dict[tuple[type, type], Kind] = {
     (TileChip, Case): Kind(TileMapping, "the chip is a mesh of tiles", "npu, npu_t10, npu_waferllm or npu_wsc_llm"),
     (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
+    (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
 }
 """By kinds of chip and of case."""

@@ -75,6 +75,13 @@ class ProductMapping:
 
 
 @record
+class CollectiveMapping:
+    """One collective on a mesh of tiles."""
+
+    collective: str = word("who carries it: hardware, tree or sequential")
+
+
+@record
 class MeshMapping:
     """Software on a mesh of cores."""
 

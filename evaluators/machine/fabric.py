@@ -26,6 +26,8 @@ class Fabric(NamedTuple):
         special: an exponential, a root or a quotient. [s]
         word_bytes: bytes of a word. [B]
         locked: whether a message locks the channels of its route both ways; 0 or 1.
+        combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
+            each message; nothing where words are combined as they come by. [s]
     """
 
     hop: Any
@@ -41,6 +43,7 @@ class Fabric(NamedTuple):
     special: Any
     word_bytes: Any
     locked: Any = 0.0
+    combine: Any = 0.0
 
     @property
     def pace(self) -> Any:
@@ -48,8 +51,16 @@ class Fabric(NamedTuple):
         return maximum(self.word, self.copy)
 
 
+VALUE = 2.0
+"""Bytes of what collectives move: numbers of 16 bits."""
+
+
 def tile_fabric(chip: TileChip) -> Fabric:
-    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
+    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do.
+
+    What arrives is combined by vector lanes. A multiply-adder, whose two operations a vector engine's lanes count, does one sum
+    a cycle; two values are read for each that is written.
+    """
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
     return Fabric(
         hop=noc.hop * cycle,
@@ -65,4 +76,5 @@ def tile_fabric(chip: TileChip) -> Fabric:
         special=cycle / tile.vector.special,
         word_bytes=noc.word_bytes,
         locked=1.0 if noc.routing == "locked" else 0.0,
+        combine=maximum(2 / tile.vector.lanes, 3 * VALUE / tile.sram_bandwidth) * cycle,
     )
