@@ -465,7 +465,9 @@ def _synchronise(wait: str, state: _State) -> None:
     done = np.maximum(state.engine, state.vector)
     for times in state.ready.values():
         np.maximum(done, times, out=done)
-    line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True)) if wait == "line" else done.max()
+    line: Any = done if wait == "core" else done.max()
+    if wait == "line":
+        line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True))
     for times in (*state.ready.values(), state.engine, state.vector, state.dma):
         np.maximum(times, line, out=times)
 

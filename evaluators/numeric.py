@@ -95,7 +95,8 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memor
             product = _product(step.subscripts, before[step.a], before[step.b])
             held[step.out][...] = product if step.combine == "set" else held[step.out] + product
         elif isinstance(step, Vector):
-            held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs))
+            given = () if step.given is None else (step.given,)
+            held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs), *given)
         elif isinstance(step, Send):
             _send(step, before[step.slot], held[step.into or step.slot])
         elif isinstance(step, Multicast):

@@ -20,8 +20,8 @@ load is a request, a grant and a release, each a task of the owner, and then one
 posted). Networks carry messages across to the target's column first, then along it; a group's tree is the union of its ways.
 `topology` says which cores have links: neighbours of a ``mesh``, also those of a ``torus`` (a ring where it has one row), whose
 lines close and are gone along the shorter way, or every pair where it is ``full``. `wait` says where an algorithm synchronises:
-``slots`` (a step starts when what it reads is there), ``line`` (a round ends for a whole row or column before its next one
-starts), ``mesh``.
+``slots`` (a step starts when what it reads is there), ``core`` (a round ends on a core before its next one starts there),
+``line`` (for a whole row or column), ``mesh``.
 
 A new word needs two kernels that want it.
 """
@@ -39,7 +39,7 @@ from space.elementwise import Array
 
 COMBINE = ("set", "sum", "max")
 VIA = ("router", "core", "relay", "shared")
-WAIT = ("slots", "line", "mesh")
+WAIT = ("slots", "core", "line", "mesh")
 TOPOLOGIES = ("mesh", "torus", "full")
 
 
@@ -113,6 +113,9 @@ class Function:
     apply: Callable[..., Array]
 
 
+UNSEEN = -1e30
+"""Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -125,17 +128,27 @@ FUNCTIONS: dict[str, Function] = {
     "rotate": Function(3, 0, lambda x, y, cos, sin: x * cos + y * sin),
     "gate": Function(2, 1, lambda gate, up: gate / (1 + np.exp(-gate)) * up),
     "add": Function(1, 0, lambda x, y: x + y),
+    "larger": Function(1, 0, np.maximum),
+    "decayed": Function(2, 0, lambda x, by, y: x * by + y),
+    "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """``out = function(*inputs)`` on every core, element by element of the largest tile."""
+    """``out = function(*inputs)`` on every core, element by element of the largest tile.
+
+    Attributes:
+        function: a name of `FUNCTIONS`.
+        inputs, out: names of slots.
+        given: what software knows without a slot, the function's last input; broadcasts with tiles, the mesh in front.
+    """
 
     function: str
     inputs: tuple[str, ...]
     out: str
+    given: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)

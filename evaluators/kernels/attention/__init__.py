@@ -1,0 +1,29 @@
+"""Attention on groups of tiles by name: dataflows that differ in who carries collectives and in what overlaps.
+
+flash2      FlashAttention-2: every tile for itself, one thing after the other
+flash3      FlashAttention-3: two row blocks in flight on every tile
+flat_seq    FlatAttention on groups, collectives in software, one message after the other (FlatSC)
+flat_tree   by trees (FlatTC)
+flat_hw     in the network (FlatHC)
+flat_async  in the network, two heads in flight (FlatAsync)
+
+All are `dataflow.steps` and `cost.cost`; operands and results are in `operands`, what is computed in `shape`, and which groups and
+slices suit a shape in `strategy`.
+"""
+
+from evaluators.kernels.attention.dataflow import Dataflow
+from space.errors import chosen
+
+ATTENTION: dict[str, Dataflow] = {
+    "flash2": Dataflow("hardware", 1, grouped=False),
+    "flash3": Dataflow("hardware", 2, grouped=False),
+    "flat_seq": Dataflow("sequential", 1, grouped=True),
+    "flat_tree": Dataflow("tree", 1, grouped=True),
+    "flat_hw": Dataflow("hardware", 1, grouped=True),
+    "flat_async": Dataflow("hardware", 2, grouped=True),
+}
+
+
+def attention(name: str) -> Dataflow:
+    """The dataflow of a name."""
+    return chosen(ATTENTION, name, "mapping.dataflow")

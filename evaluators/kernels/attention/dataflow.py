@@ -1,0 +1,284 @@
+"""The rounds of attention on groups of tiles, [zhang2026] algorithms 1 and 2; a dataflow says who carries what, and what overlaps.
+
+Tiles of a group's diagonal load: Q slices, which go out along their rows, K and V slices, which go out along their columns. Maxima
+and sums of scores are combined along rows and go back; outputs are summed along rows in the end, and the diagonal stores them.
+A group of one tile is FlashAttention: nothing is exchanged.
+
+Blocking, a tile does one thing after the other: a round ends on it before its next one starts; only the next block's K comes beside
+P V, and V beside Q K^T. With two strands, each of which works on items of its own, engines and DMA serve whichever comes first, and
+items are loaded ahead.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
+from evaluators.kernels.collective import TEAMS
+from evaluators.kernels.collective.team import Groups, Tile
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from space.elementwise import Array
+
+Part = Round | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """Which attention.
+
+    Attributes:
+        collective: who carries what goes along rows and columns, a name of `TEAMS`.
+        strands: items of a group in flight; with one, tiles block.
+        grouped: whether tiles work in groups.
+    """
+
+    collective: str
+    strands: int
+    grouped: bool
+
+    @property
+    def software(self) -> bool:
+        """Whether tiles keep what arrives of sums."""
+        return self.collective != "hardware"
+
+
+def steps(
+    of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, dtype: str = "float16", *, channels: int, scale: float = 0.0
+) -> Program:
+    """The program of all tiles.
+
+    Args:
+        of: the dataflow.
+        shape, tiling, mesh: whole numbers; groups divide the mesh.
+        dtype: of operands, scores and outputs.
+        channels: memory channels, at most one a column; a tile loads from that of its own.
+        scale: of scores; that of the head dimension where it is 0.
+    """
+    on = _On(of, shape, tiling, mesh, dtype, channels, scale or float(shape.qk) ** -0.5, cut(shape, tiling, mesh), {})
+    waves = _waves(on)
+    strands = [waves[number :: of.strands] for number in range(min(of.strands, len(waves)))]
+    written = tuple(tuple(_strand(turns, name(number, of), on)) for number, turns in enumerate(strands))
+    held = tuple(slot for number in range(len(strands)) for slot in kept(of, shape, tiling, dtype, number))
+    return Program(mesh.rows, mesh.cols, held, written)
+
+
+def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int) -> tuple[Any, ...]:
+    """Slots of a strand."""
+    return slots(shape, tiling, dtype, software=of.software and tiling.cols > 1, prefix=name(strand, of))
+
+
+def name(strand: int, of: Dataflow) -> str:
+    """What the slots of a strand begin with."""
+    return f"{'ab'[strand]}." if of.strands > 1 else ""
+
+
+class Wave(NamedTuple):
+    """What all groups do at a time: an item each.
+
+    Attributes:
+        active: groups that have one.
+        blocks: of queries, of each item; nothing where all are alike.
+        plain, inner: blocks of keys that everyone sees whole, and all blocks.
+    """
+
+    active: int
+    blocks: tuple[int, ...]
+    plain: int
+    inner: int
+
+
+def stream(slot: str, wave: Wave, of: Cut) -> str:
+    """Name of the sequence of blocks of a slot; that of the last groups is apart, since its blocks are fewer."""
+    return slot if wave.active == of.groups else f"{slot}/part"
+
+
+def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
+    """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
+    of = cut(shape, tiling, mesh)
+    queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
+    found = []
+    for first in range(0, of.items, of.groups):
+        active = min(of.groups, of.items - first)
+        blocks = tuple(item // shape.problems for item in range(first, first + active))
+        seen = (blocks[0] * queries // shape.shared, min((blocks[-1] + 1) * queries - 1, shape.rows - 1) // shape.shared)
+        least, most = (shape.keys - shape.queries + 1 + row if shape.causal else shape.keys for row in seen)
+        found.append(Wave(active, blocks if shape.causal else (), max(least, 0) // keys, -(-most // keys)))
+    return found
+
+
+def _waves(on: "_On") -> list[Wave]:
+    return waves(on.shape, on.tiling, on.mesh)
+
+
+class _On(NamedTuple):
+    """What is written, and rounds that are written already."""
+
+    of: Dataflow
+    shape: Heads
+    tiling: Tiling
+    mesh: Mesh
+    dtype: str
+    channels: int
+    scale: float
+    cut: Cut
+    known: dict[Any, Any]
+
+    @property
+    def blocking(self) -> bool:
+        """Whether a tile does one thing after the other."""
+        return self.of.strands == 1
+
+    def rounds(self, *steps: Step) -> tuple[Round, ...]:
+        """Steps side by side, which a tile that blocks waits for together; else each for itself."""
+        return (Round(steps, "core"),) if self.blocking else tuple(Round((step,)) for step in steps)
+
+
+def _strand(turns: list[Wave], prefix: str, on: _On) -> Iterator[Part]:
+    """Waves that are alike are a loop over their rounds, or one after the other where these are loops."""
+    following = [*turns[1:], None]
+    keys = [(place == 0, wave, after) for place, (wave, after) in enumerate(zip(turns, following, strict=True))]
+    for (first, wave, after), alike in groupby(keys, key=lambda key: key if not on.blocking else (False, key[1], None)):
+        times = len(list(alike))
+        parts = tuple(_wave(wave, after, prefix, on, first=first))
+        if wave.inner <= times:
+            yield Loop(tuple(turn for part in parts for turn in _unrolled(part)), times)
+        else:
+            yield from parts * times
+
+
+def _unrolled(part: Part) -> tuple[Round, ...]:
+    return part.body * part.times if isinstance(part, Loop) else (part,)
+
+
+def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> Iterator[Part]:
+    """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
+    if first or on.blocking:
+        yield from on.rounds(*_opening(wave, p, on))
+    yield from _spread("q", "row", p, on)
+    if on.shape.latent:
+        yield from _spread("c", "row", p, on)
+    for part in ("q", "c") if on.shape.latent else ("q",):
+        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
+    middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
+    ahead = _opening(after, p, on) if after is not None and not on.blocking else ()
+    for block in (0, *([-1] if middle else []), *range(max(middle + 1, 1), wave.inner)):
+        body = tuple(_block(wave, max(block, 1) if middle and block < 0 else block, ahead, p, on))
+        if block < 0:
+            yield Loop(body, middle)
+        else:
+            yield from body
+    yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
+    yield from _combined("o", "sum", p, on)
+    yield from on.rounds(Store(stream(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
+
+
+def _opening(wave: Wave, p: str, on: _On) -> tuple[Step, ...]:
+    """What an item begins with: queries and the first keys."""
+    queries = [_load(slot, "row", wave, p, on) for slot in (("q", "c") if on.shape.latent else ("q",))]
+    return (*queries, *([] if on.shape.latent else [_load("k", "column", wave, p, on)]))
+
+
+def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> Iterator[Round]:
+    """A block of keys, algorithm 2 lines 8 to 26; `ahead` is what else is loaded beside the last P V."""
+    q, k, v, s, o, top, total, m, l_, decay = (p + slot for slot in ("q", "k", "v", "s", "o", "top", "total", "m", "l", "decay"))
+    first, last = block == 0, block == wave.inner - 1
+    values = _load("v", "column", wave, p, on)
+    scores = Multiply(q, k, s, "md,nd->nm", combine="set")
+    if on.shape.latent:  # values are keys as well, so that nothing of them can come beside scores
+        yield from on.rounds(_load("k", "column", wave, p, on), values)
+        yield from _spread("k", "column", p, on)
+        yield from _spread("v", "column", p, on)
+        yield from on.rounds(scores)
+        yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm"))
+    else:
+        yield from _spread("k", "column", p, on)
+        yield from on.rounds(values, scores)
+    if block >= wave.plain:
+        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on)))
+    yield from on.rounds(Vector("largest", (s,), top))
+    if not first:
+        yield from on.rounds(Vector("larger", (top, m), top))
+    yield from _combined("top", "max", p, on, back=True)
+    yield from on.rounds(Vector("exponentials", (s, top), s))
+    yield from on.rounds(Vector("total", (s,), total))
+    yield from _combined("total", "sum", p, on, back=True)
+    if first:
+        yield from on.rounds(_moved(total, l_, on))
+    else:
+        yield from on.rounds(Vector("exponentials", (m, top), decay))
+        yield from on.rounds(Vector("decayed", (l_, decay, total), l_))
+        yield from on.rounds(Vector("scale", (o, decay), o))
+    yield from on.rounds(_moved(top, m, on))
+    if not on.shape.latent:
+        yield from _spread("v", "column", p, on)
+        ahead = ahead if last else (_load("k", "column", wave, p, on),)
+    outputs = Multiply(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
+    yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
+
+
+def _load(slot: str, along: str, wave: Wave, p: str, on: _On) -> Load:
+    return Load(stream(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on))
+
+
+def _loaders(along: str, wave: Wave, on: _On) -> tuple[Cores, Array]:
+    """Diagonal tiles of the groups that work, shape (groups, members), and the channel of each one's column."""
+    if (along, wave.active) not in on.known:
+        group, side = np.arange(wave.active)[:, None], on.tiling
+        across = on.mesh.cols // side.cols
+        place = np.arange(side.rows if along == "row" else side.cols)
+        row, col = group // across * side.rows + place % side.rows, group % across * side.cols + place % side.cols
+        on.known[along, wave.active] = Cores(row, col), col * on.channels // on.mesh.cols
+    found: tuple[Cores, Array] = on.known[along, wave.active]
+    return found
+
+
+def _spread(slot: str, along: str, p: str, on: _On) -> tuple[Round, ...]:
+    """From the diagonal to its rows or columns."""
+    return _collective("multicast", slot, along, p, on)
+
+
+def _combined(slot: str, combine: str, p: str, on: _On, *, back: bool = False) -> tuple[Round, ...]:
+    """Along rows to the diagonal, and back where all need it."""
+    summed = _collective("reduction", slot, "row", p, on, combine)
+    return (*summed, *(_spread(slot, "row", p, on) if back else ()))
+
+
+def _collective(pattern: str, slot: str, along: str, p: str, on: _On, *options: str) -> tuple[Round, ...]:
+    side = on.tiling
+    if (side.cols if along == "row" else side.rows) == 1:
+        return ()
+    key = (pattern, p + slot, along)
+    if key not in on.known:
+        height = {held.name: held.shape[0] for held in slots(on.shape, side, on.dtype, software=False)}[slot]
+        write = getattr(TEAMS[on.of.collective], pattern)
+        rounds = write(Groups(side.rows, side.cols, along), on.mesh, Tile(p + slot, 0, height), *options)
+        on.known[key] = tuple(replace(turn, wait="core" if on.blocking else "slots") for turn in rounds)
+    found: tuple[Round, ...] = on.known[key]
+    return found
+
+
+def _moved(slot: str, into: str, on: _On) -> Send:
+    """What a tile has under another name."""
+    key = "moved", slot, into
+    if key not in on.known:
+        everyone = Cores(*np.indices((on.mesh.rows, on.mesh.cols)))
+        on.known[key] = Send(slot, everyone, everyone, np.array(0), np.array(1), into=into)
+    found: Send = on.known[key]
+    return found
+
+
+def _seen(wave: Wave, block: int, on: _On) -> Array:
+    """Keys of its slice that each query of each tile sees, shape (rows, cols, 1, queries)."""
+    shape, tiling, mesh = on.shape, on.tiling, on.mesh
+    row, col = np.indices((mesh.rows, mesh.cols))
+    group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
+    blocks = np.array([*wave.blocks, *([0] * (on.cut.groups - len(wave.blocks)))])
+    start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
+    query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
+    seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)
+    before = (block * tiling.cols + col % tiling.cols) * tiling.keys
+    return np.asarray((np.minimum(seen, shape.keys) - before[..., None])[:, :, None, :])

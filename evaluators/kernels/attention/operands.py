@@ -1,0 +1,68 @@
+"""Queries, keys and values as blocks that tiles load, and what tiles store as outputs."""
+
+import numpy as np
+
+from evaluators.kernels.attention.dataflow import Dataflow, Wave, name, stream, waves
+from evaluators.kernels.attention.shape import Heads, Tiling, cut
+from evaluators.kernels.gemm.tiling import Mesh
+from space.elementwise import Array
+
+
+def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> dict[str, Array]:
+    """Blocks by stream, in the order in which they are loaded, shape (blocks, groups, members, rows of a slice, columns).
+
+    Args:
+        q: shape (batch, heads, queries, qk).
+        k: shape (batch, kv_heads, keys, qk).
+        v: shape (batch, kv_heads, keys, v); the last columns of `k` where latent.
+        of, shape, tiling, mesh: as of the program.
+    """
+    counts = cut(shape, tiling, mesh)
+    grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
+    queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), counts.outer, tiling.rows, tiling.queries)
+    keys, values = (
+        _blocks(x.reshape(shape.problems, shape.keys, -1), counts.inner, tiling.cols, tiling.keys) for x in (k, v)
+    )
+    found: dict[str, list[Array]] = {}
+    for strand, turns in _turns(of, shape, tiling, mesh):
+        for first, wave in turns:
+            item = np.arange(first, first + wave.active)
+            problem, block = item % shape.problems, item // shape.problems
+            mine = queries[problem, block]
+            q_name, c_name, k_name, v_name = (stream(name(strand, of) + slot, wave, counts) for slot in "qckv")
+            found.setdefault(q_name, []).append(mine[..., : shape.key_dim])
+            if shape.latent:
+                found.setdefault(c_name, []).append(mine[..., shape.key_dim :])
+            for turn in range(wave.inner):
+                found.setdefault(k_name, []).append(keys[problem, turn][..., : shape.key_dim])
+                found.setdefault(v_name, []).append(values[problem, turn])
+    return {key: np.stack(blocks) for key, blocks in found.items()}
+
+
+def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
+    """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored."""
+    counts = cut(shape, tiling, mesh)
+    out = np.zeros((shape.problems, counts.outer, tiling.rows, tiling.queries, shape.v))
+    left = {key: iter(blocks) for key, blocks in stored.items()}
+    for strand, turns in _turns(of, shape, tiling, mesh):
+        for first, wave in turns:
+            item = np.arange(first, first + wave.active)
+            block = next(left[stream(name(strand, of) + "o", wave, counts)])
+            out[item % shape.problems, item // shape.problems] = block.swapaxes(2, 3)
+    rows = out.reshape(shape.problems, -1, shape.v)[:, : shape.rows]
+    heads = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.shared, shape.v).swapaxes(2, 3)
+    return heads.reshape(shape.batch, shape.heads, shape.queries, shape.v)
+
+
+def _turns(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> list[tuple[int, list[tuple[int, Wave]]]]:
+    """By strand, its waves with the first item of each."""
+    groups = cut(shape, tiling, mesh).groups
+    turns = [(number * groups, wave) for number, wave in enumerate(waves(shape, tiling, mesh))]
+    return [(strand, turns[strand :: of.strands]) for strand in range(min(of.strands, len(turns)))]
+
+
+def _blocks(x: Array, blocks: int, members: int, rows: int) -> Array:
+    """Rows of each problem, zero-padded, as (problems, blocks, members, rows, columns)."""
+    padded = np.zeros((len(x), blocks * members * rows, x.shape[-1]), x.dtype)
+    padded[:, : x.shape[1]] = x
+    return padded.reshape(len(x), blocks, members, rows, x.shape[-1])

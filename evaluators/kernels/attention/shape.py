@@ -1,0 +1,142 @@
+"""What attention computes, and how it is cut for groups of tiles ([zhang2026] sections III-A and III-B).
+
+Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by position,
+so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes through its keys
+block by block; every tile has a slice of both.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.rounds import Slot
+from space.elementwise import ceil_div
+
+STATISTIC = "float32"
+"""Number format of maxima and sums of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Softmax(Q K^T / sqrt(d)) V for all heads; whole numbers, or arrays over designs for a closed form.
+
+    MHA has as many KV heads as heads, MQA one, GQA some. MLA with absorbed weights is MQA whose values are the last `v` columns
+    of its keys, so that they are loaded once (`latent`); the naive one is MHA.
+
+    Attributes:
+        batch: sequences.
+        heads, kv_heads: of queries, and of keys and values.
+        queries, keys: of a sequence; one query is decode, a few are speculative decode.
+        qk, v: dimensions of a head.
+        causal: whether a query sees no later key, the last query seeing all.
+        latent: whether values are columns of keys.
+    """
+
+    batch: Any
+    heads: Any
+    kv_heads: Any
+    queries: Any
+    keys: Any
+    qk: Any
+    v: Any
+    causal: bool = False
+    latent: bool = False
+
+    @property
+    def problems(self) -> Any:
+        """Sequences times KV heads."""
+        return self.batch * self.kv_heads
+
+    @property
+    def shared(self) -> Any:
+        """Heads of queries to each KV head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def rows(self) -> Any:
+        """Queries of a problem."""
+        return self.queries * self.shared
+
+    @property
+    def key_dim(self) -> Any:
+        """Columns of keys that are no values."""
+        return self.qk - self.v if self.latent else self.qk
+
+    @property
+    def macs(self) -> Any:
+        """Multiply-adds, those of masked pairs included, padding apart."""
+        return self.batch * self.heads * self.queries * self.keys * (self.qk + self.v)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles of a group, and what a tile has of a block; whole numbers, or arrays over designs for a closed form.
+
+    Attributes:
+        rows, cols: of a group; its rows share out the queries of a block (G_y), its columns the keys (G_x).
+        queries, keys: of a tile's slice.
+    """
+
+    rows: Any
+    cols: Any
+    queries: Any
+    keys: Any
+
+
+class Cut(NamedTuple):
+    """How often what is done: counts that broadcast over designs.
+
+    Attributes:
+        groups: on the mesh.
+        outer, inner: blocks of queries and of keys of a problem.
+        items: blocks of queries of all problems.
+        waves: turns in which groups work on them.
+    """
+
+    groups: Any
+    outer: Any
+    inner: Any
+    items: Any
+    waves: Any
+
+
+def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
+    """Blocks of a shape on a mesh; the last ones are padded.
+
+    >>> cut(Heads(2, 32, 32, 4096, 4096, 128, 128), Tiling(32, 32, 128, 128), Mesh(32, 32))
+    Cut(groups=1, outer=1, inner=1, items=64, waves=64)
+    """
+    groups = (mesh.rows // tiling.rows) * (mesh.cols // tiling.cols)
+    outer, inner = ceil_div(shape.rows, tiling.rows * tiling.queries), ceil_div(shape.keys, tiling.cols * tiling.keys)
+    items = shape.problems * outer
+    return Cut(groups, outer, inner, items, ceil_div(items, groups))
+
+
+def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> Any:
+    """Bytes between HBM and tiles, padding included; for B_r = B_c = N M and no mask it is the paper's
+
+        IO = 2 B H D S (1 + S / (N M)) itemsize
+
+    Source:
+        [zhang2026] section III-A and III-B.
+
+    >>> memory_bytes(Heads(2, 32, 32, 4096, 4096, 128, 128), Tiling(8, 8, 128, 128), Mesh(32, 32), 2)
+    671088640
+    """
+    of = cut(shape, tiling, mesh)
+    block = tiling.rows * tiling.queries * (shape.qk + shape.v)
+    return of.items * itemsize * (block + of.inner * tiling.cols * tiling.keys * (shape.key_dim + shape.v))
+
+
+def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "") -> tuple[Slot, ...]:
+    """What a tile holds for one strand: Q, K, V, S (then P), O and statistics, and what arrives of sums in software.
+
+    One buffer each is enough to load ahead: K of the next block comes while P V is computed, V while Q K^T is.
+    Scores and outputs lie with queries along their last axis.
+    """
+    m, n, statistic = tiling.queries, tiling.keys, ("top", "total", "m", "l", "decay")
+    tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype)]
+    tiles += [Slot(prefix + "c", (m, shape.v), dtype)] if shape.latent else []
+    tiles += [Slot(prefix + "v", (n, shape.v), dtype), Slot(prefix + "s", (n, m), dtype), Slot(prefix + "o", (shape.v, m), dtype)]
+    tiles += [Slot(prefix + "arriving", (shape.v, m), dtype)] if software else []
+    return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
