@@ -167,6 +167,7 @@ class Tile:
     vector: VectorEngine
     dma: Number = quantity("cycle", "start of a transfer, on the DMA engine")
     sync: Number = quantity("cycle", "between two steps of a collective in software: everyone has what the last one moved")
+    control: Number = quantity("cycle", "of software, on each operation where several heads are in flight", default=0.0)
     products: str = word("which engine multiplies matrices: matrix, or either, whichever is faster", PRODUCTS, default="matrix")
 
 
@@ -199,6 +200,7 @@ class MainMemory:
     bandwidth: Number = quantity("B/s", "of one channel", positive=True)
     achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
     latency: Number = quantity("s", "from a request at the channel to its first word")
+    crowded: Number = quantity("1", "share of that of blocks that wait for one another", high=1.0, positive=True, default=1.0)
     place: str = word("where the channels are", PLACES)
 
 

@@ -14,15 +14,17 @@ class Channels(NamedTuple):
         row, col: of the router that a channel is at, shape (channels,).
         latency: from a request at the channel to its first word. [s]
         byte: of a long block, on the channel. [s/B]
+        crowded: of one that finds the channel at work, whose bursts take turns with others'. [s/B]
     """
 
     row: Array
     col: Array
     latency: float
     byte: float
+    crowded: float
 
 
-def channels(place: str, count: int, rows: int, cols: int, latency: float, bandwidth: float) -> Channels:
+def channels(place: str, count: int, rows: int, cols: int, latency: float, bandwidth: float, crowded: float = 1.0) -> Channels:
     """Channels of a mesh.
 
     Args:
@@ -31,6 +33,7 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         rows, cols: of the mesh.
         latency: from a request to its first word. [s]
         bandwidth: of one channel, as blocks reach it. [B/s]
+        crowded: share of it that is left to blocks that wait for one another. [1]
 
     >>> channels("south", 2, 4, 8, 0.0, 1.0)[:2]
     (array([3, 3]), array([2, 6]))
@@ -41,4 +44,4 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         along = ((2 * np.arange(count) + 1) * (cols if place in ("south", "north") else rows)) // (2 * count)
         edge = np.full(count, {"south": rows - 1, "north": 0, "west": 0, "east": cols - 1}[place])
         row, col = (edge, along) if place in ("south", "north") else (along, edge)
-    return Channels(row, col, latency, 1 / bandwidth)
+    return Channels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))

@@ -424,8 +424,9 @@ def loads(row, col, channel, words, nbytes, asked, dma, ramps, links, served, me
         hops = across + down
         start = max(asked[i], dma[r, c]) + fabric.post
         dma[r, c] = start
-        begin = max(start + ramp + hops * hop, served[at])
-        served[at] = begin + nbytes * memory.byte
+        there = start + ramp + hops * hop
+        begin = max(there, served[at])
+        served[at] = begin + nbytes * (memory.crowded if begin > there else memory.byte)
         start = max(begin + memory.latency, served[at] + memory.latency - stream, ramps[1, r, c] - ramp - hops * hop)
         x_way = 0 if c > col0 else 1
         y_way = 2 if r > row0 else 3
@@ -456,8 +457,10 @@ def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, m
         _hold_line(links, r, c, x_way, across, until, shape, hop)
         _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
         end[i] = ramps[0, r, c] = start + stream
-        begin = max(start + ramp + (across + down) * hop, served[at])
-        served[at] = max(begin + nbytes * memory.byte, until + (across + down) * hop)
+        there = start + ramp + (across + down) * hop
+        begin = max(there, served[at])
+        busy = nbytes * (memory.crowded if begin > there else memory.byte)
+        served[at] = max(begin + busy, until + (across + down) * hop)
 
 
 @njit(cache=True)

@@ -128,7 +128,7 @@ def test_whose_request_is_there_first_is_served_first() -> None:
     slots = (Slot("k", (8, 8)), Slot("q", (8, 8)), Slot("s", (8, 8)))
     both = Cores(np.zeros(2, int), np.arange(2))
     program = Program(1, 2, slots, ((Round((Load("k", "k", both, np.zeros(2, int)),)),),))
-    memory = Channels(np.array([0]), np.array([1]), 100.0, 1.0)
+    memory = Channels(np.array([0]), np.array([1]), 100.0, 1.0, 1.0)
     ready = play(program, CYCLES, memory=memory).ready["k"]
     assert ready[0, 1] < ready[0, 0]
 

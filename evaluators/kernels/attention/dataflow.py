@@ -184,7 +184,9 @@ def _opening(wave: Wave, p: str, on: _On) -> tuple[Step, ...]:
 
 def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> Iterator[Round]:
     """A block of keys, algorithm 2 lines 8 to 26; `ahead` is what else is loaded beside the last P V."""
-    q, k, v, s, o, top, total, m, l_, decay = (p + slot for slot in ("q", "k", "v", "s", "o", "top", "total", "m", "l", "decay"))
+    q, k, v, s, o, top, total, m, l_, decay = (
+        p + slot for slot in ("q", "k", "v", "s", "o", "top", "total", "m", "l", "decay")
+    )
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")

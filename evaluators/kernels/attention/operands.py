@@ -20,9 +20,7 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
     counts = cut(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
     queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), counts.outer, tiling.rows, tiling.queries)
-    keys, values = (
-        _blocks(x.reshape(shape.problems, shape.keys, -1), counts.inner, tiling.cols, tiling.keys) for x in (k, v)
-    )
+    keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), counts.inner, tiling.cols, tiling.keys) for x in (k, v))
     found: dict[str, list[Array]] = {}
     for strand, turns in _turns(of, shape, tiling, mesh):
         for first, wave in turns:

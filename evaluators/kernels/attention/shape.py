@@ -137,6 +137,10 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
     m, n, statistic = tiling.queries, tiling.keys, ("top", "total", "m", "l", "decay")
     tiles = [Slot(prefix + "q", (m, shape.key_dim), dtype), Slot(prefix + "k", (n, shape.key_dim), dtype)]
     tiles += [Slot(prefix + "c", (m, shape.v), dtype)] if shape.latent else []
-    tiles += [Slot(prefix + "v", (n, shape.v), dtype), Slot(prefix + "s", (n, m), dtype), Slot(prefix + "o", (shape.v, m), dtype)]
+    tiles += [
+        Slot(prefix + "v", (n, shape.v), dtype),
+        Slot(prefix + "s", (n, m), dtype),
+        Slot(prefix + "o", (shape.v, m), dtype),
+    ]
     tiles += [Slot(prefix + "arriving", (shape.v, m), dtype)] if software else []
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
