@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from itertools import product
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -22,6 +23,7 @@ from space.workload import (
     DIAGONAL,
     PATTERNS,
     PRODUCTS,
+    Attention,
     Case,
     Collective,
     Product,
@@ -58,6 +60,10 @@ class Question:
     sources: tuple[Source, ...]
 
 
+ALONE: dict[str, type] = {"kernel": Product, "pattern": Collective, "keys": Attention}
+"""Fields by which workloads that are no models are told."""
+
+
 def question(config: Dict[str, Any], folder: Path) -> Question:
     """The nouns of a composed configuration.
 
@@ -79,7 +85,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     """A chip of the kind that its fields say, with the mapping that goes with it and with what is asked."""
     constants = {key: value for key, value in chip.items() if key not in NOTES}
     of = _alike(constants, CHIPS, CHIPS[0])
-    asked = Product if workload.get("kernel") is not None else Collective if workload.get("pattern") is not None else Case
+    asked = next((cls for key, cls in ALONE.items() if workload.get(key) is not None), Case)
     if (of, asked) not in KINDS:
         raise DesignError(f"workload: nothing runs {asked.__name__.lower()}s on this chip; {_runs(of)}")
     kind = KINDS[of, asked]
@@ -154,6 +160,8 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
         return Workload(str(spec.get("name", "workload")), _products(spec))
     if spec.get("pattern") is not None:
         return Workload(str(spec.get("name", "workload")), _collectives(spec))
+    if spec.get("keys") is not None:
+        return Workload(str(spec.get("name", "workload")), _attention(spec))
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     allowed = {"name", "batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"}
     for key in spec:
@@ -277,6 +285,30 @@ def _collectives(spec: dict[str, Any]) -> tuple[Collective, ...]:
     return tuple(cases)
 
 
+def _attention(spec: dict[str, Any]) -> tuple[Attention, ...]:
+    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v"), ("causal", "latent")
+    for key in spec:
+        if key not in ("name", *sizes, *flags):
+            raise DesignError(f"workload: attention by itself has no field 'workload.{key}'; {nearest(key, (*sizes, *flags))}")
+    for key in flags:
+        if not isinstance(spec.get(key), bool):
+            raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
+    values = [_whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v") else 1) for key in sizes]
+    found = []
+    for batch, heads, kv_heads, queries, keys, qk, v in product(*values):
+        kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
+        if heads % kv_heads:
+            raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
+        if spec["causal"] and queries > keys:
+            raise DesignError(f"workload.queries: {queries} causal queries of {keys} keys; there is a key for each query")
+        if spec["latent"] and not v < qk:
+            raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
+        what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
+        label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
+        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"]))
+    return tuple(found)
+
+
 Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 
@@ -316,12 +348,12 @@ def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
     return cases
 
 
-def _whole_numbers(spec: dict[str, Any], key: str) -> list[int]:
+def _whole_numbers(spec: dict[str, Any], key: str, *, low: int = 1) -> list[int]:
     value = spec.get(key)
     values: list[Any] = value if isinstance(value, list) else [value]
     for entry in values:
-        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 1:
-            raise DesignError(f"workload.{key}: {entry!r} is not a whole number above 0")
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < low:
+            raise DesignError(f"workload.{key}: {entry!r} is not a whole number above {low - 1}")
     if not values:
         raise DesignError(f"workload.{key}: empty list")
     return values

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import collective, die, die_product, mesh, product, tiles
+from evaluators import attention, collective, die, die_product, mesh, product, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -13,14 +13,14 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Case, Collective, Product, Workload
+from space.workload import Attention, Case, Collective, Product, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
 
-Asked = Case | Product | Collective
+Asked = Case | Product | Collective | Attention
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -29,6 +29,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
     (TileChip, Collective): collective,
+    (TileChip, Attention): attention,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 

@@ -34,11 +34,19 @@ METRICS: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product or collective by itself"),
-    "cycles": Metric("cycle", "min", "of the chip's clock: a product or collective by itself"),
+    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product, collective or attention by itself"),
+    "cycles": Metric("cycle", "min", "of the chip's clock: a product, collective or attention by itself"),
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
-    "utilisation": Metric("1", "max", "multiply-adds of a product, padding apart, over what its cores could do in the time"),
+    "utilisation": Metric(
+        "1", "max", "multiply-adds of a product or attention, padding apart, over what its cores could do in the time"
+    ),
+    "engine_utilisation": Metric(
+        "1", "max", "of attention: the same over the time that matrix engines work, their starts apart"
+    ),
+    "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
+    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention by itself"),
+    "hbm_utilisation": Metric("1", "max", "those bytes over what the channels' peak could move in the time"),
     "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping, TileMapping
-from space.workload import Case, Collective, Product
+from space.mapping import AttentionMapping, CollectiveMapping, Mapping, MeshMapping, ProductMapping, TileMapping
+from space.workload import Attention, Case, Collective, Product
 
 
 class Kind(NamedTuple):
@@ -25,5 +25,6 @@ KINDS: dict[tuple[type, type], Kind] = {
     (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
     (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
+    (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
 }
 """By kinds of chip and of case."""

@@ -82,6 +82,17 @@ class CollectiveMapping:
 
 
 @record
+class AttentionMapping:
+    """Attention of one layer on a mesh of tiles."""
+
+    dataflow: str = word("attention: flash2, flash3, flat_seq, flat_tree, flat_hw or flat_async")
+    rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as suit the shape", low=0)
+    cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as suit the shape", low=0)
+    queries: Number = whole("queries of a tile's slice; 0 for as many as suit engine and memory", low=0)
+    keys: Number = whole("keys of a tile's slice; 0 for as many as suit engine and memory", low=0)
+
+
+@record
 class MeshMapping:
     """Software on a mesh of cores."""
 

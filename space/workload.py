@@ -1,4 +1,5 @@
-"""What is asked of a design: batches of requests to models, or products of matrices or collectives by themselves.
+"""What is asked of a design: batches of requests to models, or products of matrices, collectives or attention by
+themselves.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
 its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
@@ -137,11 +138,48 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
+class Attention:
+    """Softmax attention of one layer, and nothing else.
+
+    Attributes:
+        label: short text for tables.
+        batch: sequences.
+        heads, kv_heads: of queries, and of keys and values: MHA has as many, MQA one, GQA some.
+        queries, keys: of a sequence: as many for prefill, one query for decode, a few for speculative decode.
+        qk, v: dimensions of a head.
+        causal: whether a query sees no later key.
+        latent: whether values are the last columns of keys: MLA with absorbed weights.
+    """
+
+    label: str
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    qk: int
+    v: int
+    causal: bool
+    latent: bool
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return f"{'causal ' * self.causal}{'latent ' * self.latent}attention"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
+        return f"{self.subject} {sizes!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Cases that count alike, all of one kind: a metric of a workload is the arithmetic mean over its cases."""
 
     name: str
-    cases: tuple[Case | Product | Collective, ...]
+    cases: tuple[Case | Product | Collective | Attention, ...]
     decode_at: str = "mean"
 
 

@@ -7,8 +7,8 @@ flat_tree   by trees (FlatTC)
 flat_hw     in the network (FlatHC)
 flat_async  in the network, two heads in flight (FlatAsync)
 
-All are `dataflow.steps` and `cost.cost`; operands and results are in `operands`, what is computed in `shape`, and which groups and
-slices suit a shape in `strategy`.
+All are `dataflow.steps` and `cost.cost`; operands and results are in `operands`, what is computed in `shape`, and which groups
+and slices suit a shape in `strategy`.
 """
 
 from evaluators.kernels.attention.dataflow import Dataflow

@@ -5,8 +5,8 @@ Blocking, an item takes what its rounds take one after the other:
     load(Q, K) + spread(Q) + sum over blocks of keys [spread(K) + max(Q K^T, load(V)) + softmax + spread(V) + max(P V, load(K))]
     + divide + sums(O)
 
-With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one strand's
-items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
+With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
+strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import VALUE, Fabric
 from evaluators.rounds import FUNCTIONS, Activity
-from space.elementwise import ceil_div, maximum, minimum, where
+from space.elementwise import ceil_div, maximum, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
@@ -78,18 +78,54 @@ def cost(
     itemsize: float = 2.0,
 ) -> Cost:
     """Time and activity; arguments as of `item`."""
-    waves_ = cut(shape, tiling, mesh).waves
     spent = item(of, shape, tiling, mesh, fabric, engines, memory, itemsize)
+    return Cost(_seconds(of, shape, tiling, mesh, spent), _activity(of, shape, tiling, mesh, itemsize))
+
+
+def split(
+    of: Dataflow,
+    shape: Heads,
+    tiling: Tiling,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: Memory,
+    itemsize: float = 2.0,
+) -> dict[str, Any]:
+    """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
+    at = (of, shape, tiling, mesh)
+    found, before = {}, _seconds(*at, item(*at, fabric, engines, memory, itemsize))
+    spent = item(*at, fabric._replace(stage=0.0), engines, memory, itemsize)
+    free: tuple[dict[str, Any], ...] = (
+        {},
+        {"combined": 0.0},
+        {"spread": 0.0},
+        dict.fromkeys(("hbm", "opening", "channel", "ends"), 0.0),
+        {"vector": 0.0},
+    )
+    for name, fields in zip(PARTS, free, strict=False):
+        spent = spent._replace(**fields)
+        after = _seconds(*at, spent)
+        found[name], before = before - after, after
+    return found | {PARTS[-1]: before}
+
+
+PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
+"""What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
+
+COMMUNICATION = PARTS[:3]
+"""Of those, what is exchanged between tiles."""
+
+
+def _seconds(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, spent: Spent) -> Any:
+    waves_ = cut(shape, tiling, mesh).waves
     if of.strands == 1:
-        return Cost(
-            maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends, _activity(of, shape, tiling, mesh, itemsize)
-        )
+        return maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
     beside = spent.spread + spent.combined + spent.vector
     busiest = maximum(maximum(spent.matrix, spent.vector), spent.channel)
     alone = ceil_div(waves_, 2) * (beside + spent.matrix)
     blocks = _blocks(shape, tiling, mesh)[0] / waves_
-    seconds = maximum(waves_ * busiest + beside / maximum(blocks, 1.0), alone) + spent.opening + spent.ends
-    return Cost(seconds, _activity(of, shape, tiling, mesh, itemsize))
+    return maximum(waves_ * busiest + beside / maximum(blocks, 1.0), alone) + spent.opening + spent.ends
 
 
 def item(
@@ -220,7 +256,7 @@ def _team(of: Dataflow, mesh: Mesh, tiling: Tiling, fabric: Fabric, pattern: str
     return found
 
 
-_FREE = Fabric(*([0.0] * 11), word_bytes=1.0)
+_FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes=1.0)
 """A network that counts."""
 
 

@@ -1,12 +1,12 @@
-"""The rounds of attention on groups of tiles, [zhang2026] algorithms 1 and 2; a dataflow says who carries what, and what overlaps.
+"""The rounds of attention on groups of tiles ([zhang2026] algorithms 1 and 2): who carries what, and what overlaps.
 
-Tiles of a group's diagonal load: Q slices, which go out along their rows, K and V slices, which go out along their columns. Maxima
-and sums of scores are combined along rows and go back; outputs are summed along rows in the end, and the diagonal stores them.
-A group of one tile is FlashAttention: nothing is exchanged.
+Tiles of a group's diagonal load: Q slices, which go out along their rows, K and V slices, which go out along their columns.
+Maxima and sums of scores are combined along rows and go back; outputs are summed along rows in the end, and the diagonal
+stores them. A group of one tile is FlashAttention: nothing is exchanged.
 
-Blocking, a tile does one thing after the other: a round ends on it before its next one starts; only the next block's K comes beside
-P V, and V beside Q K^T. With two strands, each of which works on items of its own, engines and DMA serve whichever comes first, and
-items are loaded ahead.
+Blocking, a tile does one thing after the other: a round ends on it before its next one starts; only the next block's K comes
+beside P V, and V beside Q K^T. With two strands, each of which works on items of its own, engines and DMA serve whichever
+comes first, and items are loaded ahead.
 """
 
 from collections.abc import Iterator

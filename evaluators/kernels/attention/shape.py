@@ -1,8 +1,8 @@
 """What attention computes, and how it is cut for groups of tiles ([zhang2026] sections III-A and III-B).
 
 Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by position,
-so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes through its keys
-block by block; every tile has a slice of both.
+so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes through its
+keys block by block; every tile has a slice of both.
 """
 
 from dataclasses import dataclass

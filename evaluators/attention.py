@@ -1,0 +1,225 @@
+"""Designs of meshes of tiles on attention by itself: metrics, limits and the breakdown of a workload."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators import closed_attention, events_attention
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_attention import Job, machine
+from evaluators.kernels.attention import attention
+from evaluators.kernels.attention.dataflow import Dataflow, kept
+from evaluators.kernels.attention.shape import Heads, Tiling
+from evaluators.kernels.attention.strategy import proposed, sliced
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.engine import Engines
+from evaluators.metrics import Judged
+from evaluators.silicon import area
+from evaluators.silicon.energy import tile_energy
+from space.chip import TileChip
+from space.design import Design
+from space.elementwise import ceil_div, column, where
+from space.fields import leaves, replaced
+from space.limits import Infeasible, Limit
+from space.mapping import AttentionMapping
+from space.workload import Attention, Workload
+
+READERS: dict[str, ModuleType] = {"closed": closed_attention, "events": events_attention}
+FIDELITIES = tuple(READERS)
+
+VALUE = 2.0
+"""Bytes of a value."""
+
+SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v")
+"""Numbers of a case that make its shape."""
+
+SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving"}
+"""Names of slots in what a limit itemises; the others are statistics."""
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits of cases alike; leaves of shape (cases, designs), or floats for one of each."""
+    cases = cast(tuple[Attention, ...], workload.cases)
+    found = []
+    for kind in dict.fromkeys(case.subject for case in cases):
+        rows = tuple(row for row, case in enumerate(cases) if case.subject == kind)
+        alike = tuple(cases[row] for row in rows)
+        job = _job(design, alike)
+        metrics = _metrics(job, closed_attention) if fidelity == "closed" else _played(design, alike)
+        found.append(Judged(rows, metrics, _limits(design, alike)))
+    return found
+
+
+def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> Breakdown:
+    """Where the time of attention goes: what falls away when exchanges, memory and vectors are free, one after the other."""
+    job, reader = _job(design, (case,)), READERS[fidelity]
+    parts = {name: float(value) for name, value in reader.split(job).items()}
+    activity = reader.price(job).activity
+    t, shape = job.tiling, job.shape
+    groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
+    work = {"matrix": (2.0 * float(shape.macs), 0.0), "hbm": (0.0, float(activity.memory_bytes))}
+    rows = tuple(
+        Row(
+            "attention",
+            _mapping(design).dataflow,
+            name,
+            groups,
+            *work.get(name, (0.0, 0.0)),
+            0.0,
+            name,
+            seconds,
+            {name: seconds},
+        )
+        for name, seconds in reversed(parts.items())
+        if seconds
+    )
+    places = np.cumsum([0.0, *(row.seconds for row in rows)])
+    bars = [(row.operator, row.operator, float(a), float(b)) for row, a, b in zip(rows, places[:-1], places[1:], strict=True)]
+    blocks = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
+    return Breakdown(rows, sum(row.seconds for row in rows), blocks, {"attention": {_mapping(design).dataflow: bars}})
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict with what would do."""
+    chip = _chip(design)
+    if worst.limit in ("mapping.rows", "mapping.cols"):
+        side = "rows" if worst.limit == "mapping.rows" else "cols"
+        whole, asked_ = int(getattr(chip.mesh, side)), int(getattr(_mapping(design), side))
+        fits = [count for count in range(1, whole + 1) if whole % count == 0]
+        near = min(fits, key=lambda count: abs(count - asked_))
+        return replace(worst, remedy=f"groups of {asked_} {side} do not divide the mesh's {whole}; {near} do")
+    if worst.limit != "chip.tile.sram":
+        return replace(worst, remedy="fewer sequences at a time would do")
+    (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
+    shape = _shape((case,))
+    suited = _proposed(of, shape, chip, Tiling(0, 0, 0, 0))
+    need = sliced(of, shape, machine(chip, of)[1], int(suited.queries), int(suited.keys)).nbytes
+    slice_ = f"mapping.queries={suited.queries} mapping.keys={suited.keys}"
+    if need > worst.have:
+        return replace(worst, remedy=f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}")
+    return replace(worst, remedy=f"a slice that fits: {slice_}")
+
+
+def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
+    chip, (_, engines) = job.chip, machine(job.chip, job.of)
+    cost = reader.price(job)
+    seconds, shape, tiling = cost.seconds, job.shape, job.tiling
+    peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
+    here = engines.product(tiling.queries, shape.key_dim, tiling.keys, VALUE)
+    here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
+    here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
+    rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
+    return {
+        "latency": seconds,
+        "cycles": seconds * chip.clock,
+        "utilisation": shape.macs / (peak * seconds),
+        "engine_utilisation": rate / here,
+        "communication_share": reader.communication(job, seconds) / seconds,
+        "hbm_bytes": cost.activity.memory_bytes,
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * chip.hbm.channels * chip.hbm.bandwidth),
+        "sram_used": sum(held.nbytes for held in _slots(job)),
+        "die_mm2": area.tile_die(chip),
+        "system_mm2": area.tile_die(chip),
+        "energy": tile_energy(cost.activity, chip, seconds),
+    }
+
+
+def _played(design: Design, cases: tuple[Attention, ...]) -> dict[str, Any]:
+    """Metrics design by design and case by case."""
+    wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
+    count = max((len(values) for _, values in wide), default=1)
+    found: dict[str, Any] = {}
+    for place in range(count):
+        one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
+        for row, case in enumerate(cases):
+            for name, value in _metrics(_job(one, (case,)), events_attention).items():
+                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
+    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
+
+
+def _job(design: Design, cases: tuple[Attention, ...]) -> Job:
+    """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
+    chip, mapping = _chip(design), _mapping(design)
+    of, shape = attention(mapping.dataflow), _shape(cases)
+    tiling = _tiling(of, shape, chip, mapping)
+    rows, cols = (
+        where(whole % side == 0, side, whole) for side, whole in ((tiling.rows, chip.mesh.rows), (tiling.cols, chip.mesh.cols))
+    )
+    return Job(of, shape, Tiling(rows, cols, tiling.queries, tiling.keys), chip)
+
+
+def _shape(cases: tuple[Attention, ...]) -> Heads:
+    values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
+    return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
+
+
+def _tiling(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMapping) -> Tiling:
+    """As the mapping says, and where it says 0, as suits the shape."""
+    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
+    if not of.grouped:
+        said = replace(said, rows=1, cols=1)
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
+        return said
+    return _proposed(of, shape, chip, said)
+
+
+def _proposed(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling) -> Tiling:
+    """The strategy's choice beside what is said, one by one where leaves are arrays."""
+    _, on = machine(chip, of)
+    heads = tuple(getattr(shape, name) for name in SIZES)
+    sides = (said.rows, said.cols, said.queries, said.keys, chip.mesh.rows, chip.mesh.cols, chip.tile.sram)
+    parts = [[a for a, v, _ in leaves(part) if not isinstance(v, str)] for part in (on.matrix, on.vector)]
+    numbers = [getattr(part, name) for part, names in zip((on.matrix, on.vector), parts, strict=True) for name in names]
+    flat = (*heads, *sides, on.clock, on.sram_bandwidth, *numbers)
+
+    def one(row: Sequence[Any]) -> Tiling:
+        whole, rest = [int(value) for value in row[:13]], [float(value) for value in row[13:]]
+        matrix = replaced(on.matrix, dict(zip(parts[0], rest[3:], strict=False)))
+        vector = replaced(on.vector, dict(zip(parts[1], rest[3 + len(parts[0]) :], strict=True)))
+        sizes: dict[str, Any] = dict(zip(SIZES, whole, strict=False))
+        found = replace(shape, **sizes)
+        return proposed(
+            of, found, Mesh(*whole[11:]), Engines(rest[1], matrix, vector, rest[2], on.products), rest[0], Tiling(*whole[7:11])
+        )
+
+    if not any(isinstance(leaf, np.ndarray) for leaf in flat):
+        return one(flat)
+    spread = np.broadcast_arrays(*flat)
+    each, which = np.unique(np.stack([leaf.ravel() for leaf in spread], axis=1), axis=0, return_inverse=True)
+    found = [(t.rows, t.cols, t.queries, t.keys) for t in map(one, each)]
+    return Tiling(*np.array(found, dtype=float)[which.ravel()].T.reshape(4, *spread[0].shape))
+
+
+def _slots(job: Job) -> list[Any]:
+    return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, "float16", strand)]
+
+
+def _limits(design: Design, cases: tuple[Attention, ...]) -> list[Limit]:
+    chip, mapping, job = _chip(design), _mapping(design), _job(design, cases)
+    held: dict[str, Any] = {}
+    for slot in _slots(job):
+        name = SHOWN.get(slot.name.split(".")[-1], "statistics")
+        held[name] = held.get(name, 0.0) + slot.nbytes * 1.0
+    asked = _tiling(job.of, job.shape, chip, mapping)
+    shape = job.shape
+    stored = {
+        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * VALUE,
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * VALUE,
+    }
+    return [
+        Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
+        Limit("chip.hbm.capacity", sum(stored.values()), chip.hbm.capacity, "B", tuple(stored.items())),
+        Limit("mapping.rows", ceil_div(chip.mesh.rows, asked.rows) * asked.rows * 1.0, chip.mesh.rows * 1.0, "1"),
+        Limit("mapping.cols", ceil_div(chip.mesh.cols, asked.cols) * asked.cols * 1.0, chip.mesh.cols * 1.0, "1"),
+    ]
+
+
+def _chip(design: Design) -> TileChip:
+    return cast(TileChip, design.chip)
+
+
+def _mapping(design: Design) -> AttentionMapping:
+    return cast(AttentionMapping, design.mapping)

@@ -1,0 +1,66 @@
+"""The closed reader of attention on a mesh of tiles: times from closed forms; leaves broadcast over designs."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from evaluators.kernels.attention import cost
+from evaluators.kernels.attention.cost import Memory
+from evaluators.kernels.attention.dataflow import Dataflow
+from evaluators.kernels.attention.shape import Heads, Tiling
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.engine import Engines, engines
+from evaluators.machine.fabric import Fabric, tile_fabric
+from space.chip import TileChip
+from space.elementwise import maximum, minimum
+
+
+class Job(NamedTuple):
+    """Attention as a chip is asked for it."""
+
+    of: Dataflow
+    shape: Heads
+    tiling: Tiling
+    chip: TileChip
+
+    @property
+    def mesh(self) -> Mesh:
+        """Of the chip."""
+        return Mesh(self.chip.mesh.rows, self.chip.mesh.cols)
+
+
+def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
+    """Network and engines; with several heads in flight, software spends more on each operation."""
+    extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
+    fabric, on = tile_fabric(chip), engines(chip)
+    matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
+    more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
+    return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
+
+
+def channels_used(chip: TileChip) -> Any:
+    """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
+    return minimum(chip.hbm.channels, chip.mesh.cols)
+
+
+def memory(chip: TileChip) -> Memory:
+    """Channels as blocks reach them."""
+    hbm, count = chip.hbm, channels_used(chip)
+    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    return Memory(count, hbm.latency, byte, byte / hbm.crowded)
+
+
+def price(job: Job) -> Cost:
+    """Time and activity."""
+    return cost.cost(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))
+
+
+def split(job: Job) -> dict[str, Any]:
+    """The time by what it goes into, words of `cost.PARTS`."""
+    return cost.split(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))
+
+
+def communication(job: Job, seconds: Any) -> Any:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    parts = split(job)
+    return sum(parts[name] for name in cost.COMMUNICATION)

@@ -1,0 +1,82 @@
+"""The events reader of attention on a mesh of tiles: programs are played, the same ones once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+
+from evaluators.closed_attention import Job, channels_used, machine, memory
+from evaluators.events import Timing, play
+from evaluators.kernels.attention.cost import PARTS
+from evaluators.kernels.attention.dataflow import steps
+from evaluators.kernels.cost import Cost
+from evaluators.machine.channels import channels
+from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+
+OPERANDS = ("q", "c", "k", "v")
+
+
+def price(job: Job) -> Cost:
+    """Time and activity of a job whose leaves are numbers."""
+    timing = _played(job, len(PARTS))
+    return Cost(timing.seconds, timing.activity)
+
+
+def split(job: Job) -> dict[str, float]:
+    """The time by what it goes into, words of `PARTS`: what falls away when the program is played without that, in turn."""
+    times = [_played(job, left).seconds for left in range(len(PARTS), 0, -1)]
+    return dict(zip(PARTS, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
+
+
+def communication(job: Job, seconds: float) -> float:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    return seconds - _played(job, PARTS.index("hbm")).seconds
+
+
+@lru_cache(maxsize=4096)
+def _played(job: Job, left: int) -> Timing:
+    """With the last parts only, `left` of them."""
+    chip = job.chip
+    fabric, engines = machine(chip, job.of)
+    hbm, count, rates = chip.hbm, int(channels_used(chip)), memory(chip)
+    program = steps(job.of, job.shape, job.tiling, job.mesh, channels=count)
+    if left < len(PARTS):
+        fabric = fabric._replace(stage=0.0)
+    gone = PARTS[1 : len(PARTS) - left]
+    if gone:
+        program = _without(program, lambda step: _part(step) in gone)
+    sides = int(chip.mesh.rows), int(chip.mesh.cols)
+    at = channels(hbm.place, count, *sides, float(hbm.latency), 1 / rates.byte, float(hbm.crowded))
+    return play(program, fabric, engines=engines, memory=at)
+
+
+def _part(step: Step) -> str:
+    """What a step is, a word of `PARTS`; nothing for what only gives a tile another name."""
+    if isinstance(step, Multiply | Vector):
+        return "matrix" if isinstance(step, Multiply) else "vector"
+    if isinstance(step, Load | Store):
+        return "hbm"
+    if isinstance(step, Send) and step.source is step.target:
+        return ""
+    return "multicast" if step.slot.split(".")[-1] in OPERANDS else "reduction"
+
+
+def _without(program: Program, gone: Callable[[Step], bool]) -> Program:
+    """A program less some steps."""
+    known: dict[int, Round] = {}
+
+    def left(turn: Round) -> Round:
+        if id(turn) not in known:
+            known[id(turn)] = replace(turn, steps=tuple(step for step in turn.steps if not gone(step)))
+        return known[id(turn)]
+
+    def body(turns: tuple[Round, ...]) -> tuple[Round, ...]:
+        return tuple(turn for turn in map(left, turns) if turn.steps)
+
+    strands = []
+    for strand in program.strands:
+        parts: list[Round | Loop] = []
+        for part in strand:
+            parts += [replace(part, body=body(part.body))] if isinstance(part, Loop) else body((part,))
+        strands.append(tuple(parts))
+    return replace(program, strands=tuple(strands))

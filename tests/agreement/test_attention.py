@@ -1,0 +1,166 @@
+"""Attention on tile32: events against closed form, what the paper's text says of dataflows, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dse.build import Question
+from evaluators import evaluate, explain
+from evaluators.evaluation import infeasible
+from evaluators.kernels.attention import ATTENTION
+from evaluators.kernels.attention.cost import PARTS
+from space.design import stacked
+from space.errors import DesignError
+from tests.samples import asked
+
+CHIP = ("chip=tile32", "workload=attention")
+
+
+def tiled(rows: int, cols: int, queries: int, keys: int) -> tuple[str, ...]:
+    return (f"mapping.rows={rows}", f"mapping.cols={cols}", f"mapping.queries={queries}", f"mapping.keys={keys}")
+
+
+GQA = ("workload.batch=16", "workload.kv_heads=8", "workload.queries=2", "workload.causal=true", "workload.keys=[8192]")
+SHAPES = {
+    "prefill": ("workload.batch=2", "workload.keys=[4096]", *tiled(32, 32, 128, 128)),
+    "short": ("workload.batch=2", "workload.keys=[1024]", *tiled(8, 8, 128, 128)),
+    "decode": ("workload.batch=32", "workload.queries=1", "workload.keys=[8192]", *tiled(1, 32, 1, 128)),
+    "speculative": (*GQA, *tiled(1, 16, 8, 128)),
+}
+TOLERANCE = {"flat_seq": 0.25, "flat_tree": 0.09}
+"""Members of a sequence go on before the last one has heard; messages of trees along rows and columns meet. Others: 8 %."""
+
+
+def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
+    question = asked(*CHIP, f"mapping.dataflow={name}", *overrides)
+    found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
+    return {metric: float(column[0]) for metric, column in found.columns.items()}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
+    closed, played = (metrics(name, fidelity, *SHAPES[shape]) for fidelity in ("closed", "events"))
+    assert closed["latency"] == pytest.approx(played["latency"], rel=TOLERANCE.get(name, 0.08))
+    assert closed["hbm_bytes"] == played["hbm_bytes"]
+    for found in (closed, played):
+        assert 0 < found["utilisation"] <= found["engine_utilisation"] <= 1
+        assert 0 < found["hbm_utilisation"] <= 1
+        assert 0 <= found["communication_share"] < 1
+
+
+def fig8(keys: int, dim: int) -> dict[str, dict[str, float]]:
+    share = max(keys // 32, 1)
+    found = {}
+    for name, of in ATTENTION.items():
+        side = share if of.grouped else 128
+        shape = ("workload.batch=2", f"workload.keys=[{keys}]", f"workload.qk={dim}")
+        found[name] = metrics(name, "events", *shape, *tiled(32, 32, side, side))
+    return found
+
+
+@pytest.mark.parametrize(("keys", "dim"), [(1024, 64), (1024, 128), (2048, 128), (4096, 64), (4096, 128)])
+def test_dataflows_are_in_the_order_that_the_text_states(keys: int, dim: int) -> None:
+    """[zhang2026] section V-A: collectives one by one are worse than none, trees better, the network better still."""
+    of = fig8(keys, dim)
+    seconds = {name: found["latency"] for name, found in of.items()}
+    assert seconds["flat_seq"] > seconds["flash3"]
+    assert seconds["flat_seq"] > seconds["flat_tree"] > seconds["flat_hw"] > seconds["flat_async"]
+    assert min(seconds, key=lambda name: seconds[name]) == "flat_async"
+    assert seconds["flat_hw"] < seconds["flash2"] or keys == 1024
+    assert seconds["flat_hw"] >= 1.3 * seconds["flat_async"]
+    assert seconds["flash3"] == pytest.approx(seconds["flash2"], rel=0.01)  # memory-bound
+
+
+def test_over_flattening_comes_out_of_engines_and_rounds() -> None:
+    """Section V-B: with 512 tokens large groups are slower, with 4,096 faster."""
+
+    def seconds(keys: int, side: int) -> dict[str, float]:
+        share = min(keys // side, 128)
+        shape = ("workload.batch=4", f"workload.keys=[{keys}]")
+        return metrics("flat_async", "events", *shape, *tiled(side, side, share, share))
+
+    short, long = ({side: seconds(keys, side) for side in (4, 8, 16, 32)} for keys in (512, 4096))
+    assert short[32]["latency"] > short[16]["latency"] > short[8]["latency"]
+    assert short[32]["engine_utilisation"] < 0.25
+    assert long[4]["latency"] > long[8]["latency"]
+    assert long[32]["utilisation"] > 0.9
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
+    question = asked(*CHIP, f"mapping.dataflow={name}", "workload.keys=[1024]")
+    parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
+    assert parts.seconds == pytest.approx(metrics(name, fidelity, "workload.keys=[1024]")["latency"])
+    assert {row.operator for row in parts.rows} <= set(PARTS)
+    assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds)
+
+
+def test_the_strategy_finds_the_slice_and_the_groups_of_the_paper() -> None:
+    """Section V-B: 128 x 128 with heads of 128; groups as large as the scores."""
+    for keys, side in ((512, 4), (1024, 8), (2048, 16), (4096, 32), (16384, 32)):
+        proposed = metrics("flat_async", "closed", f"workload.keys=[{keys}]")
+        said = metrics("flat_async", "closed", f"workload.keys=[{keys}]", *tiled(side, side, 128, 128))
+        assert proposed == pytest.approx(said, nan_ok=True)
+    assert proposed["engine_utilisation"] == pytest.approx(0.98, abs=0.005)
+
+
+def test_many_designs_are_each_as_if_alone() -> None:
+    question = asked(*CHIP, "workload.keys=[512,4096]")
+    rng = np.random.default_rng(1)
+    knobs = {
+        "mapping.rows": (0, 4, 8, 32),
+        "mapping.cols": (0, 2, 16),
+        "mapping.queries": (0, 32, 128),
+        "chip.tile.sram": (2e5, 4e5),
+    }
+    designs = [_with(question, {name: rng.choice(values) for name, values in knobs.items()}) for _ in range(12)]
+    together = evaluate(stacked(designs), question.workload)
+    for place, design in enumerate(designs):
+        alone = evaluate(stacked([design]), question.workload)
+        for name, column in together.columns.items():
+            assert np.isnan(column[place]) == np.isnan(alone.columns[name][0])
+            assert np.isnan(column[place]) or column[place] == pytest.approx(alone.columns[name][0]), name
+        assert together.limit[place] == alone.limit[0]
+
+
+def _with(question: Question, values: dict[str, Any]) -> Any:
+    from space.fields import replaced
+
+    return replaced(question.base, {name: float(value) for name, value in values.items()})
+
+
+@pytest.mark.parametrize(
+    ("override", "limit", "says"),
+    [
+        ("mapping.rows=5", "mapping.rows", "5 rows do not divide the mesh's 32; 4 do"),
+        ("mapping.cols=64", "mapping.cols", "32 do"),
+        ("mapping.queries=512", "chip.tile.sram", "a slice that fits: mapping.queries="),
+        ("workload.qk=20000", "chip.tile.sram", "no slice of heads of 20000 + 20000 columns fits"),
+        ("workload.batch=4000", "chip.hbm.capacity", "fewer sequences"),
+    ],
+)
+def test_what_does_not_fit_is_said_with_what_would(override: str, limit: str, says: str) -> None:
+    question = asked(*CHIP, override)
+    verdict = infeasible(question.base, question.workload)
+    assert verdict is not None
+    assert verdict.limit == limit
+    assert says in str(verdict)
+    assert sum(value for _, value in verdict.parts) in (0, pytest.approx(verdict.need))
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("workload.kv_heads=5", "workload.kv_heads: 5 KV heads do not divide 32 heads"),
+        ("workload.latent=true", "workload.v: 128 latent values"),
+        ("+workload.sp=2", "no field 'workload.sp'"),
+        ("workload.keys=[0]", "workload.keys: 0 is not a whole number above 0"),
+        ("workload.causal=3", "workload.causal: 3 is neither true nor false"),
+    ],
+)
+def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> None:
+    with pytest.raises(DesignError, match=says.replace("(", r"\(")):
+        asked(*CHIP, override)
