@@ -60,7 +60,8 @@ def _state(one: Loaded) -> Any:
     """What changes when there is something new to show."""
     with contextlib.closing(Store(one.study.store, create=False)) as store:
         asked = store.asked(one.study.name, one.study.context.physics)
-    return asked, len(blocks(one.study)), [run["state"] for run in one.runs()]
+        verified = store.counted(one.study.context_at(one.study.higher)) if one.study.higher else 0
+    return asked, verified, len(blocks(one.study)), [run["state"] for run in one.runs()]
 
 
 def _data(loaded: list[Loaded]) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""A study from its configuration to its report: screen, search, report. The ask/tell loop is here, and visible as one."""
+"""A study from its configuration to its report: screen, search, verify, report.
+
+The ask/tell loop is here, and visible as one.
+"""
 
 import contextlib
 import os
@@ -18,16 +21,17 @@ import pandas as pd
 from dse import version
 from dse.actors import hired
 from dse.compose import folder_of
-from dse.frame import search_frame, with_front
+from dse.frame import search_frame, values_of, with_front
 from dse.progress import Progress, say
-from dse.report import write
+from dse.report import Part, write
 from dse.samplers import Ask, Sampler, Told, Values, suited
 from dse.screen import Screened, screen
 from dse.search import sampler
-from dse.show import front_table
+from dse.show import front_table, verified_table
 from dse.stop import Stops
 from dse.store import Result, Store, masked
 from dse.study import STORE_URL, Study, study
+from dse.verify import Verified, verify
 from dse.warm import Warm, warm
 from dse.workers import Workers, evaluator
 from evaluators import PHYSICS
@@ -76,6 +80,7 @@ def _run(asked: Study, store: Store) -> int:
         frame = with_front(asked, found, screened)
         if not len(frame):
             raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
+        checked = _verify(asked, store, frame)
     except KeyboardInterrupt:
         store.end(number, "interrupted", clock())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
@@ -85,8 +90,10 @@ def _run(asked: Study, store: Store) -> int:
             store.end(number, "failed", {**clock(), "error": masked(f"{type(error).__name__}: {error}")})
         raise
     store.end(number, "done", {**clock(), "results": len(found)})
-    path = write(asked, frame, screened, store.runs(asked.name))
+    path = write(Part(asked, frame, screened, store.runs(asked.name), checked))
     front_table(asked, frame)
+    if checked is not None:
+        verified_table(asked, checked)
     say(f"report  {path}")
     say(f"results {store.place}")
     return 0
@@ -290,6 +297,29 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
     return search_frame(asked, found)
 
 
+def _verify(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
+    if asked.verify["fidelity"] == "none":
+        return None
+    if not asked.higher:
+        wanted = asked.verify["fidelity"]
+        what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
+        say(f"  verify: this kind of chip has {what}, so there is nothing to compare with")
+        return None
+    with Progress("verify") as bar:
+        base = base_of(asked)
+        found = verify(
+            asked,
+            store,
+            base,
+            frame,
+            lambda done, total: bar.update(done, total, f"at {asked.higher}"),
+            lambda text: say(f"  {text}"),
+        )
+    failed = int(found.after["error"].notna().sum())
+    say(f"  verify: {len(found.after):,} designs at {found.high}" + (f", {failed} failed" if failed else ""))
+    return found
+
+
 def _all_of(designs: int, budget: int) -> int:
     if budget < designs:
         raise DesignError(
@@ -337,20 +367,10 @@ def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
     """The screened front as first asks, thinned evenly along the first objective."""
     if screened is None or not len(screened.front):
         return []
-    space = asked.question.space
     ordered = screened.front.sort_values(list(asked.objectives), kind="stable")
     keep = min(asked.screen["keep"], len(ordered))
     rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
-    seeds = []
-    for _, row in rows.iterrows():
-        values = {}
-        for knob in space.knobs:
-            entry = row[knob.address]
-            if entry is None or (isinstance(entry, float) and np.isnan(entry)):
-                continue
-            values[knob.address] = entry if isinstance(entry, str) else space.number(knob, float(entry))
-        seeds.append(space.canonical(values))
-    return seeds
+    return [values_of(asked, record) for record in rows.to_dict("records")]
 
 
 def _told(asked: Study, result: Result) -> Told:

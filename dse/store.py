@@ -268,6 +268,16 @@ class Store:
             loads = orjson.loads
             return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
 
+    def counted(self, context: Context) -> int:
+        """How many results of a context there are."""
+        query = sql.select(sql.func.count()).where(
+            _results.c.workload == context.workload,
+            _results.c.fidelity == context.fidelity,
+            _results.c.physics == context.physics,
+        )
+        with self._reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
         """Of every result of a context, by design key, all leaves of the design that its values change."""
         query = (

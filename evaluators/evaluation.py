@@ -19,6 +19,7 @@ PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
+"""Readers, each nearer to the machine than the one before it."""
 
 
 def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
@@ -43,6 +44,11 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
             outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
         )
     return outcomes
+
+
+def fidelities(design: Design) -> tuple[str, ...]:
+    """The readers that a design's kind of chip has, lowest first."""
+    return FIDELITIES if isinstance(design.chip, MeshChip) else FIDELITIES[:1]
 
 
 def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
@@ -74,7 +80,7 @@ def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     if isinstance(design.chip, MeshChip):
         return product if isinstance(case, Product) else mesh
-    if fidelity != "closed":
+    if fidelity not in fidelities(design):
         raise DesignError(
             f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: closed"
         )
