@@ -84,9 +84,7 @@ def rounded(values: Array, digits: int) -> Array:
     >>> rounded(np.array([3.14159, -27182.8, 0.0]), 3).tolist()
     [3.14, -27200.0, 0.0]
     """
-    sizes = np.floor(np.log10(np.abs(np.where(values == 0, 1.0, values))))
-    scale = 10.0 ** (digits - 1 - sizes)
-    return np.asarray(np.round(values * scale) / scale)
+    return np.array([float(f"{value:.{digits - 1}e}") for value in values.ravel()]).reshape(values.shape)
 
 
 def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:

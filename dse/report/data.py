@@ -294,7 +294,9 @@ def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | N
         "rows": [rows[int(row)] for row in after.index],
         "moves": list(found.moves()),
         "notes": [str(error or limit or "") for error, limit in zip(after["error"], after["limit"], strict=True)],
-        "metrics": {name: [_short(value) for value in values] for name, values in columns.items() if np.isfinite(values).any()},
+        "metrics": {
+            name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()
+        },
         "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
     }
 
