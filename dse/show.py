@@ -3,7 +3,6 @@
 Text only; pictures are in the report.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from dse.build import Question, models, question
 from dse.compose import folder_of
+from dse.json_text import json_text
 from dse.study import Study, stored_at
 from dse.trace import write as write_trace
 from dse.verify import Verified
@@ -45,7 +45,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
     if trace:
         write_trace(parts, Path(trace))
     if as_json:
-        print(json.dumps(_as_json(asked, metrics, verdict, parts), indent=1))
+        print(json_text(_as_json(asked, metrics, verdict, parts), indent=1))
         return
     console = Console(highlight=False, width=None if Console().is_terminal else 150)
     cases = len(asked.workload.cases)
@@ -196,7 +196,7 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
         ],
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
-        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
+        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items() if value == value},
         "operators": [row.record() for row in parts.rows],
         "seconds_by_bound": parts.by_bound(),
         "area_mm2": parts.area,

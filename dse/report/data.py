@@ -3,7 +3,6 @@
 No picture and no text for people is made here: the page's own code draws from these values.
 """
 
-import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import pandas as pd
 from dse.compose import bibliography
 from dse.frame import by_case, values_of
 from dse.importance import importance
+from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
 from dse.screen import Screened
@@ -85,7 +85,7 @@ class Box:
 
 
 def payload(parts: Sequence[Part]) -> dict[str, Any]:
-    """The data of a page on one study or several: ready for JSON, numbers finite or None."""
+    """The data of a page on one study or several: ready for JSON."""
     ordered = [_ordered(part) for part in parts]
     box = _common_box(parts)
     studies, start = [], 0
@@ -108,7 +108,7 @@ def embedded(value: Any) -> str:
     >>> embedded({"note": "</script><b>"})
     '{"note":"\\u003c/script>\\u003cb>"}'
     """
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _ordered(part: Part) -> pd.DataFrame:
@@ -315,9 +315,8 @@ class _Words:
         return list(self._codes)
 
 
-def _short(number: float, digits: int = 6) -> float | None:
-    """To some digits; None where it is not finite, as JSON has no word for that."""
-    return float(f"{number:.{digits}g}") if np.isfinite(number) else None
+def _short(number: float, digits: int = 6) -> float:
+    return float(f"{number:.{digits}g}")
 
 
 def _sources(asked: Study) -> list[dict[str, str]]:
