@@ -16,11 +16,12 @@ import pandas as pd
 
 from dse.build import Source, question
 from dse.compose import compose, folder_of, studies
+from dse.database import exists
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
 from dse.samplers import Ask
 from dse.screen import Screened, stored
-from dse.store import Result, Store, exists
+from dse.store import Result, Store
 from dse.study import Study, stored_at, study
 from dse.verify import Verified, verified
 from evaluators import METRICS, PHYSICS, explain

@@ -7,8 +7,8 @@ import orjson
 import pandas as pd
 
 from dse.api import Loaded, load
+from dse.database import exists
 from dse.progress import say
-from dse.store import exists
 from evaluators import METRICS
 from space.errors import DesignError
 from space.fields import spec_at

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dse.api import Loaded, load
+from dse.database import exists
 from dse.progress import say
 from dse.report import Live, payload, place
 from dse.screen import blocks
-from dse.store import Store, exists
+from dse.store import Store
 from space.errors import DesignError
 
 PERIOD = 2.0

@@ -21,6 +21,7 @@ import pandas as pd
 from dse import version
 from dse.actors import hired
 from dse.compose import folder_of
+from dse.database import masked
 from dse.frame import search_frame, values_of, with_front
 from dse.progress import Progress, say
 from dse.report import Part, write
@@ -29,7 +30,7 @@ from dse.screen import Screened, screen
 from dse.search import sampler
 from dse.show import front_table, verified_table
 from dse.stop import Stops
-from dse.store import Result, Store, masked
+from dse.store import Result, Store
 from dse.study import STORE_URL, Study, study
 from dse.verify import Verified, verify
 from dse.warm import Warm, warm

@@ -175,7 +175,8 @@ def _run_text(run: Mapping[str, Any]) -> str:
     """When a run was, how it ended, what it took, who ran it where, and with what."""
     facts = run["facts"]
     spent = [f"{show(facts[f'{kind}_seconds'], 's', 3)} {kind}" for kind in ("wall", "cpu") if f"{kind}_seconds" in facts]
-    parts = [f"{run['started']} {run['state']}", *spent]
+    lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
+    parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
     parts += [f"{facts['results']:,} designs"] if "results" in facts else []
     parts += [f"{facts.get('user', '?')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}"]
     parts += [f"seed {facts['seed']}"] if "seed" in facts else []

@@ -220,13 +220,11 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     store = Store(part.study.store)
-    gone = 2**22 + 1  # above the largest process number
-    store.begin(
-        "toy", part.study.identity(), {"overrides": list(part.study.overrides), "host": socket.gethostname(), "pid": gone}
-    )
+    where = {"host": "elsewhere"} if host == "elsewhere" else {}
+    store.begin("toy", part.study.identity(), {"overrides": list(part.study.overrides), **where})
+    store.close()
     monkeypatch.setattr("dse.follow.load", lambda name: Loaded(part.study))
     assert follow(["toy"], period=0.01) == 0

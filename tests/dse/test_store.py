@@ -21,8 +21,9 @@ import pytest
 import sqlalchemy as sql
 
 import dse.loop
+from dse.database import masked
 from dse.samplers import Ask
-from dse.store import SCHEMA, Context, Result, Store, masked
+from dse.store import SCHEMA, Context, Result, Store
 from evaluators import PHYSICS
 from space.errors import DesignError
 from tests.dse.conftest import Server
@@ -328,3 +329,15 @@ def test_passwords_are_not_shown() -> None:
     assert masked("store=postgresql+psycopg://me:se@cret@h/db x") == "store=postgresql+psycopg://me:***@h/db x"
     assert masked("postgresql://me@h/db?password=secret&x=1") == "postgresql://me@h/db?password=***&x=1"
     assert masked("a: b@c") == "a: b@c"
+
+
+@pytest.mark.parametrize("host", ["", "elsewhere"])
+def test_a_run_goes_on_while_its_driver_holds_the_study_whatever_its_machine(place: str, host: str) -> None:
+    with closing(Store(place)) as reader:
+        driver = Store(place)
+        driver.begin("toy", {}, {"host": host} if host else {})
+        assert [run["state"] for run in reader.runs("toy")] == ["running"]
+        driver.close()
+        unseen = host and not place.startswith("postgresql")  # all drivers of a server see its locks
+        assert [run["state"] for run in reader.runs("toy")] == ["lost" if unseen else "killed"]
+        assert [run["state"] for run in reader.runs("another")] == []
