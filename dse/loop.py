@@ -4,24 +4,19 @@ The ask/tell loop is here, and visible as one.
 """
 
 import contextlib
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dse import version
 from dse.actors import hired
 from dse.compose import folder_of
 from dse.database import masked
+from dse.facts import clock, facts
 from dse.frame import search_frame, values_of, with_front
 from dse.progress import Progress, say
 from dse.report import Part, write
@@ -72,8 +67,8 @@ def run_study(asked: Study) -> int:
 def _run(asked: Study, store: Store) -> int:
     identity = asked.identity()
     _same(asked, store, identity)
-    number = store.begin(asked.name, identity, _facts(asked))
-    clock = _clock()
+    number = store.begin(asked.name, identity, facts(asked))
+    elapsed = clock()
     try:
         _note_place(asked)
         screened = _screen(asked) if asked.screen["run"] else None
@@ -83,14 +78,15 @@ def _run(asked: Study, store: Store) -> int:
             raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
         checked = _verify(asked, store, frame)
     except KeyboardInterrupt:
-        store.end(number, "interrupted", clock())
+        store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
         return 130
     except BaseException as error:
         with contextlib.suppress(DesignError):  # where the store is what failed, the first reason counts
-            store.end(number, "failed", {**clock(), "error": masked(f"{type(error).__name__}: {error}")})
+            store.end(number, "failed", {**elapsed(), "error": masked(f"{type(error).__name__}: {error}")})
         raise
-    store.end(number, "done", {**clock(), "results": len(found)})
+    counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
+    store.end(number, "done", elapsed() | counts)
     path = write(Part(asked, frame, screened, store.runs(asked.name), checked))
     front_table(asked, frame)
     if checked is not None:
@@ -143,21 +139,14 @@ def search(
     stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=window)
     given = given or {}
     known = store.results(context)
-    asks: list[tuple[Ask, str]] = []
-    firsts: dict[str, int] = {}  # by design, the number of the ask that was its first
-    for ask, design in store.asks(asked.name, context.physics):
-        if len(firsts) == budget:
-            break
-        firsts.setdefault(design, len(asks))
-        asks.append((ask, design))
+    asks, firsts = _asked_before(asked, store, budget)
     latest = max(firsts.values(), default=0)
-    told = max(0, len(asks) - window)
+    recorded, told = len(asks), max(0, len(asks) - window)
     for ask, design in asks:
         outcome = _told(asked, known[design]) if ask.number < told else None
         source.restore(ask, outcome)
         if outcome is not None:
             stops.told(outcome)
-    recorded = len(asks)
     under_way: set[str] = set()
     fresh: list[Result] = []
     enough = stops.stagnant()
@@ -212,6 +201,18 @@ def search(
     if enough:
         say(f"  search: stopped after {told:,} designs, as {enough}")
     return {ask.number: (ask, known[design]) for ask, design in asks if design in known}
+
+
+def _asked_before(asked: Study, store: Store, budget: int) -> tuple[list[tuple[Ask, str]], dict[str, int]]:
+    """The asks of earlier runs with their designs, up to a budget; and by design, the number of the ask that was its first."""
+    asks: list[tuple[Ask, str]] = []
+    firsts: dict[str, int] = {}
+    for ask, design in store.asks(asked.name, asked.context.physics):
+        if len(firsts) == budget:
+            break
+        firsts.setdefault(design, len(asks))
+        asks.append((ask, design))
+    return asks, firsts
 
 
 def base_of(asked: Study) -> tuple[str, str]:
@@ -403,45 +404,3 @@ def _note_place(asked: Study) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # a URL may hold a password
         path.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
-
-
-def _clock() -> Callable[[], dict[str, float]]:
-    """Seconds since now: by the wall, and of the processors for this process and those it waited for."""
-
-    def cpu() -> float:
-        times = os.times()
-        return times.user + times.system + times.children_user + times.children_system
-
-    wall, spent = time.monotonic(), cpu()
-    return lambda: {"wall_seconds": time.monotonic() - wall, "cpu_seconds": cpu() - spent}
-
-
-def _facts(asked: Study) -> dict[str, Any]:
-    return {
-        "version": version(),
-        "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
-        "physics": PHYSICS,
-        "git": _git(),
-        "overrides": [masked(word) for word in asked.overrides],
-        "config": {**asked.config, "store": masked(asked.store), "overrides": []},
-        "seed": asked.seed,
-        "command": masked(" ".join(sys.argv)),
-    }
-
-
-LIBRARIES = ("optuna", "ray", "numpy")
-"""Whose versions a run notes beside the project's own."""
-
-
-def _git() -> str:
-    """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
-    here = Path(__file__)
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", here.name)  # an environment inside somebody's repository is not of it
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.CalledProcessError):
-        return ""

@@ -177,7 +177,8 @@ def _run_text(run: Mapping[str, Any]) -> str:
     spent = [f"{show(facts[f'{kind}_seconds'], 's', 3)} {kind}" for kind in ("wall", "cpu") if f"{kind}_seconds" in facts]
     lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
     parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
-    parts += [f"{facts['results']:,} designs"] if "results" in facts else []
+    parts += [f"{facts['results']:,} designs searched"] if "results" in facts else []
+    parts += [f"{facts['verified']:,} verified"] if "verified" in facts else []
     parts += [f"{facts.get('user', '?')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}"]
     parts += [f"seed {facts['seed']}"] if "seed" in facts else []
     known = {"mesh-dse": facts.get("version"), "python": facts.get("python"), **facts.get("versions", {})}

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-import dse.loop
+import dse.facts
 from dse.database import masked
 from dse.samplers import Ask
 from dse.store import SCHEMA, Context, Result, Store
@@ -286,16 +286,16 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code = tmp_path / "loop.py"
     code.write_text("a = 1\n")
     git("init", "-q")
-    monkeypatch.setattr(dse.loop, "__file__", str(code))
-    assert dse.loop._git() == ""  # there, and not of the repository
+    monkeypatch.setattr(dse.facts, "__file__", str(code))
+    assert dse.facts._git() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.loop._git() == git("rev-parse", "HEAD")
+    assert dse.facts._git() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.loop._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.facts._git() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.loop._git() == ""
+    assert dse.facts._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 the run was stopped; and what is said of the two is true of them.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,7 @@ from dse.frame import rounded, values_of
 from dse.loop import run_study
 from dse.pareto import front, layers
 from dse.report import payload
+from dse.report.data import embedded
 from dse.store import Store
 from dse.study import Study, study
 from dse.verify import Shift, Verified
@@ -151,7 +153,7 @@ def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Pa
     errors = found.after["error"].dropna()
     assert list(errors) == ["ZeroDivisionError: a fault of this design"]
     assert found.moves()[errors.index[0]] == "falls off"
-    (shown,) = payload([Loaded(asked).part()])["studies"]
+    (shown,) = json.loads(embedded(payload([Loaded(asked).part()])))["studies"]
     assert shown["verified"]["notes"][0] == errors.iloc[0]
     assert shown["verified"]["metrics"]["latency"][0] is None
 
