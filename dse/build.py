@@ -192,7 +192,7 @@ def _check_model(model: Model, address: str) -> None:
 
 SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
-    **dict.fromkeys(("screen", "search", "workers", "ray", "report"), (dict,)),
+    **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
     "store": (str, type(None)),
 }

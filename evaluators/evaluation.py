@@ -19,6 +19,7 @@ PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
+"""Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -52,6 +53,12 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
             outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
         )
     return outcomes
+
+
+def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
+    """The readers that a kind of chip has for a kind of workload, lowest first."""
+    found: tuple[str, ...] = READERS[type(design.chip), type(workload.cases[0])].FIDELITIES
+    return found
 
 
 def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
