@@ -16,7 +16,7 @@ from studies.search_quality.figure import drawn
 from studies.search_quality.replay import SPACES, closed_front, grid, searched
 from studies.write import main as write
 
-SAMPLERS = ("local", "nsga2", "random", "qmc", "optuna nsga2", "tpe", "optuna tpe")
+SAMPLERS = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe")
 SEEDS = range(10)
 BUDGET = 0.01
 """Share of a grid's designs that a search may evaluate."""

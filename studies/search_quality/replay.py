@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +20,7 @@ from evaluators import PHYSICS, evaluate
 from evaluators.metrics import LIMITS
 from space.design import digest
 from space.elementwise import Array
-from space.knobs import Choice, Columns
+from space.knobs import Columns
 
 SPACES = {
     "PRESERVE": ("preserve_cluster",),
@@ -81,13 +82,16 @@ class Grid:
 
     def share(self, rows: Array) -> float:
         """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
+        low, high, whole = self._exact
+        return hypervolume(self.objectives[rows[self.limit[rows] < 0]], self.study.directions, low, high) / whole
+
+    @cached_property
+    def _exact(self) -> tuple[Array, Array, float]:
         good = np.flatnonzero(self.limit < 0)
         exact = self.objectives[good[front(self.objectives[good], self.study.directions)]]
         low, high = (f(minimised(exact, self.study.directions), axis=0) for f in (np.min, np.max))
         high = high + 0.1 * (high - low)
-        found = self.objectives[rows[self.limit[rows] < 0]]
-        whole = hypervolume(exact, self.study.directions, low, high)
-        return hypervolume(found, self.study.directions, low, high) / whole
+        return low, high, hypervolume(exact, self.study.directions, low, high)
 
 
 def grid(name: str, folder: Path, *overrides: str) -> Grid:
@@ -181,10 +185,3 @@ def closed_front(grid: Grid) -> list[Values]:
     good = np.flatnonzero(found.feasible)
     best = good[front(values[good], grid.study.directions)]
     return [space.row(grid.columns, int(row)) for row in best]
-
-
-def knobs(grid: Grid) -> str:
-    """What the knobs of a grid are, with how many values each."""
-    return ", ".join(
-        f"{knob.address} {len(knob.values)}" for knob in grid.study.question.space.knobs if isinstance(knob, Choice)
-    )
