@@ -4,7 +4,7 @@ The controller keeps rows open. Requests wait in a read queue or a write buffer,
 its bank; a bank's queue is served out of order: hits of the open row come before the precharge that its head may need, at most
 `ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command (read,
 write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half idle, and
-are then drained. Refresh closes all banks of the channel, or one bank after the other.
+are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
 
 Every clock that the data bus stands idle is charged to a word of `CAUSES`: to what held the next column command, or, where that
 waited for its row, what held the activate.
@@ -126,8 +126,8 @@ CHANNEL = np.dtype([(name, np.int64) for name in (
     "turn",  # bank that had its turn
     "reads", "writes", "activates", "hits",
     "held_reads", "held_writes", "queued", "draining",
-    "refresh", "refreshing", "refreshed", "refresh_bank",  # next one; one is due; end of the last one; bank of the next one
-    "kept",  # set of the bank that has to be refreshed, which is kept from other commands
+    "refresh", "refreshing",  # next one; one is due
+    "round", "kept",  # sets of banks: not refreshed in this round, and to be refreshed now, which gets no other commands
     "asleep",  # no command can be issued before
     "can_read", "can_write", "can_activate", "oldest",  # in any bank group; `oldest` of the window of four activates
     "opening", "closing", "reading", "writing",  # sets of banks that want an activate, a precharge, a read, a write
@@ -140,6 +140,7 @@ BANK = np.dtype([(name, np.int64) for name in (
     "group", "row", "hits", "waiting", "writes",  # open row or -1, hits in it; requests queued, those that are writes
     "first_read", "first_write",  # places in the queue of the first that can go to the open row, or -1
     "can_read", "can_write", "can_activate", "can_precharge",
+    "refreshed",  # end of its last refresh
     "why",  # what held the activate of the open row
     "held_read", "last_read", "held_write", "last_write",  # first and last request held, or -1
 )])  # fmt: skip
@@ -253,10 +254,10 @@ def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Tim
     """Channels with all rows closed."""
     state, each = np.zeros(channels, CHANNEL), np.zeros((channels, groups * banks), BANK)
     state["refresh"] = timing.refi
-    for name in ("coming", "room", "refreshed"):
+    for name in ("coming", "room"):
         state[name] = -1
     each["group"] = np.arange(groups * banks) // banks
-    for name in ("row", "first_read", "first_write", "held_read", "held_write"):
+    for name in ("row", "first_read", "first_write", "held_read", "held_write", "refreshed"):
         each[name] = -1
     depth = (channels, groups * banks, queues.bank)
     return Channels(
@@ -265,18 +266,19 @@ def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Tim
     )  # fmt: skip
 
 
-_piece = partial(njit, inline="always", _nrt=False)
+_piece: Any = partial(njit, inline="always", _nrt=False)
 """Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
 
 
-@intrinsic
-def _lowest(context, bits):
-    """Place of the lowest bit that is set; there must be one."""
-
+def _count_trailing_zeros(context, bits):
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
 
     return types.int64(types.int64), generate
+
+
+_lowest: Any = intrinsic(_count_trailing_zeros)
+"""Place of the lowest bit that is set; there must be one."""
 
 
 @njit(cache=True, _nrt=False)
@@ -428,9 +430,9 @@ def _refresh(channels, i, t, clock):
     if wake < NEVER:
         return False, wake
     for bank in range(channels.banks.shape[1]):
-        channels.banks[i, bank].can_activate = clock + t.rfc
+        b = channels.banks[i, bank]
+        b.can_activate = b.refreshed = clock + t.rfc
     c.refreshing = c.asleep = 0
-    c.refreshed = clock + t.rfc
     return True, clock
 
 
@@ -438,20 +440,39 @@ def _refresh(channels, i, t, clock):
 def _refresh_bank(channels, i, t, clock):
     """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `_refresh`."""
     c = channels.state[i]
-    b = channels.banks[i, c.refresh_bank]
-    at = b.can_precharge if b.row >= 0 else b.can_activate
     if c.kept == 0:
-        c.kept = 1 << c.refresh_bank
+        c.kept = 1 << _idle_bank(channels, i)
         c.asleep = 0
+    bank = _lowest(c.kept)
+    b = channels.banks[i, bank]
+    at = b.can_precharge if b.row >= 0 else b.can_activate
     if at > clock:
         return False, at
     if b.row >= 0:
-        _precharge(channels, i, t, clock, c.refresh_bank)
+        _precharge(channels, i, t, clock, bank)
         return True, clock
-    b.can_activate = c.refreshed = clock + t.rfc
-    c.refresh_bank = (c.refresh_bank + 1) % channels.banks.shape[1]
+    b.can_activate = b.refreshed = clock + t.rfc
+    c.round &= ~c.kept
     c.refreshing = c.asleep = c.kept = 0
     return True, clock
+
+
+@_piece
+def _idle_bank(channels, i):
+    """Of the banks that this round of refreshes has left, one that no request waits for, opened last; else the first."""
+    c = channels.state[i]
+    banks = channels.banks.shape[1]
+    if c.round == 0:
+        c.round = -1 if banks == 64 else (1 << banks) - 1
+    best, bank = -1, _lowest(c.round)
+    left = c.round & ~(c.reads_for | c.writes_for)
+    while left != 0:
+        place = _lowest(left)
+        b = channels.banks[i, place]
+        if b.waiting == 0 and b.can_activate > best:
+            best, bank = b.can_activate, place
+        left &= left - 1
+    return bank
 
 
 @_piece
@@ -540,7 +561,7 @@ def _activate(channels, i, asked, t, clock, bank):
     elif others > b.can_activate:
         b.why = ACTIVATES
     else:
-        b.why = REFRESH if b.can_activate == c.refreshed else ROW
+        b.why = REFRESH if b.can_activate == b.refreshed else ROW
     b.row = channels.line[i, bank, 0]
     b.hits = 0
     b.can_read = clock + t.rcd_read
@@ -578,9 +599,9 @@ def _column(channels, i, asked, t, clock, bank):
     pick = -1
     if b.first_read >= 0 and max(max(b.can_read, g.can_read), c.can_read) <= clock:
         pick = b.first_read
-    if b.first_write >= 0 and (pick < 0 or b.first_write < pick):
-        if max(max(b.can_write, g.can_write), c.can_write) <= clock:
-            pick = b.first_write
+    written = b.first_write >= 0 and (pick < 0 or b.first_write < pick)
+    if written and max(max(b.can_write, g.can_write), c.can_write) <= clock:
+        pick = b.first_write
     r = channels.queue[i, bank, pick]
     _charge(channels, i, asked, t, clock, bank, r)
     b.waiting -= 1
@@ -742,3 +763,32 @@ def _append(channels, i, asked, queues, clock, bank):
         elif b.first_write < 0 and _free(channels, i, asked, bank, place):
             b.first_write = place
     _want(channels, i, bank)
+
+
+@njit(cache=True)
+def serve_blocks(arrival, nbytes, write, requester, window, access, first, each, turn, alone):
+    """Blocks at one channel at given rates: see `hbm.blocks`, whose arguments and `hbm.Rates` these are."""
+    start, finish = np.empty(len(arrival)), np.empty(len(arrival))
+    free, own, before = 0.0, np.zeros(len(window)), -1
+    for k in range(len(arrival)):
+        kind, q = int(write[k]), requester[k]
+        busy = nbytes[k] * _between(each[kind], nbytes[k] / access)
+        if before >= 0 and before != kind:
+            busy += turn
+        before = kind
+        begin = max(arrival[k], own[q]) if window[q] > 0 else arrival[k]
+        start[k] = max(begin, free) + first[kind]
+        free = max(begin, free) + busy
+        finish[k] = free + first[kind]
+        if window[q] > 0:
+            finish[k] = max(finish[k], begin + nbytes[k] * _between(alone[kind], window[q]) + first[kind])
+            own[q] = finish[k] - first[kind]
+    return start, finish
+
+
+@njit(cache=True)
+def _between(table, x):
+    """What a table over powers of two has at `x`, in between linear in the logarithm."""
+    place = min(max(np.log2(x), 0.0), len(table) - 1.0)
+    low = min(int(place), len(table) - 2)
+    return table[low] + (place - low) * (table[low + 1] - table[low])
