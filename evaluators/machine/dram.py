@@ -266,8 +266,10 @@ def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Tim
     )  # fmt: skip
 
 
-_piece: Any = partial(njit, inline="always", _nrt=False)
+_piece: Any = partial(njit, inline="always", _nrt=False)()
 """Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
+
+_loop: Any = partial(njit, cache=True, _nrt=False)()
 
 
 def _count_trailing_zeros(context, bits):
@@ -281,7 +283,7 @@ _lowest: Any = intrinsic(_count_trailing_zeros)
 """Place of the lowest bit that is set; there must be one."""
 
 
-@njit(cache=True, _nrt=False)
+@_loop
 def _play(channels, asked, t, queues, path, limit):
     """Plays all requests, or until the limit; returns the clock."""
     clock, done, count = 0, 0, len(asked.write)

@@ -169,18 +169,8 @@ def _report(
     latencies = (stamps[3] - start - firsts / clock)[~write]
     hits = served.hits / (served.reads + served.writes)
     begin_request, end_request, begin_response, end_response = stamps
-    return Report(
-        begin_request,
-        end_request,
-        begin_response,
-        end_response,
-        nbytes,
-        seconds,
-        nbytes / seconds / peak(memory),
-        hits,
-        idle,
-        latencies,
-    )
+    share = nbytes / seconds / peak(memory)
+    return Report(begin_request, end_request, begin_response, end_response, nbytes, seconds, share, hits, idle, latencies)
 
 
 def timing(memory: Memory) -> dram.Timing:
@@ -203,7 +193,7 @@ def path(memory: Memory) -> int:
 
 
 def latency(memory: Memory, *, row_open: bool) -> float:
-    """Of a read of one burst that meets nobody: a clock to its bank's queue, activate unless its row is open, read, data. [s]"""
+    """Of a read of one burst that meets nobody: a clock to its bank's queue, activate for a closed row, read, data. [s]"""
     t = memory.timing
     return float((1 + (0 if row_open else t.rcd_read) + t.cl + t.burst + path(memory)) / memory.clock)
 
