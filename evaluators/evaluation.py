@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, die_product, mesh, product
+from evaluators import die, die_product, mesh, product, stream
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import MeshChip
@@ -13,7 +13,8 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Case, Product, Workload
+from space.memory import MemoryChip
+from space.workload import Asked, Product, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -45,7 +46,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     return outcomes
 
 
-def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
@@ -69,9 +70,11 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
-def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
+def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
+    if isinstance(design.chip, MemoryChip):
+        return stream
     if isinstance(design.chip, MeshChip):
         return product if isinstance(case, Product) else mesh
     if fidelity != "closed":

@@ -10,15 +10,16 @@ import numpy as np
 from space.chip import Chip, MeshChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import Mapping, MeshMapping, ProductMapping
+from space.mapping import Mapping, MeshMapping, ProductMapping, StreamMapping
+from space.memory import MemoryChip
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip | MeshChip
-    mapping: Mapping | MeshMapping | ProductMapping
+    chip: Chip | MeshChip | MemoryChip
+    mapping: Mapping | MeshMapping | ProductMapping | StreamMapping
 
 
 @dataclass(frozen=True, slots=True)

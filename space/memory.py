@@ -88,19 +88,19 @@ class MemoryChip:
     memory: Memory
 
 
-def channels(memory: Memory) -> int:
+def channels(memory: Memory) -> Any:
     """Pseudo-channels of all stacks."""
-    return int(memory.stacks * memory.channels * memory.pseudo)
+    return memory.stacks * memory.channels * memory.pseudo
 
 
-def capacity(memory: Memory) -> float:
+def capacity(memory: Memory) -> Any:
     """Bytes that fit."""
-    return float(channels(memory) * memory.groups * memory.banks * memory.rows * memory.row)
+    return channels(memory) * memory.groups * memory.banks * memory.rows * memory.row
 
 
-def peak(memory: Memory) -> float:
+def peak(memory: Memory) -> Any:
     """Bytes a second that the data buses can move."""
-    return float(channels(memory) * memory.access * memory.clock / memory.timing.burst)
+    return channels(memory) * memory.access * memory.clock / memory.timing.burst
 
 
 def refuse(memory: Memory, address: str = "memory") -> None:
@@ -127,8 +127,8 @@ def refuse(memory: Memory, address: str = "memory") -> None:
             raise DesignError(f"{address}.{name}: {value:g} is not a power of two")
     if memory.groups * memory.banks > 64:
         raise DesignError(f"{address}.banks: {memory.groups * memory.banks:g} banks of a channel are more than 64")
-    if memory.hashed == "all" and channels(memory) & (channels(memory) - 1):
-        raise DesignError(f"{address}.hashed: all needs a power of two of channels, not {channels(memory)}; choose bank")
+    if memory.hashed == "all" and int(channels(memory)) & (int(channels(memory)) - 1):
+        raise DesignError(f"{address}.hashed: all needs a power of two of channels, not {channels(memory):g}; choose bank")
     if not memory.access <= memory.granularity <= memory.row:
         between = f"between a request of {memory.access:g} and a row of {memory.row:g}"
         raise DesignError(f"{address}.granularity: {memory.granularity:g} B is not {between}")

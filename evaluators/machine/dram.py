@@ -246,8 +246,8 @@ def serve(
     every = _at_rest(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
     clocks = _play(every, asked, timing, queues, path, limit)
-    counts = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
-    return Served(offered, accepted, finished, *counts, int(clocks), every.idle)
+    reads, writes, activates, hits = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
+    return Served(offered, accepted, finished, reads, writes, activates, hits, int(clocks), every.idle)
 
 
 def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timing) -> Channels:

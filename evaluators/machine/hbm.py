@@ -29,7 +29,7 @@ def place(memory: Memory, address: Array) -> tuple[Array, Array]:
     Stretches of `granularity` go round the channels; within a channel `ORDERS` says what the bits mean. Every address has its
     own place.
     """
-    count, size = channels(memory), int(memory.granularity)
+    count, size = int(channels(memory)), int(memory.granularity)
     block = address // size
     channel, local = block % count, block // count * size + address % size
     rest, at = local // int(memory.access), {}
@@ -133,7 +133,7 @@ def play(
     cycles = np.ceil(arrival * clock - arrival.min() * clock - 1e-6).astype(np.int64)
     served = dram.serve(
         at, write[owner], cycles[owner], timing(memory), groups=int(memory.groups), banks=int(memory.banks), channel=channel,
-        channels=channels(memory), windows=windows, requester=by[owner], path=path(memory), queues=queues(memory),
+        channels=int(channels(memory)), windows=windows, requester=by[owner], path=path(memory), queues=queues(memory),
     )  # fmt: skip
     return _report(memory, served, channel, owner, begin, order, write, float(nbytes.sum()), float(arrival.min()))
 
@@ -212,7 +212,7 @@ def seconds(memory: Memory, nbytes: int, *, write: bool = False, window: int = 0
     Raises:
         DesignError: as `play`.
     """
-    period = ROUNDS * int(memory.timing.refi) * channels(memory) * int(memory.access) // int(memory.timing.burst)
+    period = ROUNDS * int(memory.timing.refi) * int(channels(memory)) * int(memory.access) // int(memory.timing.burst)
     if nbytes <= 2 * period:
         return _played(memory, nbytes, write, window)
     half, whole = (_played(memory, period * rounds, write, window) for rounds in (1, 2))
@@ -284,7 +284,7 @@ def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Genera
     room = int(capacity(memory) / channels(memory)) // (bursts * access)
     start = (rng.integers(0, room, len(write)) * bursts * access)[:, None] + np.arange(bursts) * access
     size = int(memory.granularity)
-    address = (start // size * channels(memory) * size + start % size).ravel()  # all of them in one channel
+    address = (start // size * int(channels(memory)) * size + start % size).ravel()  # all of them in one channel
     _, at = place(memory, address)
     served = dram.serve(
         at, np.repeat(write, bursts), np.zeros(address.size), timing(memory), groups=int(memory.groups),
