@@ -232,16 +232,16 @@ def serve(
         limit: when to stop. [clock]
     """
     count = len(write)
-    to = np.zeros(count, np.int64) if channel is None else np.ascontiguousarray(channel, dtype=np.int64)
-    by = np.zeros(count, np.int64) if requester is None else np.ascontiguousarray(requester, dtype=np.int64)
+    to = np.zeros(count, np.int32) if channel is None else np.ascontiguousarray(channel, dtype=np.int32)
+    by = np.zeros(count, np.int32) if requester is None else np.ascontiguousarray(requester, dtype=np.int32)
     window = np.zeros(1, np.int64) if windows is None else np.asarray(windows, dtype=np.int64)
-    offered, accepted, finished, queued, follow = (np.full(count, -1, np.int64) for _ in range(5))
+    offered, accepted, finished, queued = (np.full(count, -1, np.int64) for _ in range(4))
     who = np.zeros(len(window), REQUESTER)
     who["window"], who["next"], who["end"] = window, *np.searchsorted(by, [np.arange(len(window)), np.arange(len(window)) + 1])
     asked = Requests(
-        to, np.ascontiguousarray(place, dtype=np.int64), np.ascontiguousarray(write, dtype=np.bool_),
-        np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, np.zeros(count, np.bool_), queued, follow,
-        by, who, np.zeros((len(window), 2, max(1, int(window.max()))), np.int64),
+        to, np.ascontiguousarray(place, dtype=np.int32), np.ascontiguousarray(write, dtype=np.bool_),
+        np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, np.zeros(count, np.bool_), queued,
+        np.zeros(count, np.int32), by, who, np.zeros((len(window), 2, max(1, int(window.max()))), np.int64),
     )  # fmt: skip
     every = _at_rest(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
@@ -266,10 +266,10 @@ def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Tim
     )  # fmt: skip
 
 
-_piece: Any = partial(njit, inline="always", _nrt=False)()
+_piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
 """Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
 
-_loop: Any = partial(njit, cache=True, _nrt=False)()
+_loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
 
 
 def _count_trailing_zeros(context, bits):
