@@ -49,6 +49,13 @@ def test_many_designs_are_answered_as_each_alone() -> None:
                 assert many[name][row] == pytest.approx(one[name][0], rel=1e-12)
 
 
+def test_random_designs_of_the_study_stay_below_their_peak() -> None:
+    question = asked("chip=hbm2", "workload=stream", "space=hbm_patterns")
+    designs = question.space.stack(question.space.sample(np.random.default_rng(1).random((10_000, 3))))
+    shares = evaluate(designs, question.workload).columns["peak_share"]
+    assert ((shares > 0) & (shares <= 1)).all()
+
+
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 def test_the_breakdown_sums_to_the_time(fidelity: str) -> None:
     question = asked(*SMALL, "workload.writes=[0.33]")
