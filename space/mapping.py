@@ -75,6 +75,14 @@ class ProductMapping:
 
 
 @record
+class StreamMapping:
+    """Who asks a memory."""
+
+    requesters: Number = whole("requesters, each with its own part of the addresses and of the requests")
+    window: Number = whole("bursts that each may have outstanding; 0 for any", low=0)
+
+
+@record
 class MeshMapping:
     """Software on a mesh of cores."""
 
