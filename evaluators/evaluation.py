@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import collective, die, die_product, mesh, product
+from evaluators import collective, die, die_product, mesh, product, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -27,6 +27,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Product): die_product,
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
+    (TileChip, Case): tiles,
     (TileChip, Collective): collective,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""

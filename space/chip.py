@@ -161,7 +161,7 @@ class Tile:
     """One core with engines of its own for products, vectors and transfers, which work side by side."""
 
     sram: Number = quantity("B", "local memory", positive=True)
-    sram_bandwidth: Number = quantity("B/cycle", "between local memory and engines", positive=True)
+    sram_bandwidth: Number = quantity("B/cycle", "between local memory and engines")
     sram_per_row: Number = quantity("B/cycle", "more of it for each row of the matrix engine", default=0.0)
     matrix: MatrixEngine
     vector: VectorEngine

@@ -10,7 +10,7 @@ import numpy as np
 from space.chip import Chip, MeshChip, TileChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping
+from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping, TileMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Design:
     """A chip and the mapping on it."""
 
     chip: Chip | MeshChip | TileChip
-    mapping: Mapping | MeshMapping | ProductMapping | CollectiveMapping
+    mapping: Mapping | MeshMapping | ProductMapping | TileMapping | CollectiveMapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cost"
     }
     readers = {caller for caller in callers if not caller.startswith("evaluators/kernels/")}
-    assert readers == {"evaluators/closed.py", "evaluators/closed_mesh.py"}
+    assert readers == {"evaluators/closed.py", "evaluators/closed_mesh.py", "evaluators/closed_tiles.py"}
 
 
 def test_no_config_names_python_code() -> None:

@@ -3,7 +3,7 @@
 linear_seq         a line; the ring goes along it and comes back from its end in one message
 linear_interleave  a line; the ring goes along its even cores and comes back along its odd ones, two hops at a time
 ring               two lines; the ring goes along one and comes back along the other, a hop at a time
-mesh               nearly a square; rings in rows and in columns, each interleaved
+mesh               nearly a square; one ring goes through it a hop at a time, or rings in rows and in columns, each interleaved
 """
 
 from dataclasses import dataclass
@@ -91,10 +91,11 @@ def team(placement: str, cores: int, *, divided: bool = False) -> Team:
         divided: whether the grid is two-dimensional wherever the placement is; lines are then cut into rows.
     """
     rows, cols = sides(placement, cores)
+    if placement == "mesh" and (divided or rows * cols % 2 or rows == 1):
+        return Team(*np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij"))
     if placement == "mesh":
-        grid = np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij")
-        return Team(*grid)
-    if placement == "linear_seq":
+        row, col = _closed(rows, cols) if rows % 2 == 0 else _closed(cols, rows)[::-1]
+    elif placement == "linear_seq":
         row, col = np.zeros(cores, int), np.arange(cores)
     elif rows == 1:
         row, col = np.zeros(cores, int), interleaved(cores)
@@ -105,10 +106,23 @@ def team(placement: str, cores: int, *, divided: bool = False) -> Team:
     return Team(row.reshape(shape), col.reshape(shape))
 
 
+def _closed(rows: int, cols: int) -> tuple[Array, Array]:
+    """Rows and columns of a way through all cores of an even number of rows that ends beside where it began."""
+    snake = [(r, c) for r in range(rows) for c in (range(1, cols) if r % 2 == 0 else range(cols - 1, 0, -1))]
+    row, col = zip(*snake, *((r, 0) for r in range(rows - 1, -1, -1)), strict=True)
+    return np.array(row), np.array(col)
+
+
 def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
     """Rings of a team and members of each; leaves broadcast over designs."""
     which = PLACEMENTS.index(placement)
     return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
+
+
+def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
+    """Rows and columns of the chip that a group takes; leaves broadcast over designs."""
+    rows = _rows(PLACEMENTS.index(placement), cores)
+    return rows, cores // rows
 
 
 def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False) -> Any:
@@ -130,6 +144,11 @@ def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, 
     apart = fabric.post + way_there + _turns(*key, 0) * stream
     locked = fabric.post + _turns(*key, 1) * (3 * way_there + stream)
     return where(hops > 0, where(fabric.locked > 0, locked, apart), 0.0)
+
+
+@tabulated
+def _rows(which: int, cores: int) -> float:
+    return float(sides(PLACEMENTS[which], cores)[0])
 
 
 @tabulated
