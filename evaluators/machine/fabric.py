@@ -79,8 +79,8 @@ VALUE = 2.0
 def summing(chip: TileChip) -> Fabric:
     """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
 
-    A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each that
-    is written.
+    A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one
+    that is written.
     """
     each = maximum(2 / chip.tile.vector.lanes, 3 * VALUE / engines(chip).sram_bandwidth)
     return tile_fabric(chip)._replace(combine=each / chip.clock)
