@@ -7,9 +7,11 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.graph.lay import Kernel
 from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import VALUE, tile_fabric
+from evaluators.machine.fabric import VALUE, summing
 from evaluators.mesh import FIDELITIES, PRICES, spent
 from evaluators.metrics import Judged
+from evaluators.silicon import area
+from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
 from space.elementwise import ceil_div, column, where
@@ -40,7 +42,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of a collective goes."""
-    kernel, on = _kernel(design, (case,)), tile_fabric(_chip(design))
+    kernel, on = _kernel(design, (case,)), summing(_chip(design))
     parts = {name: float(value) for name, value in spent(kernel, on, PRICES[fidelity], SPENT).items()}
     seconds = float(PRICES[fidelity](kernel, on).seconds)
     nbytes = float(PRICES[fidelity](kernel, on).activity.sent_bytes)
@@ -49,7 +51,8 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     bound = max(parts, key=lambda name: parts[name])
     row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, nbytes, 0.0, bound, seconds, parts)
     bars = {case.pattern: {case.along: [("communication", kernel.algorithm, 0.0, seconds)]}}
-    return Breakdown((row,), seconds, {}, bars)
+    blocks = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
+    return Breakdown((row,), seconds, blocks, bars)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -66,9 +69,18 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...], fidelity: str) -> Judged:
     chip, kernel = _chip(design), _kernel(design, cases)
-    seconds = PRICES[fidelity](kernel, tile_fabric(chip)).seconds
+    cost = PRICES[fidelity](kernel, summing(chip))
+    seconds = cost.seconds
     limits = _limits(design, cases[0], kernel)
-    metrics = {"latency": seconds, "cycles": seconds * chip.clock, "sram_used": limits[0].need}
+    die = area.tile_die(chip)
+    metrics = {
+        "latency": seconds,
+        "cycles": seconds * chip.clock,
+        "sram_used": limits[0].need,
+        "energy": tile_energy(cost.activity, chip, seconds),
+        "die_mm2": die,
+        "system_mm2": die,
+    }
     return Judged(rows, metrics, limits)
 
 

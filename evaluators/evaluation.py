@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, mesh, product, tiles
+from evaluators import attention, collective, die, die_product, mesh, product, stream, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -13,14 +13,14 @@ from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Attention, Case, Collective, Product, Workload
+from space.memory import MemoryChip
+from space.workload import Asked, Attention, Case, Collective, Product, Stream, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
-
-Asked = Case | Product | Collective | Attention
+"""Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -28,6 +28,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
+    (MemoryChip, Stream): stream,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,
 }
@@ -56,6 +57,12 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
             outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
         )
     return outcomes
+
+
+def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
+    """The readers that a kind of chip has for a kind of workload, lowest first."""
+    found: tuple[str, ...] = READERS[type(design.chip), type(workload.cases[0])].FIDELITIES
+    return found
 
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:

@@ -1,10 +1,12 @@
 """What there is a mapping for: which one goes with a chip and with what is asked of it."""
 
-from typing import NamedTuple
+from collections.abc import Mapping as Dict
+from typing import Any, NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import AttentionMapping, CollectiveMapping, Mapping, MeshMapping, ProductMapping, TileMapping
-from space.workload import Attention, Case, Collective, Product
+from space.mapping import AttentionMapping, CollectiveMapping, Mapping, MeshMapping, ProductMapping, StreamMapping, TileMapping
+from space.memory import MemoryChip
+from space.workload import Attention, Case, Collective, Product, Stream
 
 
 class Kind(NamedTuple):
@@ -15,8 +17,11 @@ class Kind(NamedTuple):
     choices: str
 
 
-CHIPS = (Chip, MeshChip, TileChip)
+CHIPS = (Chip, MeshChip, TileChip, MemoryChip)
 """Kinds of chips."""
+
+CASES = {"kernel": Product, "patterns": Stream, "pattern": Collective, "keys": Attention}
+"""Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
     (Chip, Case): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
@@ -26,5 +31,20 @@ KINDS: dict[tuple[type, type], Kind] = {
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
     (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
     (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
+    (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
 }
 """By kinds of chip and of case."""
+
+WHERE: dict[type, str] = {
+    Case: "chip=npu_dse",
+    Product: "chip=wse2",
+    Stream: "chip=hbm3",
+    Collective: "chip=tile32",
+    Attention: "chip=tile32",
+}
+"""A chip for each kind of case."""
+
+
+def asked(workload: Dict[str, Any]) -> type:
+    """The kind of case that a workload's fields say."""
+    return next((case for field, case in CASES.items() if workload.get(field) is not None), Case)

@@ -75,10 +75,11 @@ class ProductMapping:
 
 
 @record
-class CollectiveMapping:
-    """One collective on a mesh of tiles."""
+class StreamMapping:
+    """Who asks a memory."""
 
-    collective: str = word("who carries it: hardware, tree or sequential")
+    requesters: Number = whole("requesters, each with its own part of the addresses and of the requests")
+    window: Number = whole("bursts that each may have outstanding; 0 for any", low=0)
 
 
 @record
@@ -131,3 +132,10 @@ class TileMapping:
     decode: TilePlan
     precision: Precision
     sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
+
+
+@record
+class CollectiveMapping:
+    """One collective on a mesh of tiles."""
+
+    collective: str = word("who carries it: hardware, tree or sequential")

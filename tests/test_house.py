@@ -14,8 +14,8 @@ ROOMS = {
     "omegaconf": {"dse/compose.py"},
     "optuna": {"dse/search.py"},
     "ray": {"dse/actors.py"},
-    "sqlalchemy": {"dse/store.py"},
-    "sqlite3": {"dse/store.py"},
+    "sqlalchemy": {"dse/database.py", "dse/hold.py", "dse/store.py"},
+    "sqlite3": {"dse/database.py"},
     "pint": {"space/units.py"},
     "numba": {"evaluators/machine/dram.py", "evaluators/machine/noc.py"},
     "moocore": {"dse/pareto.py"},
@@ -97,7 +97,7 @@ def test_every_constant_has_a_source_in_the_bibliography(path: Path) -> None:
     known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
     config = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key not in ("defaults", "mapping")}
     leaves = constants(config)
-    assert leaves
+    assert leaves or not config  # of a memory by itself
     for leaf in leaves:
         assert leaf.get("source") in known
         assert leaf["source"] not in ("assumed", "fitted") or leaf.get("note")

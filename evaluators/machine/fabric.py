@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from evaluators.machine.engine import engines
 from space.chip import TileChip
 from space.elementwise import maximum
 
@@ -51,16 +52,8 @@ class Fabric(NamedTuple):
         return maximum(self.word, self.copy)
 
 
-VALUE = 2.0
-"""Bytes of what collectives move: numbers of 16 bits."""
-
-
 def tile_fabric(chip: TileChip) -> Fabric:
-    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do.
-
-    What arrives is combined by vector lanes. A multiply-adder, whose two operations a vector engine's lanes count, does one sum
-    a cycle; two values are read for each that is written.
-    """
+    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
     return Fabric(
         hop=noc.hop * cycle,
@@ -76,5 +69,18 @@ def tile_fabric(chip: TileChip) -> Fabric:
         special=cycle / tile.vector.special,
         word_bytes=noc.word_bytes,
         locked=1.0 if noc.routing == "locked" else 0.0,
-        combine=maximum(2 / tile.vector.lanes, 3 * VALUE / tile.sram_bandwidth) * cycle,
     )
+
+
+VALUE = 2.0
+"""Bytes of what collectives move: numbers of 16 bits."""
+
+
+def summing(chip: TileChip) -> Fabric:
+    """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
+
+    A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one
+    that is written.
+    """
+    each = maximum(2 / chip.tile.vector.lanes, 3 * VALUE / engines(chip).sram_bandwidth)
+    return tile_fabric(chip)._replace(combine=each / chip.clock)

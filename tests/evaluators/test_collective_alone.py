@@ -8,7 +8,7 @@ import pytest
 from evaluators import evaluate, explain
 from evaluators.evaluation import infeasible
 from evaluators.kernels.collective import TEAMS
-from evaluators.machine.fabric import tile_fabric
+from evaluators.machine.fabric import summing
 from space.chip import TileChip
 from space.design import stacked
 from space.errors import DesignError
@@ -86,8 +86,8 @@ def test_the_gain_over_software_tends_to_its_steps(pattern: str) -> None:
 def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> None:
     chip = asked(*ALONE).base.chip
     assert isinstance(chip, TileChip)
-    assert tile_fabric(chip).combine * chip.clock == pytest.approx(1 / 64)
-    assert tile_fabric(replaced(chip, {"tile.sram_bandwidth": 192.0})).combine * chip.clock == pytest.approx(1 / 32)
+    assert summing(chip).combine * chip.clock == pytest.approx(1 / 64)
+    assert summing(replaced(chip, {"tile.sram_bandwidth": 192.0})).combine * chip.clock == pytest.approx(1 / 32)
 
 
 @pytest.mark.parametrize(

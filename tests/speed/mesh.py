@@ -13,7 +13,7 @@ from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
-from evaluators.machine.fabric import Fabric, tile_fabric
+from evaluators.machine.fabric import Fabric, summing
 from evaluators.numeric import play as compute
 from space.fields import replaced
 from tests.samples import asked
@@ -80,7 +80,7 @@ def played() -> list[tuple[str, str, str]]:
     tiles = asked("chip=tile32", "workload=collective").base.chip
     for name in TEAMS:
         row = TEAMS[name].steps(Shape(2**19, 1, 1), Mesh(32, 32), "float16", pattern="multicast", rows=32, cols=32)
-        network = tile_fabric(tiles)
+        network = summing(tiles)
         play(row, network)
         seconds = cpu(lambda row=row, network=network: play(row, network), 10)  # type: ignore[misc]
         lines.append((f"events: row multicast of 1 MiB on 32x32 tiles, {name}", f"{1e3 * seconds:.2f} ms CPU", ""))
