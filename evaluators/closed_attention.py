@@ -10,7 +10,7 @@ from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.engine import Engines, engines
-from evaluators.machine.fabric import Fabric, tile_fabric
+from evaluators.machine.fabric import Fabric, summing
 from space.chip import TileChip
 from space.elementwise import maximum, minimum
 
@@ -32,7 +32,7 @@ class Job(NamedTuple):
 def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
     """Network and engines; with several heads in flight, software spends more on each operation."""
     extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
-    fabric, on = tile_fabric(chip), engines(chip)
+    fabric, on = summing(chip), engines(chip)
     matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
     more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
     return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)

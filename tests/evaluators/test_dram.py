@@ -143,3 +143,19 @@ def test_bandwidth_and_latency_are_those_of_a_cycle_accurate_reference() -> None
         mean = float((served.finished - served.accepted)[read].mean())
         overloaded = row["pattern"] == "random" and gap in (3, 5)
         assert mean == pytest.approx(float(row["avg_read_latency_cycles"]), rel=0.06 if overloaded else 0.02), row
+
+
+def test_tiles_in_step_lose_more_of_a_channel_than_one_stream() -> None:
+    """What `hbm.crowded` of tile32 stands for: tiles that ask for blocks of 32 KiB side by side, 4 KiB at a time."""
+    rng = np.random.default_rng(0)
+
+    def share(streams: int) -> float:
+        start = rng.integers(0, 1 << 15, (streams, 60000 // streams // 512 + 1))[..., None] << 15
+        bursts = (start + np.arange(512) * 64).reshape(streams, -1, 64)[:, : 60000 // streams // 64]
+        address = bursts.swapaxes(0, 1).ravel()
+        served = serve(placed(address), np.zeros(len(address), bool), np.zeros(len(address), int), HBM2, groups=4, banks=4)
+        return 2 * served.reads / served.clocks
+
+    alone = share(1)
+    assert alone == pytest.approx(0.92, abs=0.005)
+    assert all(0.90 * alone < share(streams) < 0.95 * alone for streams in (4, 8, 16, 32))
