@@ -1,6 +1,5 @@
 """Designs of meshes of tiles on attention by itself: metrics, limits and the breakdown of a workload."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, cast
@@ -15,7 +14,6 @@ from evaluators.kernels.attention.dataflow import Dataflow, kept
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.attention.strategy import proposed, sliced
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.machine.engine import Engines
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
@@ -95,9 +93,10 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
     shape = _shape((case,))
-    suited = _proposed(of, shape, chip, Tiling(0, 0, 0, 0))
-    need = sliced(of, shape, machine(chip, of)[1], int(suited.queries), int(suited.keys)).nbytes
-    slice_ = f"mapping.queries={suited.queries} mapping.keys={suited.keys}"
+    _, engines = machine(chip, of)
+    suited = proposed(of, shape, Mesh(chip.mesh.rows, chip.mesh.cols), engines, chip.tile.sram)
+    need = sliced(of, shape, engines, suited.queries, suited.keys).nbytes
+    slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
     if need > worst.have:
         return replace(worst, remedy=f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}")
     return replace(worst, remedy=f"a slice that fits: {slice_}")
@@ -163,34 +162,7 @@ def _tiling(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMappin
         said = replace(said, rows=1, cols=1)
     if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
         return said
-    return _proposed(of, shape, chip, said)
-
-
-def _proposed(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling) -> Tiling:
-    """The strategy's choice beside what is said, one by one where leaves are arrays."""
-    _, on = machine(chip, of)
-    heads = tuple(getattr(shape, name) for name in SIZES)
-    sides = (said.rows, said.cols, said.queries, said.keys, chip.mesh.rows, chip.mesh.cols, chip.tile.sram)
-    parts = [[a for a, v, _ in leaves(part) if not isinstance(v, str)] for part in (on.matrix, on.vector)]
-    numbers = [getattr(part, name) for part, names in zip((on.matrix, on.vector), parts, strict=True) for name in names]
-    flat = (*heads, *sides, on.clock, on.sram_bandwidth, *numbers)
-
-    def one(row: Sequence[Any]) -> Tiling:
-        whole, rest = [int(value) for value in row[:13]], [float(value) for value in row[13:]]
-        matrix = replaced(on.matrix, dict(zip(parts[0], rest[3:], strict=False)))
-        vector = replaced(on.vector, dict(zip(parts[1], rest[3 + len(parts[0]) :], strict=True)))
-        sizes: dict[str, Any] = dict(zip(SIZES, whole, strict=False))
-        found = replace(shape, **sizes)
-        return proposed(
-            of, found, Mesh(*whole[11:]), Engines(rest[1], matrix, vector, rest[2], on.products), rest[0], Tiling(*whole[7:11])
-        )
-
-    if not any(isinstance(leaf, np.ndarray) for leaf in flat):
-        return one(flat)
-    spread = np.broadcast_arrays(*flat)
-    each, which = np.unique(np.stack([leaf.ravel() for leaf in spread], axis=1), axis=0, return_inverse=True)
-    found = [(t.rows, t.cols, t.queries, t.keys) for t in map(one, each)]
-    return Tiling(*np.array(found, dtype=float)[which.ravel()].T.reshape(4, *spread[0].shape))
+    return proposed(of, shape, Mesh(chip.mesh.rows, chip.mesh.cols), machine(chip, of)[1], chip.tile.sram, said)
 
 
 def _slots(job: Job) -> list[Any]:

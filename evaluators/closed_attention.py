@@ -62,5 +62,4 @@ def split(job: Job) -> dict[str, Any]:
 
 def communication(job: Job, seconds: Any) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    parts = split(job)
-    return sum(parts[name] for name in cost.COMMUNICATION)
+    return cost.exchange(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))

@@ -1,17 +1,22 @@
 """The events reader of attention on a mesh of tiles: programs are played, the same ones once."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any, TypeVar
 
 from evaluators.closed_attention import Job, channels_used, machine, memory
 from evaluators.events import Timing, play
 from evaluators.kernels.attention.cost import PARTS
 from evaluators.kernels.attention.dataflow import steps
+from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels
 from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+
+T = TypeVar("T", Heads, Tiling)
 
 OPERANDS = ("q", "c", "k", "v")
 
@@ -39,15 +44,23 @@ def _played(job: Job, left: int) -> Timing:
     chip = job.chip
     fabric, engines = machine(chip, job.of)
     hbm, count, rates = chip.hbm, int(channels_used(chip)), memory(chip)
-    program = steps(job.of, job.shape, job.tiling, job.mesh, channels=count)
+    sides = int(chip.mesh.rows), int(chip.mesh.cols)
+    program = steps(job.of, _whole(job.shape), _whole(job.tiling), Mesh(*sides), channels=count)
     if left < len(PARTS):
         fabric = fabric._replace(stage=0.0)
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         program = _without(program, lambda step: _part(step) in gone)
-    sides = int(chip.mesh.rows), int(chip.mesh.cols)
     at = channels(hbm.place, count, *sides, float(hbm.latency), 1 / rates.byte, float(hbm.crowded))
     return play(program, fabric, engines=engines, memory=at)
+
+
+def _whole(sizes: T) -> T:
+    """With whole numbers where they are counts."""
+    changes: dict[str, Any] = {
+        spec.name: int(getattr(sizes, spec.name)) for spec in fields(sizes) if spec.type != "bool" and spec.type is not bool
+    }
+    return replace(sizes, **changes)
 
 
 def _part(step: Step) -> str:

@@ -82,6 +82,22 @@ def cost(
     return Cost(_seconds(of, shape, tiling, mesh, spent), _activity(of, shape, tiling, mesh, itemsize))
 
 
+def exchange(
+    of: Dataflow,
+    shape: Heads,
+    tiling: Tiling,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: Memory,
+    itemsize: float = 2.0,
+) -> Any:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    spent = item(of, shape, tiling, mesh, fabric, engines, memory, itemsize)
+    at = (of, shape, tiling, mesh)
+    return _seconds(*at, spent) - _seconds(*at, spent._replace(combined=0.0, spread=0.0))
+
+
 def split(
     of: Dataflow,
     shape: Heads,
@@ -112,9 +128,6 @@ def split(
 
 PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
 """What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
-
-COMMUNICATION = PARTS[:3]
-"""Of those, what is exchanged between tiles."""
 
 
 def _seconds(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, spent: Spent) -> Any:

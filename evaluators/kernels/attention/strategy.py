@@ -4,20 +4,22 @@ Among slices that fit the local memory the one with the best engine utilisation,
 starts apart where any has that; then the largest group that the queries and keys of a head fill and that divides the mesh.
 """
 
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from evaluators.kernels.attention.dataflow import Dataflow, kept
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
-from space.elementwise import ceil_div
+from space.elementwise import ceil_div, maximum, minimum, where
 
 ENOUGH = 0.95
 """Engine utilisation that a slice should reach."""
 
-SLICES = (8, 16, 32, 64, 128, 256, 512, 1024)
-"""Queries and keys of a slice that are tried, beside all of a head where it has fewer."""
+SLICES = (16, 32, 64, 128, 256, 512, 1024)
+"""Queries and keys of a slice that are tried; all of a head where it has fewer."""
 
 
 ANY = Tiling(0, 0, 0, 0)
@@ -25,7 +27,7 @@ ANY = Tiling(0, 0, 0, 0)
 
 
 class Slice(NamedTuple):
-    """A slice of a tile.
+    """A slice of a tile; leaves broadcast over designs.
 
     Attributes:
         queries, keys: of it.
@@ -34,14 +36,14 @@ class Slice(NamedTuple):
         nbytes: local memory that all strands need. [B]
     """
 
-    queries: int
-    keys: int
-    utilisation: float
-    started: float
-    nbytes: float
+    queries: Any
+    keys: Any
+    utilisation: Any
+    started: Any
+    nbytes: Any
 
 
-def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: int, keys: int, itemsize: float = 2.0) -> Slice:
+def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: Any, keys: Any, itemsize: float = 2.0) -> Slice:
     """What a slice asks and gives.
 
     >>> from space.chip import MatrixEngine, VectorEngine
@@ -51,41 +53,56 @@ def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: int, keys: int
     0.981
     """
     busy = engines.product(queries, shape.key_dim, keys, itemsize) + engines.product(queries, keys, shape.v, itemsize)
-    busy += engines.product(queries, shape.v, keys, itemsize) if shape.latent else 0.0
+    busy = busy + (engines.product(queries, shape.v, keys, itemsize) if shape.latent else 0.0)
     least = queries * keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * engines.clock)
     starts = (3 if shape.latent else 2) * engines.matrix.call / engines.clock
-    nbytes = sum(
-        held.nbytes for strand in range(of.strands) for held in kept(of, shape, Tiling(2, 2, queries, keys), "float16", strand)
-    )
-    return Slice(queries, keys, float(least / busy), float(least / (busy + starts)), float(nbytes))
+    held = (slot for strand in range(of.strands) for slot in kept(of, shape, Tiling(2, 2, queries, keys), "float16", strand))
+    return Slice(queries, keys, least / busy, least / (busy + starts), sum(slot.nbytes for slot in held) * 1.0)
 
 
-@lru_cache(maxsize=65536)
-def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: float, said: Tiling = ANY) -> Tiling:
-    """Slice and group for a shape.
+def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY) -> Tiling:
+    """Slice and group for a shape; leaves broadcast over designs.
 
     Args:
-        of, shape, mesh: whole numbers.
+        of, shape, mesh: the dataflow, what is computed, and the tiles.
         engines: of a tile.
         sram: its local memory. [B]
         said: what is chosen already, 0 for what is not.
     """
-    wanted = ((said.queries, shape.rows), (said.keys, shape.keys))
-    sizes = [[fixed] if fixed else _shares(whole) for fixed, whole in wanted]
-    tried = [sliced(of, shape, engines, queries, keys) for queries in sizes[0] for keys in sizes[1]]
-    fitting = [one for one in tried if one.nbytes <= sram] or [min(tried, key=lambda one: one.nbytes)]
-    good = [one for one in fitting if one.utilisation >= ENOUGH] or fitting
-    best = max(good, key=lambda one: (one.started, -abs(one.queries - one.keys)))
-    rows = said.rows or (_largest(mesh.rows, shape.rows, best.queries) if of.grouped else 1)
-    cols = said.cols or (_largest(mesh.cols, shape.keys, best.keys) if of.grouped else 1)
-    return Tiling(rows, cols, best.queries, best.keys)
+    best: Any = None
+    for wide in SLICES:
+        for long in SLICES:
+            queries, keys = _said(said.queries, minimum(wide, shape.rows)), _said(said.keys, minimum(long, shape.keys))
+            one = sliced(of, shape, engines, queries, keys)
+            over = maximum(one.nbytes / sram - 1, 0.0)
+            # the memory comes first, then that the engine is kept busy, then how much work a start is for
+            short = maximum(ENOUGH - one.utilisation, 0.0)
+            rank = (over, short, -one.started, abs(queries - keys))
+            best = (rank, queries, keys) if best is None else _better(best, (rank, queries, keys))
+    _, queries, keys = best
+    rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
+    cols = _said(said.cols, _largest(mesh.cols, ceil_div(shape.keys, keys)) if of.grouped else 1)
+    return Tiling(rows, cols, queries, keys)
 
 
-def _shares(whole: int) -> list[int]:
-    """Slices that are tried."""
-    return [side for side in SLICES if side < whole] + ([whole] if whole <= SLICES[-1] else [])
+def _said(said: Any, else_: Any) -> Any:
+    return where(said > 0, said, else_)
 
 
-def _largest(side: int, whole: int, share: int) -> int:
+def _better(one: Any, other: Any) -> Any:
+    """Element by element, the one of lower rank; the first of equals."""
+    lower: Any = False
+    alike: Any = True
+    for here, there in zip(one[0], other[0], strict=True):
+        lower = lower | (alike & (there < here))
+        alike = alike & (there == here)
+    if not isinstance(lower, np.ndarray):
+        return other if lower else one
+    ranks = tuple(np.where(lower, there, here) for here, there in zip(one[0], other[0], strict=True))
+    return ranks, *(np.where(lower, there, here) for here, there in zip(one[1:], other[1:], strict=True))
+
+
+@tabulated
+def _largest(side: int, slices: int) -> float:
     """Most tiles in a line of a group, a divisor of the mesh's side, that slices of all queries or keys fill."""
-    return max(count for count in range(1, side + 1) if side % count == 0 and (count == 1 or count <= ceil_div(whole, share)))
+    return float(max(count for count in range(1, side + 1) if side % count == 0 and (count == 1 or count <= slices)))

@@ -284,8 +284,10 @@ def _by_sides(
         return total
     rows, cols, *each = np.broadcast_arrays(*sides, *prices)
     out = np.empty(rows.shape)
-    for side in np.unique(np.stack([rows.ravel(), cols.ravel()], axis=1), axis=0):
-        here = (rows == side[0]) & (cols == side[1])
+    codes = rows * (cols.max() + 1) + cols
+    for code in np.unique(codes):
+        here = codes == code
+        side = rows[here][0], cols[here][0]
         table = np.array(list(counts(int(side[0]), int(side[1]))), dtype=float)
         out[here] = (table @ np.stack([price[here] for price in each])).max(axis=0)
     return out
