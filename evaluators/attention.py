@@ -80,6 +80,11 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {"attention": {_mapping(design).dataflow: bars}})
 
 
+def tiling(design: Design, case: Attention) -> Tiling:
+    """Group and slice of a case, those that the mapping leaves open included."""
+    return _tiling(attention(_mapping(design).dataflow), _shape((case,)), _chip(design), _mapping(design))
+
+
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
     chip = _chip(design)
@@ -143,11 +148,11 @@ def _job(design: Design, cases: tuple[Attention, ...]) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
     chip, mapping = _chip(design), _mapping(design)
     of, shape = attention(mapping.dataflow), _shape(cases)
-    tiling = _tiling(of, shape, chip, mapping)
+    cut = _tiling(of, shape, chip, mapping)
     rows, cols = (
-        where(whole % side == 0, side, whole) for side, whole in ((tiling.rows, chip.mesh.rows), (tiling.cols, chip.mesh.cols))
+        where(whole % side == 0, side, whole) for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
     )
-    return Job(of, shape, Tiling(rows, cols, tiling.queries, tiling.keys), chip)
+    return Job(of, shape, Tiling(rows, cols, cut.queries, cut.keys), chip)
 
 
 def _shape(cases: tuple[Attention, ...]) -> Heads:

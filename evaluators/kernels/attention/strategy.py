@@ -70,9 +70,11 @@ def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
         said: what is chosen already, 0 for what is not.
     """
     best: Any = None
+    # a group that is said leaves each tile its share
+    most = ceil_div(shape.rows, maximum(said.rows, 1)), ceil_div(shape.keys, maximum(said.cols, 1))
     for wide in SLICES:
         for long in SLICES:
-            queries, keys = _said(said.queries, minimum(wide, shape.rows)), _said(said.keys, minimum(long, shape.keys))
+            queries, keys = _said(said.queries, minimum(wide, most[0])), _said(said.keys, minimum(long, most[1]))
             one = sliced(of, shape, engines, queries, keys)
             over = maximum(one.nbytes / sram - 1, 0.0)
             # the memory comes first, then that the engine is kept busy, then how much work a start is for

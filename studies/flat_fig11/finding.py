@@ -1,0 +1,24 @@
+"""Engine utilisation and share of L1 by slice."""
+
+from pathlib import Path
+
+from dse.build import question
+from dse.compose import compose
+from evaluators import evaluate
+from studies.write import table
+
+
+def finding() -> str:
+    """Two tables, queries down and keys across."""
+    asked = question(compose(["study=flat_fig11"]), Path(__file__).parent)
+    (queries, keys), chip = (knob.values for knob in asked.space.knobs), asked.base.chip
+    found = evaluate(asked.space.stack(asked.space.grid(0, len(queries) * len(keys))), asked.workload).columns
+    parts = []
+    for title, metric, whole in (("Engine at work", "engine_utilisation", 1.0), ("L1", "sram_used", chip.tile.sram)):
+        values = found[metric].reshape(len(queries), len(keys)) / whole
+        rows = [
+            [f"{m}", *(f"{value:.0%}" if value <= 1 else f"**{value:.0%}**" for value in row)]
+            for m, row in zip(queries, values, strict=True)
+        ]
+        parts += [f"{title}, queries of a slice down, keys across:", table(["", *map(str, keys)], rows)]
+    return "\n\n".join(parts)

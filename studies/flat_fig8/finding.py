@@ -1,0 +1,58 @@
+"""Cycles of six dataflows by sequence and head, and where they go for the longest sequence."""
+
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+
+from dse.build import Question, question
+from dse.compose import compose
+from evaluators import evaluate, explain
+from evaluators.kernels.attention import ATTENTION
+from evaluators.kernels.attention.cost import PARTS
+from space.design import stacked
+from studies.write import table
+
+TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
+
+
+def finding() -> str:
+    """Cycles and the share of memory bandwidth, a row a layer; and where the time of S = 4096, D = 128 goes."""
+    names = list(ATTENTION)
+    cycles, bandwidth = [], []
+    for tokens, columns in product(TOKENS, COLUMNS):
+        found = [metrics(name, tokens, columns) for name in names]
+        cycles.append([f"{tokens}", f"{columns}", *(f"{one['cycles']:,.0f}" for one in found)])
+        bandwidth.append([f"{tokens}", f"{columns}", *(f"{one['hbm_utilisation']:.0%}" for one in found)])
+    parts = []
+    for name in names:
+        layer = asked(name, 4096, 128)
+        spent = explain(layer.base, layer.workload.cases[0], fidelity="events")
+        shares = {row.operator: row.seconds / spent.seconds for row in spent.rows}
+        use = metrics(name, 4096, 128)["utilisation"]
+        parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(PARTS))])
+    head = ["S", "D", *names]
+    return "\n\n".join(
+        [
+            "Cycles:",
+            table(head, cycles),
+            "HBM bandwidth, of its peak:",
+            table(head, bandwidth),
+            "S = 4096, D = 128, share of the time:",
+            table(["dataflow", "utilisation", *reversed(PARTS)], parts),
+        ]
+    )
+
+
+def asked(name: str, tokens: int, columns: int) -> Question:
+    """A layer of the figure; tiles by themselves have slices of 128 x 128, as a group has for the longest sequence."""
+    slices = [] if ATTENTION[name].grouped else ["mapping.queries=128", "mapping.keys=128"]
+    layer = [f"mapping.dataflow={name}", f"workload.keys=[{tokens}]", f"workload.qk={columns}"]
+    return question(compose(["study=flat_fig8", *layer, *slices]), Path(__file__).parent)
+
+
+@lru_cache(maxsize=64)
+def metrics(name: str, tokens: int, columns: int) -> dict[str, float]:
+    """What comes out of a layer."""
+    layer = asked(name, tokens, columns)
+    found = evaluate(stacked([layer.base]), layer.workload, fidelity="events")
+    return {metric: float(values[0]) for metric, values in found.columns.items()}

@@ -1,0 +1,31 @@
+"""Utilisation by group and sequence, with the slice of a tile, and what the strategy chooses."""
+
+from pathlib import Path
+
+from dse.build import question
+from dse.compose import compose
+from evaluators import evaluate
+from evaluators.attention import tiling
+from space.design import stacked
+from studies.write import table
+
+TOKENS, SIDES = (512, 1024, 2048, 4096), (4, 8, 16, 32)
+
+
+def finding() -> str:
+    """A row a sequence and group: slice, utilisation of the engine at work and over all the time, HBM; then the strategy's."""
+    rows, chosen = [], []
+    for tokens in TOKENS:
+        for side in (*SIDES, 0):
+            asked = question(
+                compose(["study=flat_fig9", f"workload.keys=[{tokens}]", f"mapping.rows={side}", f"mapping.cols={side}"]),
+                Path(__file__).parent,
+            )
+            cut = tiling(asked.base, asked.workload.cases[0])
+            found = evaluate(stacked([asked.base]), asked.workload, fidelity="events").columns
+            numbers = [f"{found[name][0]:.1%}" for name in ("engine_utilisation", "utilisation", "hbm_utilisation")]
+            group, share = f"{cut.rows:.0f} x {cut.cols:.0f}", f"{cut.queries:.0f} x {cut.keys:.0f}"
+            row = [f"{tokens}", group, share, f"{found['cycles'][0]:,.0f}", *numbers]
+            (rows if side else chosen).append(row)
+    head = ["S", "group", "slice", "cycles", "engine at work", "utilisation", "HBM bandwidth"]
+    return "\n\n".join([table(head, rows), "What the strategy chooses:", table(head, chosen)])
