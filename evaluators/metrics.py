@@ -100,6 +100,7 @@ LIMITS = {
     "chip.network.ports": "1",
     "mapping.decode.tp": "1",
     "chip.core.sram": "B",
+    "chip.tile.sram": "B",
     "chip.mesh.rows": "1",
     "chip.mesh.cols": "1",
     "chip.noc.paths": "1",

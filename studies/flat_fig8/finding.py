@@ -23,6 +23,12 @@ def finding() -> str:
         found = [metrics(name, tokens, columns) for name in names]
         cycles.append([f"{tokens}", f"{columns}", *(f"{one['cycles']:,.0f}" for one in found)])
         bandwidth.append([f"{tokens}", f"{columns}", *(f"{one['hbm_utilisation']:.0%}" for one in found)])
+    sizes = list(product(TOKENS, COLUMNS))
+    exchanged = [
+        [name, *(f"{metrics(name, *size)['communication_share']:.0%}" for size in sizes)]
+        for name in names
+        if ATTENTION[name].grouped
+    ]
     parts = []
     for name in names:
         layer = asked(name, 4096, 128)
@@ -39,6 +45,8 @@ def finding() -> str:
             table(head, bandwidth),
             "S = 4096, D = 128, share of the time:",
             table(["dataflow", "utilisation", *reversed(PARTS)], parts),
+            "Share of the time in communication between tiles:",
+            table(["dataflow", *(f"S = {tokens}, D = {columns}" for tokens, columns in sizes)], exchanged),
         ]
     )
 
