@@ -9,6 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from space.chip import TileChip
 from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
@@ -94,6 +95,8 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     built = Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
     if isinstance(built.chip, MemoryChip):
         refuse(built.chip.memory, "chip.memory")
+    if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
+        refuse(built.chip.hbm.banks, "chip.hbm.banks")
     return built
 
 

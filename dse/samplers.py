@@ -72,6 +72,9 @@ FEW_A_KNOB = 4
 MANY = 4
 """Objectives from which crowding distance no longer spreads a front, so that reference points are used."""
 
+MODELLED = 2_000
+"""Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
+
 
 def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
     """The sampler for a space and a budget, and why; `studies/search_quality` has the measurements.
@@ -91,6 +94,8 @@ def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
         )
     if objectives >= MANY:
         return "nsga3", f"{objectives} objectives: reference points keep a front of so many spread"
+    if budget > MODELLED:
+        return "nsga2", f"a budget of {budget:,} is enough for generations of a population, whose asks cost less than a model's"
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
 
 

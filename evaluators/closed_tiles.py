@@ -18,13 +18,27 @@ from evaluators.kernels.partition.team import grid, sides_of, step
 from evaluators.machine.engine import Engines, engines
 from evaluators.machine.fabric import Fabric, tile_fabric
 from evaluators.rounds import Activity
-from space.chip import TileChip
+from space.chip import MainMemory, TileChip
 from space.elementwise import ceil_div, maximum
 from space.mapping import BYTES, Precision, TileMapping, TilePlan
 from space.model import Model
 
-Price = Callable[[str, Shape, str, Any, Fabric, Engines, float], tuple[Any, Any]]
-"""Seconds of a product on a group, and those of its engines: (partition, shape, placement, cores, fabric, engines, bytes)."""
+
+class Prices(NamedTuple):
+    """How a reader prices what a pass is made of.
+
+    Attributes:
+        product: seconds of a product on a group, and those of its engines, of (partition, shape, placement, cores, fabric,
+            engines, bytes of a value).
+        memory: seconds of some bytes of a core from its channel, of (bytes, contiguous bytes at a time, memory).
+    """
+
+    product: Callable[[str, Shape, str, Any, Fabric, Engines, float], tuple[Any, Any]]
+    memory: Callable[[Any, Any, MainMemory], Any]
+
+
+BLOCK_TOKENS = 16
+"""Tokens of the KV cache that are side by side in memory."""
 
 
 class Task(NamedTuple):
@@ -83,14 +97,23 @@ class Pass(NamedTuple):
         return sum(task.seconds * task.times for task in self.tasks) + self.hop * self.hops
 
 
-def price(name: str, shape: Shape, placement: str, cores: Any, fabric: Fabric, of: Engines, nbytes: float) -> tuple[Any, Any]:
-    """A product on a group, from its closed form."""
+def _product_price(
+    name: str, shape: Shape, placement: str, cores: Any, fabric: Fabric, of: Engines, nbytes: float
+) -> tuple[Any, Any]:
     found: tuple[Any, Any] = partition(name).cost(shape, placement, cores, fabric, of, nbytes)
     return found
 
 
+def _memory_price(nbytes: Any, block: Any, hbm: MainMemory) -> Any:
+    return nbytes / (hbm.bandwidth * hbm.achieved) + hbm.latency * (nbytes > 0)
+
+
+PRICES = Prices(_product_price, _memory_price)
+"""Closed forms of products; bandwidth and the share of it that long blocks reach, and one latency."""
+
+
 def passed(
-    model: Model, at: Step, chip: TileChip, plan: TilePlan, mapping: TileMapping, held: Resident, priced: Price = price
+    model: Model, at: Step, chip: TileChip, plan: TilePlan, mapping: TileMapping, held: Resident, priced: Prices = PRICES
 ) -> Pass:
     """A pass of the tokens of a step."""
     on = _On(chip, plan, mapping.precision, model, tile_fabric(chip), engines(chip), held, priced)
@@ -119,7 +142,7 @@ class _On(NamedTuple):
     fabric: Fabric
     engines: Engines
     held: Resident
-    priced: Price
+    priced: Prices
 
 
 def _task(part: Part, operator: Operator, at: Step, on: _On) -> Task:
@@ -137,7 +160,7 @@ def _product(part: Part, of: MatMul, on: _On) -> Task:
     k, n = width(of.k), width(of.n)
     copies, plan, act = of.copies, on.plan, BYTES[on.precision.activations]
     shape = Shape(of.m / copies, k, n)
-    seconds, busy = on.priced(plan.partition, shape, plan.placement, plan.tp, on.fabric, on.engines, float(act))
+    seconds, busy = on.priced.product(plan.partition, shape, plan.placement, plan.tp, on.fabric, on.engines, float(act))
     stored = copies * k * n * float(BYTES[on.precision.weights])
     # everyone has all weights where only the input is divided
     stored = stored * (plan.tp if plan.partition == "input_only" else 1.0)
@@ -147,7 +170,7 @@ def _product(part: Part, of: MatMul, on: _On) -> Task:
     rings, members = grid(plan.placement, plan.tp, divided=way.DIVIDED)
     moved = way.moved(shape, rings, members) * plan.tp * copies * act
     activity = Activity(macs=flop / 2, sent_bytes=moved, hop_bytes=moved, memory_bytes=nbytes)
-    memory = _from_memory(nbytes / plan.tp, on)
+    memory = on.priced.memory(nbytes / plan.tp, nbytes / plan.tp / copies, on.chip.hbm)
     # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
     behind = busy * copies if plan.partition == "k" else maximum(busy * copies, memory)
     network = maximum(copies * seconds - behind, 0.0)
@@ -178,19 +201,13 @@ def _attention(part: Part, of: Attention, at: Step, on: _On) -> Task:
         slice_ = ceil_div(at.tokens, rows) * of.kv_heads.units * kv
         network = (on.plan.tp - 1) * step(on.plan.placement, on.plan.tp, 1, slice_, on.fabric)
     activity = Activity(macs=flop / 2, elements=pairs * SOFTMAX, memory_bytes=nbytes)
-    memory = _from_memory(nbytes * share, on)
+    memory = on.priced.memory(nbytes * share, BLOCK_TOKENS * of.kv_heads.units * share * kv, on.chip.hbm)
     shape = (at.tokens, of.qk_dim, context)
     return _done(part, of, shape, together * (scores + values), vector, memory, network, flop, nbytes, activity)
 
 
 def _done(part: Part, of: Operator, *rest: Any) -> Task:
     return Task(part.name, of.name, float(part.times), *rest)
-
-
-def _from_memory(nbytes: Any, on: _On) -> Any:
-    """Time of some bytes from the channel of a core, where there are any. [s]"""
-    hbm = on.chip.hbm
-    return nbytes / (hbm.bandwidth * hbm.achieved) + hbm.latency * (nbytes > 0)
 
 
 def _between(nbytes: Any, on: _On) -> Any:

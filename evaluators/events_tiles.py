@@ -7,15 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from evaluators import closed_tiles
+from evaluators.closed_tiles import Prices
 from evaluators.events import play
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.kernels.partition import partition
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
+from evaluators.machine.hbm import rates
+from space.chip import MainMemory
+from space.elementwise import maximum
+from space.memory import channels, peak
 
 
-def price(name: str, shape: Shape, placement: str, cores: Any, fabric: Fabric, of: Engines, nbytes: float) -> tuple[Any, Any]:
-    """A product on a group, from its program played; where leaves are arrays, one play for each of their elements."""
+def _product_price(
+    name: str, shape: Shape, placement: str, cores: Any, fabric: Fabric, of: Engines, nbytes: float
+) -> tuple[Any, Any]:
     machine = (*fabric, of.clock, of.sram_bandwidth, *_numbers(of.matrix), *_numbers(of.vector))
     leaves = (shape.m, shape.k, shape.n, cores, *machine)
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
@@ -50,3 +57,17 @@ def _with(of: Any, numbers: list[Any]) -> Any:
 
     names = [name for name in type(of).__slots__ if not isinstance(getattr(of, name), str)]
     return replace(of, **dict(zip(names, numbers, strict=True)))
+
+
+def _memory_price(nbytes: Any, block: Any, hbm: MainMemory) -> Any:
+    if hbm.banks is None:
+        return closed_tiles.PRICES.memory(nbytes, block, hbm)
+    known = rates(hbm.banks)
+    sizes = np.log2(known.access) + np.arange(known.each.shape[1])
+    channel = peak(hbm.banks) / channels(hbm.banks)
+    share = 1 / (channel * np.interp(np.log2(maximum(block, known.access)), sizes, known.each[0]))
+    return nbytes / (hbm.bandwidth * share) + (hbm.latency + known.first[0]) * (nbytes > 0)
+
+
+PRICES = Prices(_product_price, _memory_price)
+"""Programs of products played; blocks of such sizes at random places of a channel of banks, and the way to it."""

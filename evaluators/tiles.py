@@ -10,7 +10,7 @@ import numpy as np
 
 from evaluators import closed_tiles, events_tiles
 from evaluators.breakdown import Breakdown, Row
-from evaluators.closed_tiles import Pass, Price, Task
+from evaluators.closed_tiles import Pass, Prices, Task
 from evaluators.graph.reside import Resident, resident
 from evaluators.graph.step import Step
 from evaluators.graph.transformer import transformer
@@ -27,7 +27,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import TileMapping, TilePlan
 from space.workload import Case, Workload
 
-PRICES: dict[str, Price] = {"closed": closed_tiles.price, "events": events_tiles.price}
+PRICES: dict[str, Prices] = {"closed": closed_tiles.PRICES, "events": events_tiles.PRICES}
 FIDELITIES = tuple(PRICES)
 
 
@@ -66,7 +66,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy=best or f"no TP x PP on {cores} cores would do")
 
 
-def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
+def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
     chip = _chip(design)
     (_, first, first_runs, ttft), (_, token, token_runs, decoding) = _passes(design, job, priced)
     latency = ttft + decoding
@@ -91,7 +91,7 @@ def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
     }
 
 
-def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Pass, Any, Any], ...]:
+def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, Any, Any], ...]:
     """By phase: one pass of each entry, how many there are of it on all instances, and the time of each case."""
     chip, mapping, window = _chip(design), _mapping(design), job.model.window or np.inf
     plan = mapping.prefill
@@ -103,10 +103,7 @@ def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Pass, A
     ttft = reduced(np.add, ceil_div(job.copies, instances) * first.stage, job.prompt_starts) + fill
 
     plan = mapping.decode
-    instances = _instances(chip, plan)
-    here = ceil_div(job.requests, instances)
-    turns = minimum(here, plan.pp)
-    together = ceil_div(here, turns)
+    turns, together = _together(chip, plan, job)
     positions = together * minimum(job.context, window)
     at = Step("decode", together, together, positions, positions)
     token = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "decode"), priced)
@@ -124,10 +121,20 @@ def _instances(chip: TileChip, plan: TilePlan) -> Any:
     return maximum(room // plan.pp, 1.0)
 
 
+def _together(chip: TileChip, plan: TilePlan, job: Job) -> tuple[Any, Any]:
+    """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
+    here = ceil_div(job.requests, _instances(chip, plan))
+    turns = minimum(here, plan.pp)
+    return turns, ceil_div(here, turns)
+
+
 def _held(design: Design, job: Job, phase: str) -> Resident:
     chip, mapping = _chip(design), _mapping(design)
     plan = mapping.prefill if phase == "prefill" else mapping.decode
-    tokens = reduced(np.maximum, job.prompts, job.prompt_starts) if phase == "prefill" else 1.0
+    if phase == "prefill":
+        tokens = reduced(np.maximum, job.prompts, job.prompt_starts)
+    else:
+        tokens = reduced(np.maximum, _together(chip, plan, job)[1], job.step_starts)
     at = Step(phase, tokens, 1.0, tokens, tokens)
     cached = ceil_div(job.cached, _instances(chip, plan))
     return resident(transformer(job.model, at), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached)

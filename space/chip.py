@@ -7,6 +7,7 @@ engine in each core, and with HBM.
 
 from space.elementwise import Number
 from space.fields import quantity, record, whole, word
+from space.memory import Memory
 from space.technology import MeshTechnology, Technology, TileTechnology
 
 
@@ -193,7 +194,7 @@ PLACES = ("south", "north", "west", "east", "core")
 
 @record
 class MainMemory:
-    """HBM of a mesh of tiles."""
+    """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
 
     capacity: Number = quantity("B", "capacity", positive=True)
     channels: Number = whole("channels that are served independently")
@@ -202,6 +203,7 @@ class MainMemory:
     latency: Number = quantity("s", "from a request at the channel to its first word")
     crowded: Number = quantity("1", "share of that of blocks that wait for one another", high=1.0, positive=True, default=1.0)
     place: str = word("where the channels are", PLACES)
+    banks: Memory | None = None
 
 
 @record

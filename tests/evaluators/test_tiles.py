@@ -125,3 +125,10 @@ def test_memory_is_that_of_the_model() -> None:
     found = columns(asked_.base, asked_.workload)
     weights = 4.022e9 * 2 / 4
     assert found["sram_used"] + found["hbm_used"] == pytest.approx(weights, rel=0.03)
+
+
+def test_a_larger_batch_reads_weights_no_more_often() -> None:
+    """Where HBM decides, requests that decode together share what is read."""
+    small, large = (asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64))
+    steps = [columns(of.base, of.workload)["tpot"] for of in (small, large)]
+    assert steps[0] <= steps[1] < 1.2 * steps[0]
