@@ -250,14 +250,15 @@ def _equal_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
 
 
 def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
-    from evaluators.serving.lengths import draw
+    from evaluators.serving.traces import read
 
     path = Path(str(spec["lengths"]))
     found = next((p for p in (path, folder / path) if p.exists()), None)
     if found is None:
         raise DesignError(f"workload.lengths: no file {str(path)!r} here or in {folder}")
     (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
-    drawn = draw(found, wanted, seed)
+    picked = read(found).drawn(wanted, seed)
+    drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
     for batch in _whole_numbers(spec, "batch"):
         for start in range(0, len(drawn) - batch + 1, batch):
