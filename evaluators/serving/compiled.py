@@ -39,23 +39,27 @@ def play(s, prices, transfer, stop):
             return STOPPED
         total.system_area += (t - now) * total.in_system
         total.queue_area += (t - now) * total.queued
-        for i in range(len(s.instances)):
-            s.instances[i].area += (t - now) * s.instances[i].used
         now = t
         for i in range(len(s.lanes)):
             if s.lanes[i].end <= t:
                 _finish(s, s.lanes[i], transfer, t)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
-            _receive(s)
+            _receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
             _queue(s, coming, _route(s, s.pools[0], transfer.nearest))
             s.requests[coming].queued = total.queued
             coming += 1
+        until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
         for i in range(len(s.instances)):
-            _send(s, s.instances[i], transfer, t)
-            if not _start(s, prices, s.instances[i], t):
-                return UNPRICED
+            here = s.instances[i]
+            if here.due or (here.stages > 1 and s.stage_free[i, 0] == t):
+                here.due = False
+                _settle(here, t)
+                _send(s, here, transfer, t)
+                if not _start(s, prices, here, t, until):
+                    return UNPRICED
+                _send(s, here, transfer, t)
     return ENDED
 
 
@@ -74,7 +78,15 @@ def _next(s, arrival, now):
 
 
 @compiled
-def _start(s, prices, here, t):
+def _settle(here, t):
+    """Brings an instance's block-seconds up to date; done before its blocks change, and before it forms anything."""
+    here.area += (t - here.since) * here.used
+    here.since = t
+    here.due = True
+
+
+@compiled
+def _start(s, prices, here, t, until):
     """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
     for _ in range(here.stages):
@@ -84,6 +96,8 @@ def _start(s, prices, here, t):
             return True
         if lane.end < np.inf or (lane.count == 0 and here.head < 0) or not _form(s, here, pool, lane, t):
             continue
+        if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
+            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, until))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.moved * pool.host
         if not (step > 0 and step < np.inf):
             return False
@@ -92,22 +106,90 @@ def _start(s, prices, here, t):
             end = max(end, free[stage]) + step / here.stages
             free[stage] = end
         lane.end = end
-        here.busy += step
         here.next_lane = turn
-        _count(s, here, lane, t)
+        _count(s, here, lane, t, end, step)
+    here.due = False
     return True
 
 
 @compiled
-def _count(s, here, lane, t):
+def _closed(s, here, pool, lane):
+    """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
+    if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
+        return True
+    return not _fits(pool, here, s.requests[here.head])
+
+
+@compiled
+def _horizon(s, here, until):
+    """The instant up to which nothing from outside can reach an instance."""
+    if s.instances[0].pool == here.pool:
+        return until
+    for i in range(len(s.lanes)):
+        if s.instances[s.lanes[i].instance].pool != here.pool:
+            until = min(until, s.lanes[i].end)
+    for i in range(len(s.instances)):
+        if s.instances[i].pool != here.pool and s.stage_free[i, 0] > here.since:
+            until = min(until, s.stage_free[i, 0])
+    if s.transit[0] >= 0:
+        until = min(until, s.requests[s.transit[0]].ready)
+    return until
+
+
+@compiled
+def _ahead(s, price, here, pool, lane, t, horizon):
+    """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
+
+    They differ by one position a request, so each is one price. The first has been formed; what is left at the end is the
+    formed iteration that comes after those played, and the instant of its start, which is returned.
+    """
+    f, running, requests, grows = s.step[0], s.running[lane.number], s.requests, s.scratch
+    grows[: pool.block] = 0
+    count, longest, played = lane.count, PLENTY, 0
+    for k in range(count):
+        q = requests[running[k]]
+        longest = min(longest, q.output - q.made - 1)
+        # a block is taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
+        if not pool.lifetime:
+            grows[((q.blocks + q.spilled) * pool.block - q.prompt - q.made + 1) % pool.block] += 1
+    while played < longest:
+        step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
+        end, more = t + step, grows[(played + 1) % pool.block]
+        if not (step > 0 and end < horizon and here.used + more <= pool.blocks):
+            break
+        if played == 0:
+            for k in range(count):
+                _gap(s.gaps, end - requests[running[k]].last, 1)
+        else:
+            _gap(s.gaps, end - t, count)
+        _count(s, here, lane, t, end, step)
+        t = end
+        _settle(here, t)
+        here.used += more
+        f.positions += count
+        played += 1
+    if played > 0:
+        here.peak = max(here.peak, here.used)
+        for k in range(count):
+            q = requests[running[k]]
+            q.made += played
+            q.last = t
+            q.blocks = max(q.blocks, -(-(q.prompt + q.made) // pool.block) - q.spilled)
+        s.stage_free[here.number, 0] = t
+    return t
+
+
+@compiled
+def _count(s, here, lane, t, end, step):
     f, total = s.step[0], s.total[0]
+    here.busy += step
     total.iterations += 1
     total.prefilled += int(f.prompt)
     total.decoded += int(f.requests)
     total.swapped += int(f.moved)
     if total.logged < len(s.log):
         row = s.log[total.logged]
-        row.start, row.end, row.instance, row.lane = t, lane.end, here.number, lane.number - here.first_lane
+        row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
         row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
         total.logged += 1
 
@@ -119,16 +201,22 @@ def _form(s, here, pool, lane, t):
     f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = 0.0
     share = -(-(here.held + here.queued) // here.stages)
     room = min(-(-pool.batch // here.stages), share)
-    new = not pool.static or lane.count == 0
-    _resume(s, here, pool, lane, room)
-    if not pool.mixed:
-        _prefill(s, here, pool, lane, t, room, new)
-        if f.prompt > 0:
+    for _ in range(2):
+        new = not pool.static or lane.count == 0
+        _resume(s, here, pool, lane, room)
+        if not pool.mixed:
+            _prefill(s, here, pool, lane, t, room, new)
+            if f.prompt > 0:
+                return True
+        kept = _decode(s, here, pool, lane)
+        if pool.mixed:
+            _prefill(s, here, pool, lane, t, room, new and kept)
+        if f.prompt > 0 or f.requests > 0:
             return True
-    kept = _decode(s, here, pool, lane)
-    if pool.mixed:
-        _prefill(s, here, pool, lane, t, room, new and kept)
-    return f.prompt > 0 or f.requests > 0
+        if kept:
+            return False
+        # all have left, for want of memory that others held: whom it has room for now may come back
+    return False
 
 
 @compiled
@@ -221,6 +309,7 @@ def _finish(s, lane, transfer, t):
     """Books the iteration of a lane."""
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
     pool = s.pools[here.pool]
+    _settle(here, t)
     lane.end = np.inf
     for k in range(lane.count):
         r = running[k]
@@ -248,7 +337,7 @@ def _token(gaps, q, t):
     if q.made == 1:
         q.first = t
     else:
-        _gap(gaps, t - q.last)
+        _gap(gaps, t - q.last, 1)
     q.last = t
 
 
@@ -269,13 +358,13 @@ def _leave(s, here, pool, r, q, transfer, t):
 
 
 @compiled
-def _gap(gaps, gap):
+def _gap(gaps, gap, times):
     """Counts a gap between two tokens in the histogram."""
     mantissa, exponent = math.frexp(gap)
     place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
     entry = gaps[min(max(place, 0), len(gaps) - 1)]
-    entry.count += 1
-    entry.seconds += gap
+    entry.count += times
+    entry.seconds += times * gap
 
 
 @compiled
@@ -373,6 +462,7 @@ def _queue(s, r, i):
     here, q = s.instances[i], s.requests[r]
     q.instance = i
     q.follower = -1
+    here.due = True
     if here.head < 0:
         here.head = r
     else:
@@ -434,13 +524,14 @@ def _send(s, here, transfer, t):
 
 
 @compiled
-def _receive(s):
+def _receive(s, t):
     """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
     r = s.transit[0]
     q = s.requests[r]
     s.transit[0] = q.follower
     q.remote = False
     source, here = s.instances[q.source], s.instances[q.instance]
+    _settle(source, t)
     source.used -= q.left
     source.buffers -= 1
     best = here.first_lane
@@ -448,6 +539,7 @@ def _receive(s):
         if s.lanes[other].count < s.lanes[best].count:
             best = other
     here.held -= 1
+    here.due = True
     _join(s, here, s.lanes[best], r)
 
 

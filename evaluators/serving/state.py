@@ -24,8 +24,11 @@ preemptions; tokens reused when first scheduled; requests in queues when it came
 them, that of its last token, and when its cache is where it is sent. Whether its cache is on the host, or in another
 instance. [token], [s]"""
 
-INSTANCE = _fields("number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy")
-"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds and busy seconds."""
+INSTANCE = _fields(
+    "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since", "due"
+)
+"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds, up to when, and busy
+seconds; whether something has happened."""
 
 LANE = _fields("number instance count", "end")
 """How many requests, and when its iteration ends; infinite where it is idle."""
@@ -90,6 +93,7 @@ class State(NamedTuple):
         stage_free: when each stage of an instance is free; shape (instances, most stages). [s]
         channels: when each channel is free. [s]
         transit: the first cache on its way, shape (1,).
+        scratch: room for one number a position of a block.
     """
 
     requests: Array
@@ -106,6 +110,7 @@ class State(NamedTuple):
     stage_free: Array
     channels: Array
     transit: Array
+    scratch: Array
 
 
 def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -145,5 +150,5 @@ def fresh(requests: Array, hashes: Array, pools: Array, stages: Sequence[int], c
     return State(
         requests, instances, lanes, pools, records(STEP, 1), records(TOTAL, 1), records(GAP, bins), cache, records(LOG, log),
         hashes, np.zeros((len(of_lane), widest), np.int64), np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels),
-        np.full(1, -1, np.int64),
+        np.full(1, -1, np.int64), np.zeros(int(pools["block"].max()), np.int64),
     )  # fmt: skip

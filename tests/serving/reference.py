@@ -52,6 +52,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
             for turn in order:
                 if m["stages"][0] <= now and m["lanes"][turn]["end"] is None and begin(world, m, m["lanes"][turn], now):
                     m["next"] = (turn + 1) % len(m["lanes"])
+            send(world, m, now)
     return requests, world
 
 
@@ -78,33 +79,15 @@ def choose(world: dict[str, Any], number: int) -> dict[str, Any]:
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
     """Forms an iteration and starts it."""
     pool = world["pools"][m["pool"]]
-    policy, moved = pool.policy, 0
+    moved = 0
     together = load(m) + len(m["queue"])
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
-    empty = not lane["members"]
-    while m["queue"] and m["queue"][0]["state"] == "on the host" and can_join(m, lane, pool, room):
-        if not take(world, m, pool, m["queue"][0]):
-            break
-        r = m["queue"].pop(0)
-        r["state"] = "running"
-        moved += r["cached"]
-        lane["members"].append(r)
     plan: list[tuple[dict[str, Any], int]] = []
-    if not policy.mixed:
-        plan = prompts(world, m, lane, pool, room, now, 0, not policy.static or empty)
-    if not plan:
-        most = policy.tokens if policy.chunked else inf
-        pushed = False
-        for r in list(lane["members"]):
-            if r not in lane["members"] or r["cached"] < r["goal"] or len(plan) >= most:
-                continue
-            while r in lane["members"] and not grow(world, m, pool, r):
-                moved += preempt(world, m, lane, pool)
-                pushed = True
-            if r in lane["members"]:
-                plan.append((r, 0))
-        if policy.mixed:
-            plan += prompts(world, m, lane, pool, room, now, len(plan), (not policy.static or empty) and not pushed)
+    for _ in range(2):
+        pushed, more = compose(world, m, lane, pool, room, now, plan)
+        moved += more
+        if plan or not pushed:
+            break
     if not plan:
         return False
     tokens = sum(n for _, n in plan)
@@ -128,6 +111,36 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     count["decoded"] += len(decodes)
     count["swapped"] += moved
     return True
+
+
+def compose(
+    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, plan: list[Any]
+) -> tuple[bool, int]:
+    """Fills a plan. Returns whether somebody had to leave, and positions moved from and to the host."""
+    policy, moved, pushed = pool.policy, 0, False
+    empty = not lane["members"]
+    while m["queue"] and m["queue"][0]["state"] == "on the host" and can_join(m, lane, pool, room):
+        if not take(world, m, pool, m["queue"][0]):
+            break
+        r = m["queue"].pop(0)
+        r["state"] = "running"
+        moved += r["cached"]
+        lane["members"].append(r)
+    if not policy.mixed:
+        plan += prompts(world, m, lane, pool, room, now, 0, not policy.static or empty)
+    if not plan:
+        most = policy.tokens if policy.chunked else inf
+        for r in list(lane["members"]):
+            if r not in lane["members"] or r["cached"] < r["goal"] or len(plan) >= most:
+                continue
+            while r in lane["members"] and not grow(world, m, pool, r):
+                moved += preempt(world, m, lane, pool)
+                pushed = True
+            if r in lane["members"]:
+                plan.append((r, 0))
+        if policy.mixed:
+            plan += prompts(world, m, lane, pool, room, now, len(plan), (not policy.static or empty) and not pushed)
+    return pushed, moved
 
 
 def can_join(m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int) -> bool:

@@ -69,7 +69,7 @@ def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
 
     table = np.zeros(OCTAVES * PER_OCTAVE, GAP)
     for gap in gaps:
-        _gap(table, gap)
+        _gap(table, gap, 1)
     found = _gaps(table["count"], table["seconds"])
     assert found["tbt"] == pytest.approx(np.mean(gaps))
     for name, share in (("tbt_p50", 50), ("tbt_p90", 90), ("tbt_p99", 99)):
