@@ -97,7 +97,7 @@ def _start(s, prices, here, t, until):
         if lane.end < np.inf or (lane.count == 0 and here.head < 0) or not _form(s, here, pool, lane, t):
             continue
         if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
-            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, until))
+            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.moved * pool.host
         if not (step > 0 and step < np.inf):
             return False
@@ -121,18 +121,19 @@ def _closed(s, here, pool, lane):
 
 
 @compiled
-def _horizon(s, here, until):
-    """The instant up to which nothing from outside can reach an instance."""
+def _horizon(s, here, t, until):
+    """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
     if s.instances[0].pool == here.pool:
         return until
-    for i in range(len(s.lanes)):
+    if s.total[0].remote > 0 or s.transit[0] >= 0:
+        return t
+    # caches come from iterations of the other pool, which an arrival alone can start while none is under way
+    for i in range(here.first_lane):
         if s.instances[s.lanes[i].instance].pool != here.pool:
             until = min(until, s.lanes[i].end)
-    for i in range(len(s.instances)):
-        if s.instances[i].pool != here.pool and s.stage_free[i, 0] > here.since:
+    for i in range(here.number):
+        if s.instances[i].pool != here.pool and s.stage_free[i, 0] > t:
             until = min(until, s.stage_free[i, 0])
-    if s.transit[0] >= 0:
-        until = min(until, s.requests[s.transit[0]].ready)
     return until
 
 
@@ -354,6 +355,7 @@ def _leave(s, here, pool, r, q, transfer, t):
     q.source, q.left = here.number, q.blocks
     q.blocks = q.spilled = 0
     q.remote = True
+    s.total[0].remote += 1
     _queue(s, r, _route(s, s.pools[1], transfer.nearest))
 
 
@@ -507,6 +509,7 @@ def _send(s, here, transfer, t):
         if not _take(pool, here, q):
             return
         r = _unqueue(s, here)
+        s.total[0].remote -= 1
         here.held += 1
         channel = np.argmin(s.channels)
         gone = max(t, s.channels[channel]) + q.prompt * transfer.per_token

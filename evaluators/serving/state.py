@@ -45,10 +45,12 @@ STEP = _fields(real="prompt pairs requests positions past far moved")
 earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there."""
 
 TOTAL = _fields(
-    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent logged", "system_area queue_area"
+    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged",
+    "system_area queue_area",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
-cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; request-seconds."""
+cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
+sent; iterations kept; request-seconds."""
 
 LOG = _fields("instance lane prompt requests positions queued", "start end")
 GAP = _fields("count", "seconds")

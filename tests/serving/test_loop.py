@@ -169,8 +169,10 @@ def test_the_same_load_has_the_same_result(load: Load) -> None:
 @given(loads())
 def test_first_come_first_served(load: Load) -> None:
     """One instance, requests of one length: they are taken up, and get their first token, in the order they came."""
-    count = len(load.requests)
-    alike = Load(requests([(20, 5)] * count, load.requests.arrival), [replace(load.pools[0], instances=1)], load.transfer)
+    asked = load.requests
+    longest = int((asked.prompt + asked.output).argmax())
+    pair = (int(asked.prompt[longest]), int(asked.output[longest]))
+    alike = Load(requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer)
     found = alike.served()
     assert (np.diff(found["scheduled"]) >= 0).all()
     if load.pools[0].stages == 1:
