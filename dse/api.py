@@ -16,12 +16,14 @@ import pandas as pd
 
 from dse.build import Source, question
 from dse.compose import compose, folder_of, studies
+from dse.database import exists
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
 from dse.samplers import Ask
 from dse.screen import Screened, stored
-from dse.store import Result, Store, exists
+from dse.store import Result, Store
 from dse.study import Study, stored_at, study
+from dse.verify import Verified, verified
 from evaluators import METRICS, PHYSICS, explain
 from evaluators import evaluate as evaluate_designs
 from evaluators.breakdown import Breakdown
@@ -76,6 +78,10 @@ class Loaded:
         frame = self.frame()
         return frame[frame["front"]].reset_index(drop=True)
 
+    def verified(self) -> Verified | None:
+        """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
+        return self._verified(self.frame())
+
     def report(self) -> Path:
         """Writes the report again, from what is stored; returns its path.
 
@@ -99,7 +105,7 @@ class Loaded:
             raise DesignError(
                 f"study {asked.name!r} has no results in {asked.run_dir}; run it first: dse run study={asked.name}"
             )
-        return Part(asked, frame, screened, self.runs())
+        return Part(asked, frame, screened, self.runs(), self._verified(frame))
 
     def runs(self) -> list[dict[str, Any]]:
         """When, with what and how far it was run here."""
@@ -107,6 +113,12 @@ class Loaded:
             return []
         with closing(Store(self.study.store, create=False)) as store:
             return store.runs(self.study.name)
+
+    def _verified(self, frame: pd.DataFrame) -> Verified | None:
+        if not exists(self.study.store):
+            return None
+        with closing(Store(self.study.store, create=False)) as store:
+            return verified(self.study, store, frame)
 
     def _stages(self) -> tuple[pd.DataFrame, Screened | None]:
         asked = self.study

@@ -11,11 +11,12 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from space.design import Design
 from space.errors import DesignError, nearest
 from space.fields import checked
-from space.kinds import CHIPS, KINDS
+from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
+from space.memory import MemoryChip, refuse
 from space.model import Model
 from space.units import parse
-from space.workload import DECODE_AT, PRODUCTS, Case, Product, Workload, grouped
+from space.workload import DECODE_AT, PRODUCTS, STREAMS, Case, Product, Stream, Workload, grouped
 
 T = TypeVar("T")
 
@@ -67,19 +68,25 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     """A chip of the kind that its fields say, with the mapping that goes with it and with what is asked."""
     constants = {key: value for key, value in chip.items() if key not in NOTES}
     of = _alike(constants, CHIPS, CHIPS[0])
-    asked = Product if workload.get("kernel") is not None else Case
-    if (of, asked) not in KINDS:
-        raise DesignError(f"workload: nothing runs {asked.__name__.lower()}s on this chip; {_runs(of)}")
-    kind = KINDS[of, asked]
+    case = asked(workload)
+    if (of, case) not in KINDS:
+        raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(of)}; try {WHERE[case]}")
+    kind = KINDS[of, case]
     mappings = list(dict.fromkeys(kind.mapping for kind in KINDS.values()))
     if _alike(mapping, mappings, kind.mapping) is not kind.mapping:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
-    return Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
+    built = Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
+    if isinstance(built.chip, MemoryChip):
+        refuse(built.chip.memory, "chip.memory")
+    return built
+
+
+def _plural(case: type) -> str:
+    return "models" if case is Case else case.__name__.lower() + "s"
 
 
 def _runs(chip: type) -> str:
-    runs = [case.__name__.lower() + "s" for of, case in KINDS if of is chip]
-    return f"it runs {', '.join(runs)}" if runs else "another chip does, as chip=wse2"
+    return "runs " + ", ".join(_plural(case) for of, case in KINDS if of is chip)
 
 
 def _alike(config: Dict[str, Any], classes: Sequence[type], usual: type) -> type:
@@ -136,8 +143,13 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
 
 
 def workload(config: Dict[str, Any], folder: Path) -> Workload:
-    """The workload of a configuration: static batches of equal requests or of lengths drawn from a file, or products."""
+    """The workload of a configuration: batches of equal requests or of lengths drawn from a file, products, or streams."""
     spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
+    seed = config["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
+    if spec.get("patterns") is not None:
+        return Workload(str(spec.get("name", "workload")), _streams(spec, seed))
     if spec.get("kernel") is not None:
         return Workload(str(spec.get("name", "workload")), _products(spec))
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
@@ -148,9 +160,6 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
-    seed = config["seed"]
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
@@ -192,7 +201,7 @@ def _check_model(model: Model, address: str) -> None:
 
 SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
-    **dict.fromkeys(("screen", "search", "workers", "ray", "report"), (dict,)),
+    **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
     "store": (str, type(None)),
 }
@@ -226,6 +235,46 @@ def _products(spec: dict[str, Any]) -> tuple[Product, ...]:
             raise DesignError(f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192")
         m, k, n = map(int, sizes.groups())
         found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
+    return tuple(found)
+
+
+def _streams(spec: dict[str, Any], seed: int) -> tuple[Stream, ...]:
+    allowed = {"name", "patterns", "writes", "request", "gap", "span", "requests"}
+    for key in spec:
+        if key not in allowed:
+            raise DesignError(f"workload: requests to a memory have no field 'workload.{key}'; {nearest(key, allowed)}")
+    sizes = {}
+    for key, unit, least in (("request", "B", 1), ("gap", "s", 0), ("span", "B", 1)):
+        sizes[key] = parsed(spec.get(key), unit, f"workload.{key}")
+        if sizes[key] < least or (unit == "B" and sizes[key] != int(sizes[key])):
+            raise DesignError(
+                f"workload.{key}: {spec[key]!r} is not {'a whole number' if least else 'a time'} of at least {least}"
+            )
+    (requests,) = _whole_numbers(spec, "requests")[:1]
+    shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
+    if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
+        raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
+    found = []
+    for text in spec["patterns"]:
+        named = re.fullmatch(r"(sequential|random|stride|chunk)([1-9]\d*)?", str(text))
+        if named is None or (named[1] in ("stride", "chunk")) != (named[2] is not None):
+            raise DesignError(
+                f"workload.patterns: no pattern {text!r}; valid: {', '.join(STREAMS)}, the last two with bytes, as in chunk256"
+            )
+        step = int(named[2] or 0)
+        if step > sizes["span"] or sizes["request"] > sizes["span"]:
+            raise DesignError(f"workload.span: {spec['span']} is less than {text!r} needs")
+        if named[1] == "chunk" and step % sizes["request"]:
+            raise DesignError(f"workload.patterns: {text!r} is not a whole number of requests of {spec['request']}")
+        for share in shares:
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise DesignError(f"workload.writes: {share!r} is not a share between 0 and 1")
+            label = f"{text}, {share:.0%} writes" if share else str(text)
+            found.append(
+                Stream(
+                    label, named[1], step, float(share), int(sizes["request"]), sizes["gap"], int(sizes["span"]), requests, seed
+                )
+            )
     return tuple(found)
 
 

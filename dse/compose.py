@@ -188,6 +188,11 @@ def _translated(arguments: list[str]) -> list[str]:
     rest = iter(arguments)
     for argument in rest:
         key, equals, value = argument.partition("=")
+        if re.fullmatch(r"\{\s*\}", value.strip()):
+            address = key.lstrip("+~")
+            raise DesignError(
+                f"{address}: {{}} is merged into what is there, and so changes nothing; take a field away with ~{address}.FIELD"
+            )
         if argument.startswith("-"):
             flags.append(argument)
             if argument in VALUED:

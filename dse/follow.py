@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dse.api import Loaded, load
+from dse.database import exists
 from dse.progress import say
 from dse.report import Live, payload, place
 from dse.screen import blocks
-from dse.store import Store, exists
+from dse.store import Store
 from space.errors import DesignError
 
 PERIOD = 2.0
@@ -60,7 +61,8 @@ def _state(one: Loaded) -> Any:
     """What changes when there is something new to show."""
     with contextlib.closing(Store(one.study.store, create=False)) as store:
         asked = store.asked(one.study.name, one.study.context.physics)
-    return asked, len(blocks(one.study)), [run["state"] for run in one.runs()]
+        verified = store.counted(one.study.context_at(one.study.higher)) if one.study.higher else 0
+    return asked, verified, len(blocks(one.study)), [run["state"] for run in one.runs()]
 
 
 def _data(loaded: list[Loaded]) -> dict[str, Any] | None:

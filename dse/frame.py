@@ -1,5 +1,6 @@
 """Results as tables: one row a design, knobs and metrics in SI, and whether it is on the front."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dse.store import Result
 from dse.study import Study
 from evaluators import evaluate
 from evaluators.metrics import METRICS
+from space.elementwise import Array
 from space.errors import DesignError
 from space.knobs import Choice
 
@@ -55,15 +57,45 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     absent = [name for name in asked.objectives if name not in frame]
     if absent:
         raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
+    return judged(asked, frame)
+
+
+def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.DataFrame:
+    """The same designs with ``feasible`` and ``front``.
+
+    Args:
+        asked: the study.
+        frame: with objectives, metrics of constraints, ``limit`` and ``error``.
+        digits: of the objectives that count for the front; None for all.
+    """
     feasible = frame["limit"].isna() & frame["error"].isna()
     for bound in asked.bounds:
         feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
     on_front = np.zeros(len(frame), dtype=bool)
     rows = np.flatnonzero(feasible.to_numpy())
-    on_front[rows] = front(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
-    frame["feasible"] = feasible
-    frame["front"] = on_front
-    return frame
+    values = frame[list(asked.objectives)].to_numpy(dtype=float)[rows]
+    on_front[rows] = front(values if digits is None else rounded(values, digits), asked.directions)
+    return frame.assign(feasible=feasible, front=on_front)
+
+
+def rounded(values: Array, digits: int) -> Array:
+    """Values to some significant digits.
+
+    >>> rounded(np.array([3.14159, -27182.8, 0.0]), 3).tolist()
+    [3.14, -27200.0, 0.0]
+    """
+    return np.array([float(f"{value:.{digits - 1}e}") for value in values.ravel()]).reshape(values.shape)
+
+
+def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The knob values of a row of a frame, as its space has them."""
+    values = {}
+    for knob in asked.question.space.knobs:
+        value = row[knob.address]
+        if value is None or value != value:
+            continue
+        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
+    return asked.question.space.canonical(values)
 
 
 def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:

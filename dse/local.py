@@ -1,7 +1,7 @@
-"""Pareto local search: designs next to the front, never the same twice.
+"""Pareto local search with a model: designs near the front, those first that promise most, never the same twice.
 
-An archive keeps the designs that no other beats. Every ask moves a few knobs of the member that was tried least, or of a cross
-of two members, to values nearby. There is no model and no generation: an ask uses whatever has been told.
+An archive keeps the designs that no other beats. Its members are moved, crossed and continued along the lines between them;
+of such neighbours a model (`dse/promise.py`) chooses. There is no generation: an ask uses whatever has been told.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,27 @@ from typing import Any
 import numpy as np
 
 from dse.pareto import minimised
-from dse.samplers import Ask, Told, Values, at_unit, sobol
+from dse.places import Places
+from dse.promise import Known, Promise
+from dse.samplers import Ask, Told, Values, sobol
 from space.elementwise import Array
-from space.knobs import Interval, Knob, Space
+from space.knobs import Space
 
-CROSS = 0.5
-"""Share of asks that mix two members of the archive."""
+NEIGHBOURS = 200
+"""Designs that the model chooses from."""
 
-ATTEMPTS = 60
-"""Moves, ever wider, to find a design that was not asked before."""
+ANYWHERE = 0.15
+"""Share of them that come from the whole space."""
+
+BLIND = 0.3
+"""Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
+
+AHEAD = 32
+"""The model is asked anew when it has learned one more result in so many: what it costs grows with the log of the asks."""
 
 
 class Local:
-    """A Pareto local search, with crosses.
+    """A Pareto local search with a model.
 
     A design that breaks limits or constraints is in the archive only while none breaks them by less in sum.
 
@@ -30,110 +38,113 @@ class Local:
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of the study.
-        start: asks of a Sobol sequence to begin with.
+        start: the most asks of a Sobol sequence to begin with; two a knob and two more do.
     """
 
     designs = None
 
     def __init__(self, space: Space, directions: Sequence[str], seed: int, start: int) -> None:
-        self._space = space
+        knobs = len(space.knobs)
+        self._places = Places(space)
+        self._promise = Promise(self._places)
         self._directions = directions
         self._seed = seed
-        self._points = sobol(len(space.knobs), 0, 1 << (start - 1).bit_length(), seed)[:start]
-        self._asked: set[tuple[tuple[str, Any], ...]] = set()
-        self._members: list[Values] = []
-        self._tries: list[int] = []
-        self._objectives = np.zeros((0, len(directions)))
-        self._excess = np.inf
+        start = min(start, 2 * knobs + 2)
+        self._points = self._places.at(sobol(knobs, 0, 1 << (start - 1).bit_length(), seed)[:start])
+        self._asked: set[bytes] = set()
+        self._waiting: dict[int, Array] = {}
+        self._rows: list[Array] = []
+        self._objectives: list[Array] = []
+        self._excess: list[float] = []
+        self._front: list[int] = []
+        self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
         """A design that was not asked before, where there is one within reach."""
-        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
-        parent = -1
+        marks: dict[str, Any] = {}
         if forced is not None:
             values = forced
-        elif number < len(self._points) or not self._members:
-            unit = self._points[number] if number < len(self._points) else rng.random(len(self._space.knobs))
-            values = self._new(self._all(unit), rng, as_is=True)
+        elif number < len(self._points):
+            values = self._places.values(self._places.canonical(self._points[number : number + 1])[0])
         else:
-            least = np.flatnonzero(np.array(self._tries) == min(self._tries))
-            parent = int(rng.choice(least))
-            values = self._child(parent, rng)
-        ask = Ask(number, values, {"parent": self._members[parent]} if parent >= 0 else {})
+            if not self._ahead:
+                self._ahead = [self._places.values(row) for row in self._planned(number)]
+                marks = {"ahead": self._ahead[1:]} if len(self._ahead) > 1 else {}
+            values = self._ahead.pop(0)
+        ask = Ask(number, values, marks)
         self._note(ask)
         return ask
 
     def tell(self, ask: Ask, told: Told) -> None:
-        """Into the archive, if nothing there is at least as good in everything."""
+        """Into what is known, and into the archive if nothing there is at least as good in everything."""
+        row = self._waiting.pop(ask.number)
         if told.objectives is None:
             return
         excess = sum(max(0.0, value) for value in told.constraints.values())
-        new = minimised(np.array([told.objectives]), self._directions)
-        if excess > self._excess or (excess == self._excess and (self._objectives <= new).all(axis=1).any()):
-            return
-        kept = ~(new <= self._objectives).all(axis=1) if excess == self._excess else np.zeros(len(self._members), dtype=bool)
-        places = np.flatnonzero(kept)
-        self._members = [*(self._members[place] for place in places), ask.values]
-        self._tries = [*(self._tries[place] for place in places), 0]
-        self._objectives = np.vstack([self._objectives[places], new])
-        self._excess = excess
+        new = minimised(np.array([told.objectives]), self._directions)[0]
+        least = self._excess[self._front[0]] if self._front else np.inf
+        front = self._front if excess == least else []
+        held = np.array([self._objectives[place] for place in front]).reshape(-1, len(new))
+        if excess <= least and not (held <= new).all(axis=1).any():
+            beaten = (new <= held).all(axis=1)
+            self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
+        self._rows.append(row)
+        self._objectives.append(new)
+        self._excess.append(excess)
 
     def restore(self, ask: Ask, told: Told | None) -> None:
         """As it was asked, and told."""
+        if "ahead" in ask.marks:
+            self._ahead = list(ask.marks["ahead"])
+        elif self._ahead and self._ahead[0] == ask.values:
+            self._ahead.pop(0)
         self._note(ask)
         if told is not None:
             self.tell(ask, told)
 
     def _note(self, ask: Ask) -> None:
-        self._asked.add(tuple(ask.values.items()))
-        parent = ask.marks.get("parent")
-        if parent in self._members:
-            self._tries[self._members.index(parent)] += 1
+        self._waiting[ask.number] = row = self._places.row(ask.values)
+        self._asked.add(row.tobytes())
 
-    def _child(self, parent: int, rng: np.random.Generator) -> Values:
-        values = self._filled(self._members[parent], rng)
-        crossed = len(self._members) > 1 and rng.random() < CROSS
-        if crossed:
-            other = self._filled(self._members[int(rng.integers(len(self._members)))], rng)
-            values = {address: (values if rng.random() < 0.5 else other)[address] for address in values}
-        return self._new(values, rng, as_is=crossed and rng.random() < 0.5)
+    def _planned(self, number: int) -> Array:
+        """Rows of the next asks."""
+        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
+        near = self._neighbours(rng)
+        if len(self._rows) <= near.shape[1] or rng.random() < BLIND:
+            return near[rng.integers(len(near), size=1)]
+        known = Known(np.array(self._rows), np.array(self._objectives), np.array(self._excess), self._front)
+        waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
+        return self._promise.best(near, waiting, known, max(1, len(self._rows) // AHEAD), rng)
 
-    def _new(self, values: Values, rng: np.random.Generator, *, as_is: bool) -> Values:
-        """Values near others that were not asked before; after many attempts, ones that were."""
-        knobs = self._space.knobs
-        near = self._space.canonical(values)
-        if as_is and tuple(near.items()) not in self._asked:
-            return near
-        for attempt in range(ATTEMPTS):
-            share = min(0.9, (0.5 + attempt / 20) / len(knobs))
-            moved = rng.choice(len(knobs), min(len(knobs), 1 + rng.binomial(len(knobs), share)), replace=False)
-            near = dict(values)
-            for knob in (knobs[place] for place in moved):
-                near[knob.address] = step(knob, near[knob.address], rng)
-            near = self._space.canonical(near)
-            if tuple(near.items()) not in self._asked:
-                return near
-        anywhere = self._space.canonical(self._all(rng.random(len(knobs))))
-        return near if tuple(anywhere.items()) in self._asked else anywhere
+    def _neighbours(self, rng: np.random.Generator) -> Array:
+        """Designs that were not asked, moved ever farther while there are few; where there is none, ones that were."""
+        knobs = self._points.shape[1]
+        found: dict[bytes, Array] = {}
+        for attempt in range(8):
+            rows = self._places.at(rng.random((NEIGHBOURS, knobs)))
+            if self._front:
+                rows = np.where(
+                    rng.random((NEIGHBOURS, 1)) < ANYWHERE, rows, self._bred(rows, (0.5 + attempt / 2) / knobs, rng)
+                )
+            rows = self._places.canonical(rows)
+            for row in rows:
+                if (name := row.tobytes()) not in self._asked:
+                    found.setdefault(name, row)
+            if len(found) >= NEIGHBOURS // 4:
+                break
+        return np.array(list(found.values()) or rows[:1])
 
-    def _filled(self, values: Values, rng: np.random.Generator) -> Values:
-        """Every knob, those that do not count at random, so that a move that makes them count has a value for them."""
-        return self._all(rng.random(len(self._space.knobs))) | values
-
-    def _all(self, unit: Array) -> Values:
-        return {knob.address: at_unit(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
-
-
-def step(knob: Knob, value: Any, rng: np.random.Generator) -> Any:
-    """Another value of a knob: any other word, a number a few places on, in an interval a step of any scale."""
-    if isinstance(knob, Interval):
-        unit = knob.unit(value) + rng.normal() * 10 ** rng.uniform(-3, -0.5)
-        return at_unit(knob, min(max(unit, 0.0), 1.0))
-    count, place = len(knob.values), knob.values.index(value)
-    if count == 1:
-        return value
-    if knob.words:
-        return knob.values[(place + 1 + int(rng.integers(count - 1))) % count]
-    by = int(rng.geometric(0.5)) * int(rng.choice((-1, 1)))
-    moved = place + by if 0 <= place + by < count else place - by
-    return knob.values[min(max(moved, 0), count - 1)]
+    def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
+        """A third each of moved members, crosses of two, and members continued along a line; half of the latter moved too."""
+        count = len(rows)
+        members = np.array([self._rows[place] for place in self._front])
+        # knobs that do not count in a member take any value, so that a move that makes them count has one
+        one, two, three = (
+            np.where(np.isnan(some), rows, some) for some in (members[rng.integers(len(members), size=count)] for _ in range(3))
+        )
+        kind = rng.integers(3, size=(count, 1))
+        crossed = np.where(rng.random(rows.shape) < 0.5, two, one)
+        bred = np.where(kind == 0, one, np.where(kind == 1, crossed, self._places.along(one, two, three, rng)))
+        shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
+        still = (kind > 0) & (rng.random((count, 1)) < 0.5)
+        return np.where(still, bred, self._places.moved(bred, shares, rng))

@@ -1,33 +1,33 @@
-"""A study from its configuration to its report: screen, search, report. The ask/tell loop is here, and visible as one."""
+"""A study from its configuration to its report: screen, search, verify, report.
+
+The ask/tell loop is here, and visible as one.
+"""
 
 import contextlib
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dse import version
 from dse.actors import hired
 from dse.compose import folder_of
-from dse.frame import search_frame, with_front
+from dse.database import masked
+from dse.facts import clock, facts
+from dse.frame import search_frame, values_of, with_front
 from dse.progress import Progress, say
-from dse.report import write
+from dse.report import Part, write
 from dse.samplers import Ask, Sampler, Told, Values, suited
 from dse.screen import Screened, screen
 from dse.search import sampler
-from dse.show import front_table
+from dse.show import front_table, verified_table
 from dse.stop import Stops
-from dse.store import Result, Store, masked
+from dse.store import Result, Store
 from dse.study import STORE_URL, Study, study
+from dse.verify import Verified, verify
 from dse.warm import Warm, warm
 from dse.workers import Workers, evaluator
 from evaluators import PHYSICS
@@ -67,8 +67,8 @@ def run_study(asked: Study) -> int:
 def _run(asked: Study, store: Store) -> int:
     identity = asked.identity()
     _same(asked, store, identity)
-    number = store.begin(asked.name, identity, _facts(asked))
-    clock = _clock()
+    number = store.begin(asked.name, identity, facts(asked))
+    elapsed = clock()
     try:
         _note_place(asked)
         screened = _screen(asked) if asked.screen["run"] else None
@@ -76,17 +76,21 @@ def _run(asked: Study, store: Store) -> int:
         frame = with_front(asked, found, screened)
         if not len(frame):
             raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
+        checked = _verify(asked, store, frame)
     except KeyboardInterrupt:
-        store.end(number, "interrupted", clock())
+        store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
         return 130
     except BaseException as error:
         with contextlib.suppress(DesignError):  # where the store is what failed, the first reason counts
-            store.end(number, "failed", {**clock(), "error": masked(f"{type(error).__name__}: {error}")})
+            store.end(number, "failed", {**elapsed(), "error": masked(f"{type(error).__name__}: {error}")})
         raise
-    store.end(number, "done", {**clock(), "results": len(found)})
-    path = write(asked, frame, screened, store.runs(asked.name))
+    counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
+    store.end(number, "done", elapsed() | counts)
+    path = write(Part(asked, frame, screened, store.runs(asked.name), checked))
     front_table(asked, frame)
+    if checked is not None:
+        verified_table(asked, checked)
     say(f"report  {path}")
     say(f"results {store.place}")
     return 0
@@ -135,21 +139,14 @@ def search(
     stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=window)
     given = given or {}
     known = store.results(context)
-    asks: list[tuple[Ask, str]] = []
-    firsts: dict[str, int] = {}  # by design, the number of the ask that was its first
-    for ask, design in store.asks(asked.name, context.physics):
-        if len(firsts) == budget:
-            break
-        firsts.setdefault(design, len(asks))
-        asks.append((ask, design))
+    asks, firsts = _asked_before(asked, store, budget)
     latest = max(firsts.values(), default=0)
-    told = max(0, len(asks) - window)
+    recorded, told = len(asks), max(0, len(asks) - window)
     for ask, design in asks:
         outcome = _told(asked, known[design]) if ask.number < told else None
         source.restore(ask, outcome)
         if outcome is not None:
             stops.told(outcome)
-    recorded = len(asks)
     under_way: set[str] = set()
     fresh: list[Result] = []
     enough = stops.stagnant()
@@ -204,6 +201,18 @@ def search(
     if enough:
         say(f"  search: stopped after {told:,} designs, as {enough}")
     return {ask.number: (ask, known[design]) for ask, design in asks if design in known}
+
+
+def _asked_before(asked: Study, store: Store, budget: int) -> tuple[list[tuple[Ask, str]], dict[str, int]]:
+    """The asks of earlier runs with their designs, up to a budget; and by design, the number of the ask that was its first."""
+    asks: list[tuple[Ask, str]] = []
+    firsts: dict[str, int] = {}
+    for ask, design in store.asks(asked.name, asked.context.physics):
+        if len(firsts) == budget:
+            break
+        firsts.setdefault(design, len(asks))
+        asks.append((ask, design))
+    return asks, firsts
 
 
 def base_of(asked: Study) -> tuple[str, str]:
@@ -290,6 +299,29 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
     return search_frame(asked, found)
 
 
+def _verify(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
+    if asked.verify["fidelity"] == "none":
+        return None
+    if not asked.higher:
+        wanted = asked.verify["fidelity"]
+        what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
+        say(f"  verify: this kind of chip has {what}, so there is nothing to compare with")
+        return None
+    with Progress("verify") as bar:
+        base = base_of(asked)
+        found = verify(
+            asked,
+            store,
+            base,
+            frame,
+            lambda done, total: bar.update(done, total, f"at {asked.higher}"),
+            lambda text: say(f"  {text}"),
+        )
+    failed = int(found.after["error"].notna().sum())
+    say(f"  verify: {len(found.after):,} designs at {found.high}" + (f", {failed} failed" if failed else ""))
+    return found
+
+
 def _all_of(designs: int, budget: int) -> int:
     if budget < designs:
         raise DesignError(
@@ -337,20 +369,10 @@ def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
     """The screened front as first asks, thinned evenly along the first objective."""
     if screened is None or not len(screened.front):
         return []
-    space = asked.question.space
     ordered = screened.front.sort_values(list(asked.objectives), kind="stable")
     keep = min(asked.screen["keep"], len(ordered))
     rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
-    seeds = []
-    for _, row in rows.iterrows():
-        values = {}
-        for knob in space.knobs:
-            entry = row[knob.address]
-            if entry is None or (isinstance(entry, float) and np.isnan(entry)):
-                continue
-            values[knob.address] = entry if isinstance(entry, str) else space.number(knob, float(entry))
-        seeds.append(space.canonical(values))
-    return seeds
+    return [values_of(asked, record) for record in rows.to_dict("records")]
 
 
 def _told(asked: Study, result: Result) -> Told:
@@ -382,45 +404,3 @@ def _note_place(asked: Study) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # a URL may hold a password
         path.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
-
-
-def _clock() -> Callable[[], dict[str, float]]:
-    """Seconds since now: by the wall, and of the processors for this process and those it waited for."""
-
-    def cpu() -> float:
-        times = os.times()
-        return times.user + times.system + times.children_user + times.children_system
-
-    wall, spent = time.monotonic(), cpu()
-    return lambda: {"wall_seconds": time.monotonic() - wall, "cpu_seconds": cpu() - spent}
-
-
-def _facts(asked: Study) -> dict[str, Any]:
-    return {
-        "version": version(),
-        "versions": {"python": platform.python_version(), **{name: installed(name) for name in LIBRARIES}},
-        "physics": PHYSICS,
-        "git": _git(),
-        "overrides": [masked(word) for word in asked.overrides],
-        "config": {**asked.config, "store": masked(asked.store), "overrides": []},
-        "seed": asked.seed,
-        "command": masked(" ".join(sys.argv)),
-    }
-
-
-LIBRARIES = ("optuna", "ray", "numpy")
-"""Whose versions a run notes beside the project's own."""
-
-
-def _git() -> str:
-    """The commit of this code, with "-dirty" where files differ from it; "" where it is not in a checkout of its own."""
-    here = Path(__file__)
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=here.parent, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", here.name)  # an environment inside somebody's repository is not of it
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.CalledProcessError):
-        return ""

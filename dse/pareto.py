@@ -27,6 +27,30 @@ def front(values: Array, directions: Sequence[str]) -> Array:
     return np.asarray(moocore.is_nondominated(minimised(values, directions), keep_weakly=False))
 
 
+def layers(values: Array, directions: Sequence[str], many: int) -> Array:
+    """Rows by layers: the front, the front of what is left, and so on; an even part of the last layer that fits.
+
+    Args:
+        values: shape (designs, objectives), finite.
+        directions: "max" or "min" for each objective.
+        many: rows at most.
+
+    Returns:
+        Row numbers, shape (at most `many`,).
+
+    >>> layers(np.array([[3.0], [1.0], [2.0]]), ["max"], 2).tolist()
+    [0, 2]
+    """
+    left, found = np.arange(len(values)), [np.zeros(0, dtype=int)]
+    while len(left) and many > 0:
+        on = front(values[left], directions)
+        layer = left[on]
+        found.append(layer[np.unique(np.linspace(0, len(layer) - 1, min(many, len(layer))).round().astype(int))])
+        many -= len(found[-1])
+        left = left[~on]
+    return np.concatenate(found)
+
+
 def hypervolume(values: Array, directions: Sequence[str], low: Array, high: Array) -> float:
     """Share of the box from `low` (best corner) to `high` (worst) that rows dominate, both as `minimised` has them."""
     import moocore

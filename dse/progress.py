@@ -48,10 +48,14 @@ class Progress:
     def update(self, done: int, total: int, note: str) -> None:
         """How many designs are done, of how many, and what to say beside it."""
         seconds = time.monotonic() - self._start
-        rate = f"{done / seconds:,.0f} designs/s" if seconds > 0.2 else ""
+        rate = f"{_pace(done / seconds)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, rate=rate, note=note)
+            self._bar.update(self._task, completed=done, total=total, rate=rate.rstrip(", "), note=note)
         elif time.monotonic() - self._said > 10:
-            left = f", {(total - done) * seconds / max(done, 1):.0f} s left"
-            say(f"  {self._what}: {done:,} of {total:,}, {rate}, {note}{left}")
+            left = f", {(total - done) * seconds / done:.0f} s left" if done else ""
+            say(f"  {self._what}: {done:,} of {total:,}, {rate}{note}{left}")
             self._said = time.monotonic()
+
+
+def _pace(rate: float) -> str:
+    return f"{rate:,.0f} designs/s" if rate > 5 else f"{rate:.2g} designs/s" if rate >= 1 else f"{1 / rate:.3g} s a design"

@@ -67,17 +67,14 @@ class Sampler(Protocol):
 
 
 FEW_A_KNOB = 4
-"""Designs a knob below which a model or a population has learned nothing yet."""
-
-SMALL = 300
-"""Designs up to which TPE, whose own cost grows by 36 ms an ask per 1,000, is cheap and learns from each of them."""
+"""Designs a knob below which a model has learned nothing yet."""
 
 MANY = 4
 """Objectives from which crowding distance no longer spreads a front, so that reference points are used."""
 
 
 def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
-    """The sampler for a space and a budget, and why.
+    """The sampler for a space and a budget, and why; `studies/search_quality` has the measurements.
 
     Args:
         space: what is searched.
@@ -94,9 +91,7 @@ def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
         )
     if objectives >= MANY:
         return "nsga3", f"{objectives} objectives: reference points keep a front of so many spread"
-    if budget <= SMALL:
-        return "tpe", f"a budget of {budget:,} is small: a model learns from each design, a population from each generation"
-    return "nsga2", f"{knobs} knobs and a budget of {budget:,}: enough for generations of a population"
+    return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
 
 
 class Uniform:

@@ -27,7 +27,7 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of the study.
-        population: of the genetic ones; evenly spread designs that the local one starts from.
+        population: of the genetic ones; the most evenly spread designs that the local one starts from.
 
     Raises:
         DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
@@ -173,6 +173,48 @@ class Learning:
             return knob.low if isinstance(knob, Interval) else knob.values[0] if knob.words else 0
         value = values[knob.address]
         return value if isinstance(knob, Interval) or knob.words else knob.values.index(value)
+
+
+def plain(
+    name: str, space: Space, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Told]
+) -> None:
+    """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
+
+    Args:
+        name: nsga2 or tpe.
+        space: what is searched.
+        directions: "max" or "min" for each objective.
+        seed: of its sampler.
+        trials: how many.
+        evaluate: a design of the space, which must not fail.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    samplers = {"nsga2": optuna.samplers.NSGAIISampler, "tpe": optuna.samplers.TPESampler}
+    study = optuna.create_study(
+        sampler=samplers[name](seed=seed),
+        directions=["maximize" if direction == "max" else "minimize" for direction in directions],
+    )
+
+    def objective(trial: Any) -> tuple[float, ...]:
+        values: Values = {}
+        for knob in sorted(space.knobs, key=lambda knob: bool(knob.when)):
+            if not space.active(knob.address, values):
+                continue
+            if isinstance(knob, Interval):
+                values[knob.address] = trial.suggest_float(knob.address, knob.low, knob.high, log=knob.log)
+            elif knob.words:
+                values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
+            else:
+                values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
+        told = evaluate(space.canonical(values))
+        for constraint, excess in told.constraints.items():
+            trial.set_constraint(constraint, excess)
+        assert told.objectives is not None
+        return told.objectives
+
+    study.optimize(objective, n_trials=trials)
 
 
 def write_optuna(

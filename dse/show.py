@@ -3,12 +3,12 @@
 Text only; pictures are in the report.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
@@ -16,15 +16,17 @@ from rich.table import Table
 
 from dse.build import Question, models, question
 from dse.compose import folder_of
+from dse.json_text import json_text
 from dse.study import Study, stored_at
 from dse.trace import write as write_trace
+from dse.verify import Verified
 from evaluators import METRICS, evaluate, explain
 from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import leaves, spec_at
-from space.mapping import BYTES, ProductMapping
+from space.mapping import BYTES, ProductMapping, StreamMapping
 from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
 from space.workload import Case
@@ -43,7 +45,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
     if trace:
         write_trace(parts, Path(trace))
     if as_json:
-        print(json.dumps(_as_json(asked, metrics, verdict, parts), indent=1))
+        print(json_text(_as_json(asked, metrics, verdict, parts), indent=1))
         return
     console = Console(highlight=False, width=None if Console().is_terminal else 150)
     cases = len(asked.workload.cases)
@@ -52,7 +54,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     mapping = asked.base.mapping
-    if not isinstance(mapping, ProductMapping) and isinstance(asked.workload.cases[0], Case):
+    if not isinstance(mapping, ProductMapping | StreamMapping) and isinstance(asked.workload.cases[0], Case):
         for name, model in models(config["model"]).items():
             console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:
@@ -84,6 +86,39 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     for _, row in picks.iterrows():
         cells = [knob_text(asked, address, row[address]) for address in knobs]
         table.add_row(*cells, *(show(float(row[name]), METRICS[name].unit) for name in asked.objectives))
+    console.print(table)
+
+
+def verified_table(asked: Study, found: Verified) -> None:
+    """Prints how far the metrics that a study wants or bounds move at a higher fidelity, and which designs that moves."""
+    console = Console(highlight=False, width=None if Console().is_terminal else 160)
+    table = Table(title=f"{found.high} against {found.low}: {len(found.after):,} designs", title_justify="left")
+    for column in ("metric", "rank correlation", "median shift", "worst shift"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    wanted = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
+    for shift in found.shifts():
+        if shift.metric in wanted:
+            correlation = "-" if shift.correlation is None else f"{shift.correlation:.3f}"
+            table.add_row(shift.metric, correlation, f"{shift.median:+.2%}", f"{shift.worst:+.2%}")
+    console.print(table)
+    moves = found.moves()
+    stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
+    console.print(
+        f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
+        f"{come:,} come on from behind"
+    )
+    if not fall + come:
+        return
+    table = Table()
+    knobs = [knob.address for knob in asked.question.space.knobs if found.after[knob.address].notna().any()]
+    for column in ("", *knobs, *(f"{name}, {fidelity}" for name in asked.objectives for fidelity in (found.low, found.high))):
+        table.add_column(column, justify="right", overflow="fold")
+    for place in np.flatnonzero(moves.isin(("falls off", "comes on")))[:ROWS]:
+        before, after = found.before.iloc[place], found.after.iloc[place]
+        cells = [knob_text(asked, address, after[address]) for address in knobs]
+        for name in asked.objectives:
+            cells += [show(float(row[name]), METRICS[name].unit) for row in (before, after)]
+        table.add_row(moves.iloc[place], *cells)
     console.print(table)
 
 
@@ -140,8 +175,10 @@ def _run_text(run: Mapping[str, Any]) -> str:
     """When a run was, how it ended, what it took, who ran it where, and with what."""
     facts = run["facts"]
     spent = [f"{show(facts[f'{kind}_seconds'], 's', 3)} {kind}" for kind in ("wall", "cpu") if f"{kind}_seconds" in facts]
-    parts = [f"{run['started']} {run['state']}", *spent]
-    parts += [f"{facts['results']:,} designs"] if "results" in facts else []
+    lost = f" (its machine {facts.get('host', '?')} does not hold this file: killed there, or this is a copy)"
+    parts = [f"{run['started']} {run['state']}" + (lost if run["state"] == "lost" else ""), *spent]
+    parts += [f"{facts['results']:,} designs searched"] if "results" in facts else []
+    parts += [f"{facts['verified']:,} verified"] if "verified" in facts else []
     parts += [f"{facts.get('user', '?')} on {facts.get('host', '?')}, process {facts.get('pid', '?')}"]
     parts += [f"seed {facts['seed']}"] if "seed" in facts else []
     known = {"mesh-dse": facts.get("version"), "python": facts.get("python"), **facts.get("versions", {})}
@@ -161,7 +198,7 @@ def _as_json(asked: Question, metrics: dict[str, float], verdict: Any, parts: Br
         ],
         "feasible": verdict is None,
         "infeasible": str(verdict) if verdict else None,
-        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
+        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items() if value == value},
         "operators": [row.record() for row in parts.rows],
         "seconds_by_bound": parts.by_bound(),
         "area_mm2": parts.area,

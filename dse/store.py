@@ -1,4 +1,4 @@
-"""Results that outlive a run, and the one room of SQL. SQLite by default, PostgreSQL by URL, the same statements.
+"""Results that outlive a run. SQLite by default, PostgreSQL by URL, the same statements.
 
 The store is the truth: a result is here, committed, before a sampler is told, and a design that is here is not evaluated
 again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only.
@@ -6,22 +6,21 @@ again. One transaction holds the asks and the results of one round, so that a ki
 
 import contextlib
 import getpass
-import hashlib
 import os
-import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 import sqlalchemy as sql
 
+from dse.database import DAMAGED, engine, told
+from dse.hold import FileHold, ServerHold, number
 from dse.samplers import Ask
-from space.errors import DesignError, nearest
+from space.errors import DesignError
 
 SCHEMA = 1
 """Version of the tables; raised when they change."""
@@ -119,24 +118,10 @@ class Store:
     """
 
     def __init__(self, place: str, *, create: bool = True) -> None:
-        url = _url(place)
-        self._path = Path(url.database or "") if url.drivername.startswith("sqlite") else None
-        self.place = str(self._path) if self._path else url.render_as_string()
-        self._file: int | None = None
-        self._session: sql.Connection | None = None
-        options: dict[str, Any] = {}
-        if self._path:
-            url = _file_url(self._path, self.place, create=create)
-        elif "connect_timeout" not in url.query:
-            options["connect_args"] = {"connect_timeout": 10}
-        try:
-            self._engine = sql.create_engine(url, **options)
-        except ImportError as error:
-            raise DesignError(
-                f"store: {self.place}: {error}; pip install 'mesh-dse[postgresql]', or write a file's path"
-            ) from None
-        if self._path:
-            sql.event.listen(self._engine, "connect", _durable)
+        self._engine, self._path, self.place = engine(place, create=create)
+        server = None if self._path else ServerHold(self._engine)
+        self._server = server
+        self._hold: FileHold | ServerHold = server or FileHold(Path(str(self._path)))
         try:
             self._open(create=create)
         except BaseException:
@@ -158,7 +143,10 @@ class Store:
         Raises:
             DesignError: another driver runs the study (the message says who, where and since when), or the store is damaged.
         """
-        self._hold(study)
+        with told(self.place):
+            mine = self._hold.take(study)
+        if not mine:
+            raise DesignError(self._held_by(study))
         try:
             self._check_pages()
             with self._writing() as connection:
@@ -170,7 +158,7 @@ class Store:
                 run = {"study": study, "started": _now(), "state": "running", "facts": _text(whereabouts() | facts)}
                 return int(connection.execute(sql.insert(_runs), run).inserted_primary_key[0])  # type: ignore[index]
         except BaseException:
-            self._release()
+            self._hold.release()
             raise
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
@@ -182,14 +170,25 @@ class Store:
                 values = {"ended": _now(), "state": state, "facts": _text(known | facts)}
                 connection.execute(sql.update(_runs).where(_runs.c.id == run).values(**values))
         finally:
-            self._release()
+            self._hold.release()
 
     def runs(self, study: str) -> list[dict[str, Any]]:
-        """The runs of a study, oldest first; of one that could not say how it ended, the state is "killed"."""
-        with self._reading() as connection:
-            rows = connection.execute(sql.select(_runs).where(_runs.c.study == study).order_by(_runs.c.id)).mappings().all()
-            runs: list[dict[str, Any]] = [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
-        return [{**run, "state": "killed"} if run["state"] == "running" and _gone(run["facts"]) else run for run in runs]
+        """The runs of a study, oldest first.
+
+        Of one that could not say how it ended, the state is "killed"; or "lost" where it was run on another machine, which
+        does not hold this file: it was killed there, or this is a copy of the file and it goes on.
+        """
+        runs = self._runs(study)
+        going = [run["id"] for run in runs if run["state"] == "running"]
+        with told(self.place):
+            if not going or self._hold.taken(study):
+                return runs
+        runs = self._runs(study)  # again, as one may have ended between the two looks
+        for run in runs:
+            if run["id"] in going and run["state"] == "running":
+                here = self._server or run["facts"].get("host") == whereabouts()["host"]
+                run["state"] = "killed" if here else "lost"
+        return runs
 
     def append(
         self,
@@ -268,6 +267,16 @@ class Store:
             loads = orjson.loads
             return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
 
+    def counted(self, context: Context) -> int:
+        """How many results of a context there are."""
+        query = sql.select(sql.func.count()).where(
+            _results.c.workload == context.workload,
+            _results.c.fidelity == context.fidelity,
+            _results.c.physics == context.physics,
+        )
+        with self._reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
         """Of every result of a context, by design key, all leaves of the design that its values change."""
         query = (
@@ -292,8 +301,13 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the database, and of the study that is held."""
-        self._release()
+        self._hold.release()
         self._engine.dispose()
+
+    def _runs(self, study: str) -> list[dict[str, Any]]:
+        with self._reading() as connection:
+            rows = connection.execute(sql.select(_runs).where(_runs.c.study == study).order_by(_runs.c.id)).mappings().all()
+            return [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
 
     def _open(self, *, create: bool) -> None:
         with self._reading() as connection:
@@ -304,9 +318,7 @@ class Store:
             raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
         if not found:
             with self._writing() as connection:
-                connection.execute(
-                    sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({_number('')})")
-                )
+                connection.execute(sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({number('')})"))
                 found = sql.inspect(connection).get_table_names()  # another driver may have been quicker
                 if not found:
                     _tables.create_all(connection)
@@ -343,31 +355,6 @@ class Store:
             if found != "ok":
                 raise DesignError(f"store: {self.place}: {' '.join(str(found).split())}; {DAMAGED}")
 
-    def _hold(self, study: str) -> None:
-        """Takes the study for this process; the system lets go of it when the process ends, however it ends."""
-        if self._path:
-            import fcntl
-
-            try:
-                self._file = os.open(f"{self._path}.{study}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                self._release()
-            except OSError as error:
-                self._release()
-                raise DesignError(f"store: {self._path}.{study}.lock: {error.strerror}; {WRITABLE}") from None
-        else:
-            with self._told():
-                self._session = self._engine.connect()
-                with self._session.begin():
-                    for name, seconds in (("idle", 30), ("interval", 10)):  # for a driver whose machine is gone
-                        self._session.execute(sql.text(f"SET tcp_keepalives_{name} = {seconds}"))
-                    if self._session.execute(sql.text(f"SELECT pg_try_advisory_lock({_number(study)})")).scalar_one():
-                        return
-            self._release()
-        raise DesignError(self._held_by(study))
-
     def _held_by(self, study: str) -> str:
         running = [run for run in self.runs(study) if run["state"] == "running"]
         who = "another driver"
@@ -380,27 +367,19 @@ class Store:
             "or run one beside it with name=NEW"
         )
 
-    def _release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        if self._session is not None:
-            self._session.invalidate()  # closes it at the server too, which ends the lock
-            self._session.close()
-            self._session = None
-
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sql.Connection]:
-        with self._told(), self._engine.connect() as connection:
+        with told(self.place), self._engine.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sql.Connection]:
         """One transaction; in the session that holds the study, so that who has lost the one cannot do the other."""
-        with self._told():
-            if self._session is not None:
-                with self._session.begin():
-                    yield self._session
+        with told(self.place):
+            session = self._server.session if self._server else None
+            if session is not None:
+                with session.begin():
+                    yield session
             else:
                 with self._engine.begin() as connection:
                     yield connection
@@ -412,64 +391,6 @@ class Store:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
         connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turns what a database reports into one line for the user."""
-        try:
-            yield
-        except (sql.exc.SQLAlchemyError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
-            origin = getattr(error, "orig", None) or error
-            reason = next((line.strip() for line in str(origin).splitlines() if line.strip()), type(origin).__name__)
-            code = getattr(origin, "sqlite_errorname", None) or getattr(origin, "sqlstate", None) or ""
-            if not isinstance(error, sql.exc.SQLAlchemyError):
-                code, reason = "SQLITE_CORRUPT", f"a row of it cannot be read ({reason})"
-            remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, f"{code} {reason}")), OTHER)
-            raise DesignError(f"store: {self.place}: {masked(reason)}; {remedy}") from error
-
-
-OTHER = "choose another with store=PATH or store=URL"
-DAMAGED = (
-    "the file is damaged and was left as it is: restore a copy, or go on with what can be read of it, "
-    "sqlite3 FILE .recover | sqlite3 NEW, and store=NEW"
-)
-WRITABLE = "choose a place that can be written with store=PATH or run_dir=DIR"
-REMEDIES = (
-    (
-        "SQLITE_(FULL|IOERR)|^53100|^58030",
-        "is the disk full? free some space and run the same command again: what is stored stays",
-    ),
-    ("SQLITE_(CORRUPT|NOTADB)|decode to UTF-8", DAMAGED),
-    ("SQLITE_(READONLY|CANTOPEN|PERM|AUTH)", WRITABLE),
-    ("SQLITE_(BUSY|LOCKED)", "another program keeps it locked; end that one, then run the same command again"),
-    ("^42501|^3F000|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
-    (
-        "^28P01|^28000|password|no pg_hba|role .* does not exist",
-        "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass",
-    ),
-    ("^3D000|database .* does not exist", "make it with createdb, or correct NAME in store=postgresql://USER@HOST/NAME"),
-    (
-        "refused|timeout|timed out|resolve|translate|No such file|unreachable|shutting down|starting up|terminat|closed|lost",
-        "is the server running there? start it or correct HOST and PORT in store=postgresql://USER@HOST:PORT/NAME, "
-        "then run the same command again: what is stored stays",
-    ),
-)
-"""What a database reports, by its code or words, and what to do about it."""
-
-
-def exists(place: str) -> bool:
-    """Whether there is a store at a place, as far as can be told without a server."""
-    url = _url(place)
-    return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
-
-
-def masked(text: str) -> str:
-    """A text without the passwords of the URLs in it.
-
-    >>> masked("store=postgresql://me:secret@host/db")
-    'store=postgresql://me:***@host/db'
-    """
-    return re.sub(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*", lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", text)
-
 
 def whereabouts() -> dict[str, Any]:
     """Who runs this, and where."""
@@ -480,58 +401,6 @@ def whereabouts() -> dict[str, Any]:
     return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
 
 
-def _url(place: str) -> sql.URL:
-    if "://" not in place:
-        return sql.URL.create("sqlite", database=str(Path(place).resolve()))
-    example = "write a file's path, or postgresql://USER@HOST/NAME"
-    try:
-        url = sql.make_url(place)
-    except (sql.exc.ArgumentError, ValueError):
-        raise DesignError(f"store: {masked(place)}: not a URL; {example}") from None
-    name = url.get_backend_name()
-    if name not in ("sqlite", "postgresql"):
-        raise DesignError(f"store: {masked(place)}: no database {name!r}; {nearest(name, ('sqlite', 'postgresql'))}")
-    if name == "postgresql":
-        return url.set(drivername="postgresql+psycopg")
-    if url.database in (None, "", ":memory:"):
-        raise DesignError(f"store: {place}: names no file, so nothing would stay; {example}")
-    return sql.URL.create("sqlite", database=str(Path(str(url.database)).resolve()))
-
-
-def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
-    if path.is_dir():
-        raise DesignError(f"store: {place}: a folder; name a file in it, as in store={path / 'results.sqlite'}")
-    if create:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DesignError(f"store: {path.parent}: {error.strerror}; {WRITABLE}") from None
-    elif not path.is_file():
-        raise DesignError(f"store: {place}: no such file; run a study first, or correct the path")
-    query = {"uri": "true", "mode": "rwc" if create else "rw"}
-    if not create and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
-        query["immutable"] = "1"  # no place for the files by which readers and writers agree, so nobody writes either
-    return sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
-
-
-def _gone(facts: dict[str, Any]) -> bool:
-    """Whether the process of a run on this machine is no more."""
-    if facts.get("host") != socket.gethostname():
-        return False
-    try:
-        os.kill(int(facts["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, KeyError, ValueError):
-        pass
-    return False
-
-
-def _number(study: str) -> int:
-    """A lock's number on PostgreSQL, which has only numbers."""
-    return int.from_bytes(hashlib.blake2b(f"mesh-dse {study}".encode(), digest_size=8).digest(), signed=True)
-
-
 def _text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
@@ -539,13 +408,6 @@ def _text(value: Any) -> str:
 def _plain(text: str) -> str:
     """A text without what PostgreSQL or UTF-8 have no place for."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
-
-
-def _durable(connection: Any, record: Any) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout=10000")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
 
 
 def _now() -> str:

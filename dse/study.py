@@ -11,7 +11,7 @@ from dse.build import Question, parsed, question
 from dse.search import SAMPLERS
 from dse.store import Context
 from dse.workers import Crew
-from evaluators import FIDELITIES, PHYSICS
+from evaluators import FIDELITIES, PHYSICS, fidelities
 from evaluators.evaluation import infeasible
 from evaluators.metrics import METRICS, metric
 from space.design import digest
@@ -23,6 +23,7 @@ from space.workload import Workload
 SETTINGS = {
     "screen": {"run", "limit", "keep"},
     "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
+    "verify": {"fidelity", "designs"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
     "report": {"lines"},
@@ -62,6 +63,7 @@ class Study:
     bounds: tuple[Bound, ...]
     screen: Mapping[str, Any]
     search: Mapping[str, Any]
+    verify: Mapping[str, Any]
     crew: Crew
     report: Mapping[str, Any]
     run_dir: Path
@@ -77,7 +79,19 @@ class Study:
     @property
     def context(self) -> Context:
         """What its results are results of."""
-        return Context(workload_key(self.question.workload), self.fidelity, PHYSICS)
+        return self.context_at(self.fidelity)
+
+    def context_at(self, fidelity: str) -> Context:
+        """What results of its workload are results of at a fidelity."""
+        return Context(workload_key(self.question.workload), fidelity, PHYSICS)
+
+    @property
+    def higher(self) -> str:
+        """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
+        wanted, known = self.verify["fidelity"], fidelities(self.question.base, self.question.workload)
+        if wanted == "next":
+            return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
+        return wanted if wanted in known else ""
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for its results to go on; flat, so that a difference has a name."""
@@ -116,6 +130,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     fidelity = config["fidelity"]
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
+    verify = _verify(config["verify"], fidelity)
     search = dict(config["search"])
     samplers = ("auto", "none", *SAMPLERS)
     if search["sampler"] not in samplers:
@@ -145,6 +160,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         bounds(config["constraints"]),
         config["screen"],
         search,
+        verify,
         _crew(config["workers"], config["ray"]["address"]),
         config["report"],
         run_dir,
@@ -216,6 +232,19 @@ def _crew(config: Mapping[str, Any], address: Any) -> Crew:
 
 QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
 """Of workers, with their units."""
+
+
+def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
+    wanted, designs = config["fidelity"], config["designs"]
+    higher = FIDELITIES[FIDELITIES.index(fidelity) + 1 :]
+    if wanted not in ("none", "next", *higher):
+        below = f" is not above fidelity={fidelity}" if wanted in FIDELITIES else ""
+        valid = ("none", "next", *higher)
+        reason = f"valid: {', '.join(valid)}" if below else nearest(str(wanted), valid)
+        raise DesignError(f"verify.fidelity: {wanted!r}{below or ' is no reader'}; {reason}")
+    if isinstance(designs, bool) or not isinstance(designs, int) or designs < 1:
+        raise DesignError(f"verify.designs: {designs!r} is not a whole number of at least 1")
+    return dict(config)
 
 
 def _stop(config: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from dse.json_text import json_text
 from evaluators.breakdown import Breakdown
 from space.errors import DesignError
 
@@ -17,7 +17,7 @@ def write(parts: Breakdown, path: Path) -> None:
         DesignError: the file cannot be written.
     """
     try:
-        path.write_text(json.dumps({"traceEvents": events(parts), "displayTimeUnit": "ms"}))
+        path.write_text(json_text({"traceEvents": events(parts), "displayTimeUnit": "ms"}))
     except OSError as error:
         raise DesignError(f"--trace {path}: {error.strerror}") from None
 

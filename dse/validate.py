@@ -8,7 +8,6 @@ check, report (compared, not scored).
 """
 
 import csv
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from dse.build import question
 from dse.compose import compose, folder_of
+from dse.json_text import json_text
 from evaluators import METRICS, evaluate
 from evaluators.metrics import metric
 from space.design import stacked
@@ -60,7 +60,7 @@ def validate(files: Sequence[Path], *, as_json: bool) -> int:
     """Prints every row of some files and a summary of each; returns the exit status."""
     report: dict[str, list[Compared]] = {str(path): compare(path) for path in files}
     if as_json:
-        print(json.dumps({path: [asdict(row) for row in rows] for path, rows in report.items()}, indent=1))
+        print(json_text({path: [asdict(row) for row in rows] for path, rows in report.items()}, indent=1))
         return 0
     console = Console(highlight=False, width=None if Console().is_terminal else 150)
     for path, rows in report.items():
@@ -137,7 +137,10 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     if found is None:
         metric(what)
         outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
-        return float(outcomes.columns[what][0]) if outcomes.feasible[0] or not strict else None
+        value = float(outcomes.columns[what][0])
+        if outcomes.feasible[0] and np.isnan(value):
+            raise DesignError(f"metric: this kind of chip or workload has no {what}")
+        return None if np.isnan(value) or (strict and not outcomes.feasible[0]) else value
     kind, knob, name = found.groups()
     better = metric(name).better
     size = asked.space.combinations
@@ -146,6 +149,8 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     columns = asked.space.grid(0, size)
     outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"])
     values = np.where(outcomes.feasible, outcomes.columns[name], -np.inf if better == "max" else np.inf)
+    if np.isnan(values).any():
+        raise DesignError(f"metric: this kind of chip or workload has no {name}")
     best = int(values.argmax() if better == "max" else values.argmin())
     if not outcomes.feasible[best]:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.pareto import front
+from dse.pareto import layers
 from dse.samplers import Values
 from dse.store import Result, Store
 from dse.study import Study, stored_at
@@ -101,15 +101,7 @@ def _best(asked: Study, results: list[Result], keep: int) -> list[Values]:
     ]
     good.sort(key=lambda result: (*(result.metrics[name] for name in asked.objectives), result.key))
     rows = np.array([[result.metrics[name] for name in asked.objectives] for result in good])
-    seeds: list[Values] = []
-    while good and len(seeds) < keep:
-        best = front(rows, asked.directions)
-        layer = [result for result, on in zip(good, best, strict=True) if on]
-        places = np.unique(np.linspace(0, len(layer) - 1, min(keep - len(seeds), len(layer))).round().astype(int))
-        seeds += [layer[place].values for place in places]
-        good = [result for result, on in zip(good, best, strict=True) if not on]
-        rows = rows[~best]
-    return seeds
+    return [good[row].values for row in layers(rows, asked.directions, keep)]
 
 
 def _url(place: str) -> str:

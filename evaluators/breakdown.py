@@ -105,7 +105,7 @@ def _segment_rows(phase: str, weights: Any, timed: SegmentTimes, rate: Rates) ->
     times = weights * segment.times
 
     def total(value: Any) -> float:
-        return float(np.sum(times * np.broadcast_to(value, np.shape(times))))
+        return float(np.sum(times * value))
 
     rows = []
     if segment.payload is not None:

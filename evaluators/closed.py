@@ -7,8 +7,8 @@ from evaluators.graph.operators import Segment, Work
 from evaluators.graph.prefetch import prefetched
 from evaluators.graph.timeline import Span, schedule
 from evaluators.kernels.collective import allreduce, two_level
-from evaluators.machine.hbm import strided_efficiency
 from evaluators.machine.link import Links, spread
+from evaluators.machine.strided import strided_efficiency
 from space.chip import Chip, Network
 from space.elementwise import extremes, maximum, where
 from space.mapping import BYTES, Plan, Precision

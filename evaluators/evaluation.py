@@ -5,26 +5,30 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, die_product, mesh, product
+from evaluators import die, die_product, mesh, product, stream, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
-from space.chip import Chip, MeshChip
+from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.workload import Case, Product, Workload
+from space.memory import MemoryChip
+from space.workload import Asked, Case, Product, Stream, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events")
+"""Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
     (Chip, Product): die_product,
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
+    (TileChip, Case): tiles,
+    (MemoryChip, Stream): stream,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 
@@ -53,7 +57,13 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     return outcomes
 
 
-def explain(design: Design, case: Case | Product, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
+def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
+    """The readers that a kind of chip has for a kind of workload, lowest first."""
+    found: tuple[str, ...] = READERS[type(design.chip), type(workload.cases[0])].FIDELITIES
+    return found
+
+
+def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
@@ -77,7 +87,7 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
-def _reader(design: Design, case: Case | Product, fidelity: str) -> ModuleType:
+def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     reader = READERS[type(design.chip), type(case)]

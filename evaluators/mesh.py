@@ -5,8 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_mesh import Phase, Price
 from evaluators.graph import lay
 from evaluators.graph.lay import Held, Kernel, Region
+from evaluators.job import Job, job_of, jobs, per_case, reduced
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh
@@ -23,48 +23,20 @@ from evaluators.kernels.gemv import GEMV, gemv
 from evaluators.kernels.kv import KV, kv
 from evaluators.machine.fabric import Fabric
 from evaluators.metrics import METRICS, Judged, energies, per_area
-from evaluators.rounds import COUNTS, Activity
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
 from space.design import Design
-from space.elementwise import Array, ceil_div, column, maximum, minimum, where
+from space.elementwise import Array, ceil_div, maximum, minimum, where
 from space.errors import DesignError, chosen
 from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
-from space.workload import Case, Workload, by_model, stretches
+from space.workload import Case, Workload
 
 PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price}
 FIDELITIES = tuple(PRICES)
-
-
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
-
-    Attributes:
-        rows: of the cases.
-        prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
-        steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
-        requests, context, generated: of each stretch: requests that still run, tokens cached of each, and generated so far.
-    """
-
-    model: Model
-    rows: tuple[int, ...]
-    prompts: Any
-    copies: Any
-    prompt_starts: Any
-    steps: Any
-    requests: Any
-    context: Any
-    generated: Any
-    step_starts: Any
-    prompt_tokens: Any
-    output_tokens: Any
-    decode_steps: Any
-    cached: Any
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -78,10 +50,10 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         chosen(GEMM, plan.gemm, f"mapping.{phase}.gemm")
         chosen(GEMV, plan.gemv, f"mapping.{phase}.gemv")
     chosen(KV, mapping.kv, "mapping.kv")
-    return [_judged(design, job, PRICES[fidelity]) for job in _jobs(workload)]
+    return [_judged(design, job, PRICES[fidelity]) for job in jobs(workload)]
 
 
-def _judged(design: Design, job: _Job, priced: Price) -> Judged:
+def _judged(design: Design, job: Job, priced: Price) -> Judged:
     limits = _limits(design, job)
     if job.model.latent is not None:
         die = area.mesh_die(_chip(design))
@@ -93,7 +65,7 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     """Where the time of one design goes, kernel by kernel, for one case; no rows for a model that has no layout."""
     if case.model.latent is not None:
         return Breakdown((), 0.0, {name: float(value) for name, value in area.mesh_parts(_chip(design)).items()}, {})
-    job = _job(case.model, ((0, case),), decode_at)
+    job = job_of(case.model, ((0, case),), decode_at)
     passes = _passes(design, job, PRICES[fidelity])
     on = closed_mesh.fabric(_chip(design))
     rows: list[Row] = []
@@ -119,7 +91,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
         def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
             trial = replaced(design, changes)
-            return [limit for job in _jobs(workload) for limit in _limits(trial, job, only=phase)]
+            return [limit for job in jobs(workload) for limit in _limits(trial, job, only=phase)]
 
         if all(np.all(limit.need <= limit.have) for limit in limits({})):
             continue
@@ -169,7 +141,7 @@ def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
     return int(values[fits][0]) if fits.any() else 0
 
 
-def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
+def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
     chip, mapping = _chip(design), _mapping(design)
     on = closed_mesh.fabric(chip)
     (_, _, _, ttft), (_, _, _, decoding) = passes = _passes(design, job, priced)
@@ -181,7 +153,7 @@ def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
     activity = moved.activity
     for name, of, weights, _ in passes:
         starts = job.prompt_starts if name == "prefill" else job.step_starts
-        activity = activity + _per_case(of.activity * weights, starts)
+        activity = activity + per_case(of.activity * weights, starts)
     energy = mesh_energy(activity, chip, latency)
     regions = _regions(design, job.model)
     prefilling, decoding_ = (_held(design, job, phase, regions[phase]) for phase in ("prefill", "decode"))
@@ -208,7 +180,7 @@ def _metrics(design: Design, job: _Job, priced: Price) -> dict[str, Any]:
     }
 
 
-def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase, Any, Any], ...]:
+def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Phase, Any, Any], ...]:
     """By phase: one pass of each entry, how many there are of it, and the time of each case."""
     mapping, on = _mapping(design), closed_mesh.fabric(_chip(design))
     regions = _regions(design, job.model)
@@ -217,8 +189,8 @@ def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase,
     mesh = laid(place.mesh)
     kernels = lay.prefill(job.model, job.prompts, mesh, plan, mapping)
     first = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
-    fill = _reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
-    ttft = _reduced(np.add, job.copies * first.stage, job.prompt_starts) + fill
+    fill = reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
+    ttft = reduced(np.add, job.copies * first.stage, job.prompt_starts) + fill
 
     place, plan = regions["decode"], mapping.decode
     turns = minimum(job.requests, place.count)
@@ -229,7 +201,7 @@ def _passes(design: Design, job: _Job, priced: Price) -> tuple[tuple[str, Phase,
     kernels = lay.decode(job.model, together, context, job.generated, mesh, plan, mapping)
     token = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
     step = maximum(token.seconds, turns * token.stage)
-    decoding = _reduced(np.add, job.steps * step, job.step_starts)
+    decoding = reduced(np.add, job.steps * step, job.step_starts)
     return ("prefill", first, job.copies, ttft), ("decode", token, job.steps * turns, decoding)
 
 
@@ -247,7 +219,7 @@ def _chunks(mesh: Mesh) -> Any:
     return mesh.chunks * 1.0
 
 
-def _transition(design: Design, job: _Job, on: Fabric) -> Cost:
+def _transition(design: Design, job: Job, on: Fabric) -> Cost:
     chip, mapping = _chip(design), _mapping(design)
     regions = _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
@@ -268,22 +240,22 @@ def _most(regions: tuple[Held, Held]) -> Any:
     return maximum(regions[0].total, regions[1].total)
 
 
-def _held(design: Design, job: _Job, phase: str, place: Region) -> tuple[Held, Held]:
+def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, Held]:
     mapping = _mapping(design)
     if phase == "prefill":
-        longest = _reduced(np.maximum, job.prompts, job.prompt_starts)
+        longest = reduced(np.maximum, job.prompts, job.prompt_starts)
         cached = ceil_div(job.prompt_tokens, place.mesh.rows)
         return lay.held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
     return lay.held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
 
 
-def _fullest(job: _Job, mapping: MeshMapping, place: Region) -> Any:
+def _fullest(job: Job, mapping: MeshMapping, place: Region) -> Any:
     """Tokens on the row that has most when the last one is generated, of all requests."""
     generated = job.cached - job.prompt_tokens
     return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
 
 
-def _limits(design: Design, job: _Job, only: str = "") -> list[Limit]:
+def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
         if BYTES[word] != 2:
@@ -385,63 +357,9 @@ def _bars(of: Phase) -> dict[str, list[tuple[str, str, float, float]]]:
     return bars
 
 
-def _per_case(activity: Activity, starts: Any) -> Activity:
-    return Activity(*(_reduced(np.add, getattr(activity, name), starts) for name in COUNTS))
-
-
-def _reduced(how: np.ufunc, values: Any, starts: Any) -> Any:
-    """Entries combined case by case, shape (cases, designs); a single entry stays as it is."""
-    if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
-        return values
-    return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)
-
-
 def _chip(design: Design) -> MeshChip:
     return cast(MeshChip, design.chip)
 
 
 def _mapping(design: Design) -> MeshMapping:
     return cast(MeshMapping, design.mapping)
-
-
-@lru_cache(maxsize=16)
-def _jobs(workload: Workload) -> tuple[_Job, ...]:
-    return tuple(_job(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
-
-
-def _job(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> _Job:
-    prompts: list[tuple[float, float]] = []
-    steps: list[tuple[float, float, float, float]] = []
-    prompt_starts, step_starts = [], []
-    for _, case in cases:
-        prompt_starts.append(len(prompts))
-        counts: dict[int, int] = {}
-        for n, prompt, _ in case.requests:
-            counts[prompt] = counts.get(prompt, 0) + n
-        prompts += [(float(prompt), float(n)) for prompt, n in counts.items()]
-        step_starts.append(len(steps))
-        for start, end, active in stretches(case):
-            generated = end if decode_at == "last" else (start + 1 + end) / 2
-            requests = float(sum(n for n, _ in active))
-            context = sum(n * (prompt + generated) for n, prompt in active) / requests
-            steps.append((float(end - start), requests, context, float(generated)))
-
-    def per(function: Callable[[Case], float]) -> Any:
-        return column([float(function(case)) for _, case in cases])
-
-    return _Job(
-        model,
-        tuple(row for row, _ in cases),
-        column([prompt for prompt, _ in prompts]),
-        column([n for _, n in prompts]),
-        np.array(prompt_starts),
-        column([count for count, _, _, _ in steps]),
-        column([requests for _, requests, _, _ in steps]),
-        column([context for _, _, context, _ in steps]),
-        column([generated for _, _, _, generated in steps]),
-        np.array(step_starts),
-        per(lambda case: case.prompt_tokens),
-        per(lambda case: case.output_tokens),
-        per(lambda case: case.decode_steps),
-        per(lambda case: sum(n * (prompt + output) for n, prompt, output in case.requests)),
-    )

@@ -34,11 +34,36 @@ METRICS: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product by itself"),
+    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product, or requests to a memory, by itself"),
     "cycles": Metric("cycle", "min", "of the chip's clock: a product by itself"),
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric("1", "max", "multiply-adds of a product, padding apart, over what its cores could do in the time"),
+    "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
+    "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
+    "read_latency": Metric("s", "min", "from when the controller takes a read until its last data: the mean"),
+    "read_latency_p50": Metric("s", "min", "of half the reads"),
+    "read_latency_p99": Metric("s", "min", "of 99 % of the reads"),
+    "row_hits": Metric("1", "max", "share of bursts that find their row open from another one before"),
+    "idle_load": Metric("1", "min", "share of the data buses' time that they wait for a request whose time has not come"),
+    "idle_window": Metric(
+        "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
+    ),
+    "idle_queue": Metric("1", "min", "share of the data buses' time that they wait for the queues of the controller"),
+    "idle_row": Metric(
+        "1", "min", "share of the data buses' time that they wait for a row to be closed and another to be opened"
+    ),
+    "idle_activates": Metric(
+        "1", "min", "share of the data buses' time that they wait for another activate to be allowed (tRRD, tFAW)"
+    ),
+    "idle_group": Metric("1", "min", "share of the data buses' time that they wait for a bank group (tCCD_L)"),
+    "idle_turn": Metric(
+        "1", "min", "share of the data buses' time that they wait for the bus to turn round between reads and writes"
+    ),
+    "idle_refresh": Metric("1", "min", "share of the data buses' time that they wait for a refresh"),
+    "idle_channels": Metric(
+        "1", "min", "share of the data buses' time that they wait for other channels, which have more to do"
+    ),
     "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
@@ -74,8 +99,13 @@ LIMITS = {
     "mapping.prefill.regions": "1",
     "mapping.decode.regions": "1",
     "model.latent": "layout",
+    "chip.tile.sram": "B",
+    "mapping.prefill.tp": "1",
+    "mapping.prefill.pp": "1",
+    "mapping.decode.pp": "1",
     "mapping.rows": "1",
     "mapping.cols": "1",
+    "chip.memory": "B",
 }
 """What can bind, with its unit."""
 

@@ -390,25 +390,25 @@ def _routes(step: Send | Multicast | Reduce) -> Iterator[tuple[tuple[int, int], 
         shape = np.broadcast_shapes(step.source.shape, step.target.shape, np.shape(step.start))
         ends = (step.source.row, step.source.col, step.target.row, step.target.col)
         for r, c, to_r, to_c in zip(*(np.broadcast_to(end, shape).ravel().tolist() for end in ends), strict=True):
-            way = _way((r, c), (to_r, to_c))
-            if len(way) > 1 and step.via == "relay":
-                for pair in pairwise(way):
+            line = way((r, c), (to_r, to_c))
+            if len(line) > 1 and step.via == "relay":
+                for pair in pairwise(line):
                     yield from ((core, pair) for core in pair)
-            elif len(way) > 1:
-                yield from ((core, ((r, c), (to_r, to_c))) for core in way)
+            elif len(line) > 1:
+                yield from ((core, ((r, c), (to_r, to_c))) for core in line)
         return
     row, col = (
         np.broadcast_to(axis, step.path.shape).reshape(-1, step.path.shape[-1]) for axis in (step.path.row, step.path.col)
     )
     for r, c in zip(row, col, strict=True):
         if len(r) > 1:
-            line = _way((int(r.min()), int(c.min())), (int(r.max()), int(c.max())))
+            line = way((int(r.min()), int(c.min())), (int(r.max()), int(c.max())))
             name = ("tree", int(r[0]), int(c[0]), line[0], line[-1])
             members = tuple(sorted(zip(r.tolist(), c.tolist(), strict=True)))
             yield from ((core, name if isinstance(step, Multicast) else ("sums", members)) for core in line)
 
 
-def _way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
+def way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
     """Cores from one to another, along the columns first."""
     (r, c), (to_r, to_c) = source, target
     across, down = (1 if to_c > c else -1), (1 if to_r > r else -1)

@@ -153,22 +153,33 @@ class VectorEngine:
     call: Number = quantity("cycle", "start of a vector instruction by the core's software")
 
 
+PRODUCTS = ("matrix", "either")
+
+
 @record
 class Tile:
     """One core with engines of its own for products, vectors and transfers, which work side by side."""
 
     sram: Number = quantity("B", "local memory", positive=True)
-    sram_bandwidth: Number = quantity("B/cycle", "between local memory and engines", positive=True)
+    sram_bandwidth: Number = quantity("B/cycle", "between local memory and engines")
+    sram_per_row: Number = quantity("B/cycle", "more of it for each row of the matrix engine", default=0.0)
     matrix: MatrixEngine
     vector: VectorEngine
     dma: Number = quantity("cycle", "start of a transfer, on the DMA engine")
     sync: Number = quantity("cycle", "between two steps of a collective in software: everyone has what the last one moved")
+    products: str = word("which engine multiplies matrices: matrix, or either, whichever is faster", PRODUCTS, default="matrix")
+
+
+ROUTINGS = ("wormhole", "locked")
+"""A wormhole's words hold each link of their route as they come by, either way apart. Locked, a route is set up by a handshake,
+and holds the channels between its routers, both ways at once, until the last word is there."""
 
 
 @record
 class TileNoc:
     """The network between tiles. Its times are cycles of the chip's clock."""
 
+    routing: str = word("how a message takes links: wormhole, or locked", ROUTINGS, default="wormhole")
     word_bytes: Number = quantity("B", "width of a link", positive=True)
     word: Number = quantity("cycle", "a word on a link", positive=True)
     hop: Number = quantity("cycle", "from router to router")
@@ -185,7 +196,7 @@ class MainMemory:
 
     capacity: Number = quantity("B", "capacity", positive=True)
     channels: Number = whole("channels that are served independently")
-    bandwidth: Number = quantity("B/s", "of all channels together", positive=True)
+    bandwidth: Number = quantity("B/s", "of one channel", positive=True)
     achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
     latency: Number = quantity("s", "from a request at the channel to its first word")
     place: str = word("where the channels are", PLACES)

@@ -10,15 +10,16 @@ import numpy as np
 from space.chip import Chip, MeshChip, TileChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import Mapping, MeshMapping, ProductMapping
+from space.mapping import Mapping, MeshMapping, ProductMapping, StreamMapping, TileMapping
+from space.memory import MemoryChip
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip | MeshChip | TileChip
-    mapping: Mapping | MeshMapping | ProductMapping
+    chip: Chip | MeshChip | TileChip | MemoryChip
+    mapping: Mapping | MeshMapping | ProductMapping | TileMapping | StreamMapping
 
 
 @dataclass(frozen=True, slots=True)

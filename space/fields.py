@@ -18,9 +18,9 @@ def quantity(
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
-def whole(doc: str, *, low: int = 1, default: int | None = None) -> Any:
-    """A leaf that is a whole number of things."""
-    metadata = {"unit": "1", "doc": doc, "low": low, "whole": True}
+def whole(doc: str, *, low: int = 1, default: int | None = None, unit: str = "1") -> Any:
+    """A leaf that is a whole number of things, or of units."""
+    metadata = {"unit": unit, "doc": doc, "low": low, "whole": True}
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 

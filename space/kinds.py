@@ -1,10 +1,12 @@
 """What there is a mapping for: which one goes with a chip and with what is asked of it."""
 
-from typing import NamedTuple
+from collections.abc import Mapping as Dict
+from typing import Any, NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import Mapping, MeshMapping, ProductMapping
-from space.workload import Case, Product
+from space.mapping import Mapping, MeshMapping, ProductMapping, StreamMapping, TileMapping
+from space.memory import MemoryChip
+from space.workload import Case, Product, Stream
 
 
 class Kind(NamedTuple):
@@ -15,13 +17,26 @@ class Kind(NamedTuple):
     choices: str
 
 
-CHIPS = (Chip, MeshChip, TileChip)
+CHIPS = (Chip, MeshChip, TileChip, MemoryChip)
 """Kinds of chips."""
+
+CASES = {"kernel": Product, "patterns": Stream}
+"""Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
     (Chip, Case): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Case): Kind(MeshMapping, "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (TileChip, Case): Kind(TileMapping, "the chip is a mesh of tiles", "npu, npu_t10, npu_waferllm or npu_wsc_llm"),
     (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
+    (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
 }
 """By kinds of chip and of case."""
+
+WHERE: dict[type, str] = {Case: "chip=npu_dse", Product: "chip=wse2", Stream: "chip=hbm3"}
+"""A chip for each kind of case."""
+
+
+def asked(workload: Dict[str, Any]) -> type:
+    """The kind of case that a workload's fields say."""
+    return next((case for field, case in CASES.items() if workload.get(field) is not None), Case)

@@ -75,6 +75,14 @@ class ProductMapping:
 
 
 @record
+class StreamMapping:
+    """Who asks a memory."""
+
+    requesters: Number = whole("requesters, each with its own part of the addresses and of the requests")
+    window: Number = whole("bursts that each may have outstanding; 0 for any", low=0)
+
+
+@record
 class MeshMapping:
     """Software on a mesh of cores."""
 
@@ -85,3 +93,31 @@ class MeshMapping:
     kv_heads: str = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS)
     kv_projection: str = word("width of K and V as they are computed; full repeats them for every query head", KV_HEADS)
     resident_layers: Number = whole("layers on the chip, whose time stands for all; 0 where the whole model is there", low=0)
+
+
+PARTITIONS = ("input_only", "mn", "k", "mn_k")
+"""What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
+weights; the inner dimension; or both ([zhu2025] section 4.1)."""
+
+PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
+"""Where the cores of a group are ([zhu2025] section 4.1, figure 4)."""
+
+
+@record
+class TilePlan:
+    """The mapping of one phase on a mesh of tiles."""
+
+    tp: Number = whole("tensor parallelism: cores that share every layer")
+    pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
+    partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
+    placement: str = word("where the cores of a group are", PLACEMENTS)
+
+
+@record
+class TileMapping:
+    """Software on a mesh of tiles."""
+
+    prefill: TilePlan
+    decode: TilePlan
+    precision: Precision
+    sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)

@@ -1,4 +1,4 @@
-"""What is asked of a design: batches of requests to models, or products of matrices by themselves.
+"""What is asked of a design: batches of requests to models, products of matrices by themselves, or requests to a memory.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
 its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
@@ -90,12 +90,58 @@ class Product:
         return f"{self.kind} {self.m} x {self.k} x {self.n}"
 
 
+STREAMS = ("sequential", "random", "stride", "chunk")
+"""Where requests to a memory go: one after the other; anywhere; each a step further; contiguous over a step, at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests to a memory by themselves.
+
+    Attributes:
+        label: short text for tables.
+        pattern: a word of `STREAMS`.
+        step: of a stride or a chunk, else 0. [B]
+        writes: share of the requests.
+        request: size of each. [B]
+        gap: from one to the next. [s]
+        span: of addresses. [B]
+        requests: for each channel of the memory.
+        seed: of places and of the order of writes.
+    """
+
+    label: str
+    pattern: str
+    step: int
+    writes: float
+    request: int
+    gap: float
+    span: int
+    requests: int
+    seed: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return "stream"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        what = f"stream {self.pattern} {self.step} writes {self.writes!r} request {self.request} gap {self.gap!r}"
+        return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
+
+
+Asked = Case | Product | Stream
+"""A case of a workload."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Cases that count alike, all batches or all products: a metric of a workload is the arithmetic mean over its cases."""
+    """Cases of one kind, which count alike: a metric of a workload is the arithmetic mean over its cases."""
 
     name: str
-    cases: tuple[Case | Product, ...]
+    cases: tuple[Asked, ...]
     decode_at: str = "mean"
 
 

@@ -2,11 +2,16 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from dse.build import Question, question
-from dse.compose import compose
+import yaml
+
+from dse.build import Question, question, record
+from dse.compose import CONF, compose
 from space.design import Design
+from space.fields import replaced
 from space.knobs import Choice, Interval, Space
+from space.memory import Memory
 
 
 @cache
@@ -18,6 +23,14 @@ def asked(*overrides: str) -> Question:
 def base() -> Design:
     """The default design."""
     return asked().base
+
+
+def memory(name: str, **changes: Any) -> Memory:
+    """A memory of the project's own, with some leaves changed; `timing_` and `controller_` begin those inside."""
+    found = record(Memory, yaml.safe_load((CONF / f"memory/{name}.yaml").read_text()), "memory", [])
+    inside = ("timing", "controller")
+    parts = (key.split("_", 1) if key.split("_")[0] in inside else [key] for key in changes)
+    return replaced(found, {".".join(part): value for part, value in zip(parts, changes.values(), strict=True)})
 
 
 def wide(base: Design) -> Space:

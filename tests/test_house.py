@@ -14,8 +14,8 @@ ROOMS = {
     "omegaconf": {"dse/compose.py"},
     "optuna": {"dse/search.py"},
     "ray": {"dse/actors.py"},
-    "sqlalchemy": {"dse/store.py"},
-    "sqlite3": {"dse/store.py"},
+    "sqlalchemy": {"dse/database.py", "dse/hold.py", "dse/store.py"},
+    "sqlite3": {"dse/database.py"},
     "pint": {"space/units.py"},
     "numba": {"evaluators/machine/dram.py", "evaluators/machine/noc.py", "evaluators/serving/compiled.py"},
     "moocore": {"dse/pareto.py"},
@@ -65,7 +65,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cost"
     }
     readers = {caller for caller in callers if not caller.startswith("evaluators/kernels/")}
-    assert readers == {"evaluators/closed.py", "evaluators/closed_mesh.py"}
+    assert readers == {"evaluators/closed.py", "evaluators/closed_mesh.py", "evaluators/closed_tiles.py"}
 
 
 def test_no_config_names_python_code() -> None:
@@ -92,7 +92,7 @@ def test_every_constant_has_a_source_in_the_bibliography(path: Path) -> None:
     known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
     config = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key not in ("defaults", "mapping")}
     leaves = constants(config)
-    assert leaves
+    assert leaves or not config  # of a memory by itself
     for leaf in leaves:
         assert leaf.get("source") in known
         assert leaf["source"] not in ("assumed", "fitted") or leaf.get("note")

@@ -11,6 +11,7 @@ function drawCards() {
     "cards",
     each(bindsCard),
     each(importanceCard),
+    each(verifiedCard),
     lines,
     historyCard(),
     each(limitsCard),
@@ -80,11 +81,12 @@ function inOneCase(byRow) {
 function bindsCard(study, titled) {
   const rows = Object.keys(study.explained.designs)
       .map(Number)
+      .filter(isFront)
       .sort((a, b) => a - b),
     [first] = Object.keys(study.objectives);
   const title = titled(study, "What binds along the front");
   if (!rows.length) return card(title, "", "", empty("No feasible design", "There is no front to explain."));
-  const caption = `Where each front design's time goes, from the best ${first} on the left. Click one to open it. ${spentOf(study)}`;
+  const caption = `Where each front design's time goes, from the best ${first} on the left. Click one to open it. ${spentOf(study, rows)}`;
   return pictured(title, caption, "", plot => {
     const spent = rows.map(row => {
       const sums = {};

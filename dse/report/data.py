@@ -3,10 +3,10 @@
 No picture and no text for people is made here: the page's own code draws from these values.
 """
 
-import json
 import shlex
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -15,13 +15,15 @@ import numpy as np
 import pandas as pd
 
 from dse.compose import bibliography
-from dse.frame import by_case
+from dse.frame import by_case, values_of
 from dse.importance import importance
-from dse.pareto import front, hypervolume, minimised
+from dse.json_text import json_text
+from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
 from dse.screen import Screened
 from dse.study import Study
-from evaluators import PHYSICS, explain
+from dse.verify import Verified
+from evaluators import METRICS, PHYSICS, explain
 from evaluators.breakdown import Breakdown
 from space.design import Design
 from space.elementwise import Array
@@ -29,12 +31,27 @@ from space.units import PREFIXES, SCALED
 from space.workload import Case
 
 EXPLAINED = 200
-"""Front designs of a study whose time is broken down; of more, an even choice along the first objective."""
+"""Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
+
+EXPLAIN_SECONDS = 20.0
+"""What a page may take to break designs down at a study's own fidelity; the others are by the closed form."""
 
 STEPS = 60
 """Points of a history."""
 
-RUN_ONLY = ("name=", "run_dir=", "store=", "screen", "search", "workers", "report", "objectives", "constraints", "question")
+RUN_ONLY = (
+    "name=",
+    "run_dir=",
+    "store=",
+    "screen",
+    "search",
+    "verify",
+    "workers",
+    "report",
+    "objectives",
+    "constraints",
+    "question",
+)
 """Overrides that say how a study is run and what it wants, not what its designs are."""
 
 FAILURES = 50
@@ -48,12 +65,14 @@ class Part:
     Attributes:
         frame: as `dse.frame.with_front` has it.
         runs: as the store has them, oldest first.
+        verified: what was evaluated once more, at a higher fidelity.
     """
 
     study: Study
     frame: pd.DataFrame
     screened: Screened | None
     runs: list[dict[str, Any]]
+    verified: Verified | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +85,7 @@ class Box:
 
 
 def payload(parts: Sequence[Part]) -> dict[str, Any]:
-    """The data of a page on one study or several: ready for JSON, numbers finite or None."""
+    """The data of a page on one study or several: ready for JSON."""
     ordered = [_ordered(part) for part in parts]
     box = _common_box(parts)
     studies, start = [], 0
@@ -89,25 +108,14 @@ def embedded(value: Any) -> str:
     >>> embedded({"note": "</script><b>"})
     '{"note":"\\u003c/script>\\u003cb>"}'
     """
-    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
-
-
-def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The knob values of a row of a frame, as its space has them."""
-    values = {}
-    for knob in asked.question.space.knobs:
-        value = row[knob.address]
-        if value is None or value != value:
-            continue
-        values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
-    return asked.question.space.canonical(values)
+    return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _ordered(part: Part) -> pd.DataFrame:
-    """The front first, best first objective first."""
+    """The front first, best first objective first; ``place`` is where a row was."""
     first, direction = next(iter(part.study.objectives.items()))
     frame = part.frame.sort_values(first, ascending=direction == "min", kind="stable")
-    return pd.concat([frame[frame["front"]], frame[~frame["front"]]], ignore_index=True)
+    return pd.concat([frame[frame["front"]], frame[~frame["front"]]]).reset_index(names="place")
 
 
 def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict[str, Any]:
@@ -133,6 +141,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(FAILURES).items()],
         "lines": _lines(asked, frame, start),
         "explained": _explained(asked, frame, start),
+        "verified": _verified(part, frame, start),
         "sources": _sources(asked),
         "runs": [_run(run) for run in part.runs],
     }
@@ -234,19 +243,23 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
 
 
 def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
-    """By row, where the time of a front design goes in the first case: operators, with words coded, and area by block.
+    """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
-    By the closed form, whatever the study's fidelity: to play a wafer's kernels takes seconds a design.
+    By the study's fidelity as long as `EXPLAIN_SECONDS` allow: to play a wafer's kernels may take seconds a design.
     """
-    best = int(frame["front"].sum())
-    rows = range(best) if best <= EXPLAINED else np.unique(np.linspace(0, best - 1, EXPLAINED).round().astype(int))
+    good = np.flatnonzero(frame["feasible"])
+    values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
+    rows = good[layers(values, asked.directions, EXPLAINED)]
     case, words = asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
+    end = time.monotonic() + EXPLAIN_SECONDS
     for row in rows:
         design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
-        parts = _parts(design, case, asked.question.workload.decode_at)
+        by = asked.fidelity if time.monotonic() < end else "closed"
+        parts = _parts(design, case, asked.question.workload.decode_at, by)
         spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
         designs[str(start + int(row))] = {
+            "by": by,
             "operators": [
                 [
                     *(words.code(text) for text in (op.phase, op.segment, op.operator, op.shape, op.bound)),
@@ -261,9 +274,31 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _parts(design: Design, case: Case, decode_at: str) -> Breakdown:
-    """By the closed form at every fidelity; kept, as a page that is written again and again shows much the same front."""
-    return explain(design, case, decode_at=decode_at)
+def _parts(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
+    """Kept, as a page that is written again and again shows much the same front."""
+    return explain(design, case, decode_at=decode_at, fidelity=fidelity)
+
+
+def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
+    """What was evaluated at both fidelities: metrics at the higher one by page row, how far each moves, and the front there."""
+    found = part.verified
+    if found is None:
+        return None
+    rows = {int(place): start + row for row, place in enumerate(frame["place"])}
+    after = found.after
+    columns = {name: after[name].to_numpy(dtype=float) for name in METRICS if name in after}
+    return {
+        "low": found.low,
+        "high": found.high,
+        "wanted": found.wanted,
+        "rows": [rows[int(row)] for row in after.index],
+        "moves": list(found.moves()),
+        "notes": [str(error or limit or "") for error, limit in zip(after["error"], after["limit"], strict=True)],
+        "metrics": {
+            name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()
+        },
+        "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
+    }
 
 
 class _Words:
@@ -280,8 +315,8 @@ class _Words:
         return list(self._codes)
 
 
-def _short(number: float) -> float:
-    return float(f"{number:.6g}")
+def _short(number: float, digits: int = 6) -> float:
+    return float(f"{number:.{digits}g}")
 
 
 def _sources(asked: Study) -> list[dict[str, str]]:

@@ -76,6 +76,7 @@ function drawDesign() {
         row,
       ),
     ),
+    verifiedPart(row, study),
     spentPart(row, study),
     neighbourPart(row, study),
     part(
@@ -175,9 +176,7 @@ function facts(columns, row) {
 function spentPart(row, study) {
   const known = study.explained.designs[row];
   if (!known) {
-    const why = isFront(row)
-      ? `Of a front this long, ${Object.keys(study.explained.designs).length} designs are broken down in the page`
-      : "In the page, only designs on the front are broken down";
+    const why = `${count(Object.keys(study.explained.designs).length, "design")} on the front and next to it are broken down in the page`;
     const near = nearestTo(row, study, Object.keys(study.explained.designs).map(Number));
     return part(
       "What binds",
@@ -186,7 +185,7 @@ function spentPart(row, study) {
     );
   }
   const phases = Object.entries(known.spent),
-    of = spentOf(study);
+    of = spentOf(study, [row]);
   const area = Object.entries(known.area),
     total = area.reduce((sum, [, mm2]) => sum + mm2, 0);
   return part(
@@ -204,8 +203,16 @@ function spentPart(row, study) {
 }
 
 // What the breakdown is of, where that is less than all.
-function spentOf(study) {
-  const by = study.fidelity === "closed" ? "" : "By the closed form. ";
+function spentOf(study, rows) {
+  const own = rows.filter(row => study.explained.designs[row].by === study.fidelity).length;
+  const by =
+    study.fidelity === "closed"
+      ? ""
+      : own === rows.length
+        ? `By ${study.fidelity}. `
+        : own
+          ? `${own} by ${study.fidelity}, the others by the closed form. `
+          : "By the closed form. ";
   return by + (study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "");
 }
 

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import plotly.offline
 
 from dse.report.data import Part, embedded, payload
-from dse.screen import Screened
 from dse.study import Study
 
 HERE = Path(__file__).parent
@@ -22,6 +20,7 @@ SCRIPTS = (
     "parallel.js",
     "table.js",
     "design.js",
+    "verified.js",
     "cards.js",
     "provenance.js",
     "head.js",
@@ -30,9 +29,9 @@ SCRIPTS = (
 """The page's code in reading order: what is shown, then each view of it, then what ties them."""
 
 
-def write(asked: Study, frame: pd.DataFrame, screened: Screened | None, runs: list[dict[str, Any]]) -> Path:
+def write(part: Part) -> Path:
     """Writes the report of a study; returns its path."""
-    return write_page([Part(asked, frame, screened, runs)], place([asked]))
+    return write_page([part], place([part.study]))
 
 
 def place(studies: Sequence[Study]) -> Path:

@@ -68,8 +68,19 @@ function designTip(event, row) {
       "table",
       {},
       [...designs.objectives, ...others].map(line),
+      verifiedLines(row),
       designs.knobs.filter(k => !Number.isNaN(k.values[row])).map(line),
     ),
+  );
+}
+
+function verifiedLines(row) {
+  const place = verifiedPlace(row);
+  if (place < 0) return [];
+  const {metrics, high} = studyOf(row).verified;
+  const known = Object.keys(studyOf(row).objectives).filter(key => metrics[key] && metrics[key][place] !== null);
+  return known.map(key =>
+    h("tr", {}, h("th", {}, `${key}, ${high}`), h("td", {}, quantity(metrics[key][place], columnOf(key).unit))),
   );
 }
 

@@ -30,7 +30,7 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         count: how many.
         rows, cols: of the mesh.
         latency: from a request to its first word. [s]
-        bandwidth: of all channels together, as blocks reach it. [B/s]
+        bandwidth: of one channel, as blocks reach it. [B/s]
 
     >>> channels("south", 2, 4, 8, 0.0, 1.0)[:2]
     (array([3, 3]), array([2, 6]))
@@ -41,4 +41,4 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         along = ((2 * np.arange(count) + 1) * (cols if place in ("south", "north") else rows)) // (2 * count)
         edge = np.full(count, {"south": rows - 1, "north": 0, "west": 0, "east": cols - 1}[place])
         row, col = (edge, along) if place in ("south", "north") else (along, edge)
-    return Channels(row, col, latency, len(row) / bandwidth)
+    return Channels(row, col, latency, 1 / bandwidth)

@@ -1,12 +1,18 @@
-"""A channel of HBM, command by command: banks with row buffers, bank groups, refresh, and a controller that reorders.
+"""Channels of HBM, command by command: banks with row buffers, bank groups, refresh, and a controller that reorders.
 
 The controller keeps rows open. Requests wait in a read queue or a write buffer, from which one a clock goes on to the queue of
 its bank; a bank's queue is served out of order: hits of the open row come before the precharge that its head may need, at most
 `ROW_HITS` in a row. Banks take turns. Rows and columns have a command bus each, as HBM has: in a clock a column command (read,
 write) and a row command (activate, precharge) may be issued. Writes are held back until their buffer is full, or half idle, and
-are then drained. Refresh closes all banks of the channel.
+are then drained. Refresh closes all banks of the channel, or one bank after the other, idle ones first.
 
-All times in clocks of the channel; a request is one burst.
+Every clock that the data bus stands idle is charged to a word of `CAUSES`: to what held the next column command, or, where that
+waited for its row, what held the activate.
+
+Requesters offer their requests in order, each at its time, as long as they have fewer outstanding than their window allows; a
+channel takes one a clock, in the order in which they were offered, and completes them in any order.
+
+All times in clocks of the channels; a request is one burst. Sets of banks are bits of a word, so a channel has at most 64.
 
 Source:
     The controller's behaviour is that of [li2020]; timing constraints are those of JEDEC's HBM standards.
@@ -14,10 +20,12 @@ Source:
 
 # mypy: disable-error-code="no-untyped-def"
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 from space.elementwise import Array
 
@@ -26,6 +34,15 @@ ROW_HITS = 4
 
 DRAIN = 8
 """Writes beyond which they are drained where no read is queued; fewer wait for company, as long as more can come."""
+
+CAUSES = ("load", "window", "queue", "row", "activates", "group", "turn", "refresh")
+"""What the data bus waits for: requests that were not there yet (their time had not come, or the requester had too many
+outstanding), the controller's queues, a row to be closed and opened, another activate (tRRD, tFAW), its bank group (tCCD_L),
+the bus turning round between reads and writes, a refresh."""
+
+LOAD, WINDOW, QUEUE, ROW, ACTIVATES, GROUP, TURN, REFRESH = range(len(CAUSES))
+
+NEVER = 1 << 60
 
 
 class Timing(NamedTuple):
@@ -38,7 +55,7 @@ class Timing(NamedTuple):
         ras: from activate to precharge.
         rfc: a refresh.
         refi: from refresh to refresh.
-        rrd_s, rrd_l: from activate to activate, in another or in the same bank group.
+        rrd_s, rrd_l: from activate to activate, in another or in the same bank group; the former is not longer.
         ccd_s, ccd_l: from column command to column command, likewise.
         wtr_s, wtr_l: from the end of a write's data to a read, likewise.
         faw: any four activates.
@@ -46,6 +63,7 @@ class Timing(NamedTuple):
         rtp: from read to precharge.
         turn: between the data of a read and of a write, for the bus to turn round.
         burst: data of one request.
+        per_bank: whether a refresh is of one bank; then `refi` is from one bank's to the next one's.
     """
 
     cl: int
@@ -67,6 +85,7 @@ class Timing(NamedTuple):
     rtp: int
     turn: int
     burst: int
+    per_bank: bool = False
 
 
 class Queues(NamedTuple):
@@ -77,17 +96,20 @@ class Queues(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What came of the requests of a channel.
+    """What came of requests.
 
     Attributes:
-        accepted: when the controller took each request, -1 where it did not; shape (requests,). [clock]
-        finished: when its last data came, or a write was taken; -1 where it did not; shape (requests,). [clock]
+        offered: when the requester offered each request, -1 where it did not; shape (requests,). [clock]
+        accepted: when the controller took it, likewise.
+        finished: when its last data came, or a write was taken, likewise.
         reads, writes: that were issued to banks.
         activates: rows opened.
         hits: column commands that found their row open from another one before.
-        clocks: until the last request was finished, or the limit.
+        clocks: until the last request was issued, or the limit.
+        idle: clocks that data buses stood idle before their last data, by what they waited for; shape (channels, causes).
     """
 
+    offered: Array
     accepted: Array
     finished: Array
     reads: int
@@ -95,6 +117,85 @@ class Served(NamedTuple):
     activates: int
     hits: int
     clocks: int
+    idle: Array
+
+
+CHANNEL = np.dtype([(name, np.int64) for name in (
+    "awake",  # next clock in which it can do something
+    "left", "coming", "latest",  # requests not accepted; of those offered the first, or -1, and the last
+    "turn",  # bank that had its turn
+    "reads", "writes", "activates", "hits",
+    "held_reads", "held_writes", "queued", "draining",
+    "refresh", "refreshing",  # next one; one is due
+    "round", "kept",  # sets of banks: not refreshed in this round, and to be refreshed now, which gets no other commands
+    "asleep",  # no command can be issued before
+    "can_read", "can_write", "can_activate", "oldest",  # in any bank group; `oldest` of the window of four activates
+    "opening", "closing", "reading", "writing",  # sets of banks that want an activate, a precharge, a read, a write
+    "room", "reads_for", "writes_for",  # sets of banks: whose queue has room, and that have requests held
+    "wrote", "data_end",  # of the last column command
+)])  # fmt: skip
+"""State of a channel."""
+
+BANK = np.dtype([(name, np.int64) for name in (
+    "group", "row", "hits", "waiting", "writes",  # open row or -1, hits in it; requests queued, those that are writes
+    "first_read", "first_write",  # places in the queue of the first that can go to the open row, or -1
+    "can_read", "can_write", "can_activate", "can_precharge",
+    "refreshed",  # end of its last refresh
+    "why",  # what held the activate of the open row
+    "held_read", "last_read", "held_write", "last_write",  # first and last request held, or -1
+)])  # fmt: skip
+"""State of a bank."""
+
+BANK_GROUP = np.dtype([(name, np.int64) for name in ("can_read", "can_write", "can_activate")])
+"""State of a bank group."""
+
+REQUESTER = np.dtype([(name, np.int64) for name in (
+    "next", "end", "window",  # requests, in order; the most outstanding, 0 for any
+    "outstanding", "reads", "read_tail", "writes", "write_tail",  # places in the rings of ends of reads and of writes
+)])  # fmt: skip
+"""State of a requester."""
+
+
+class Channels(NamedTuple):
+    """State of channels, the leading axis: records, ends of the last four windows, banks' queues (requests and their rows)."""
+
+    state: Any
+    banks: Any
+    groups: Any
+    window: Any
+    queue: Any
+    line: Any
+    idle: Any
+
+
+class Requests(NamedTuple):
+    """Requests, requester after requester, and what becomes of them.
+
+    Attributes:
+        channel: of each, shape (requests,).
+        place, write, arrival: as for `serve`.
+        offered, accepted, finished: as in `Served`.
+        late: whether the requester held it back because too many were outstanding.
+        queued: when it went to the queue of its bank.
+        follow: the next one offered to the same channel, then the next one held for the same bank.
+        requester: of each.
+        requesters: records of `REQUESTER`.
+        ends: when outstanding reads and writes end, a ring each; shape (requesters, 2, largest window).
+    """
+
+    channel: Any
+    place: Any
+    write: Any
+    arrival: Any
+    offered: Any
+    accepted: Any
+    finished: Any
+    late: Any
+    queued: Any
+    follow: Any
+    requester: Any
+    requesters: Any
+    ends: Any
 
 
 def serve(
@@ -105,235 +206,591 @@ def serve(
     *,
     groups: int,
     banks: int,
+    channel: Array | None = None,
+    channels: int = 1,
+    windows: Array | None = None,
+    requester: Array | None = None,
+    path: int = 0,
     queues: Queues = Queues(),  # noqa: B008
-    limit: int = 1 << 60,
+    limit: int = NEVER,
 ) -> Served:
-    """Plays the requests of one channel, in the order given, each offered from its arrival on.
+    """Plays requests, each offered from its arrival on, those of a requester in order.
 
     Args:
         place: bank (0 to groups x banks, those of a group side by side), row and column of each; shape (requests, 3).
         write: whether each is a write, shape (requests,).
-        arrival: shape (requests,), not falling. [clock]
-        timing: of the channel.
-        groups: bank groups.
+        arrival: shape (requests,), for each requester not falling. [clock]
+        timing: of the channels.
+        groups: bank groups of a channel.
         banks: of each group.
-        queues: of the controller.
+        channel: of each request, shape (requests,); None where there is one.
+        channels: how many.
+        windows: requests that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
+        requester: of each request, shape (requests,), not falling; None where there is one.
+        path: from the end of a request at its channel until the requester sees it. [clock]
+        queues: of each controller.
         limit: when to stop. [clock]
     """
-    accepted, finished = np.full(len(write), -1, np.int64), np.full(len(write), -1, np.int64)
-    counts = np.zeros(5, np.int64)
-    _play(
-        np.ascontiguousarray(place, dtype=np.int64), np.ascontiguousarray(write, dtype=np.bool_),
-        np.ascontiguousarray(arrival, dtype=np.int64), groups, banks, queues, timing, limit, accepted, finished, counts,
+    count = len(write)
+    to = np.zeros(count, np.int32) if channel is None else np.ascontiguousarray(channel, dtype=np.int32)
+    by = np.zeros(count, np.int32) if requester is None else np.ascontiguousarray(requester, dtype=np.int32)
+    window = np.zeros(1, np.int64) if windows is None else np.asarray(windows, dtype=np.int64)
+    offered, accepted, finished, queued = (np.full(count, -1, np.int64) for _ in range(4))
+    who = np.zeros(len(window), REQUESTER)
+    who["window"], who["next"], who["end"] = window, *np.searchsorted(by, [np.arange(len(window)), np.arange(len(window)) + 1])
+    asked = Requests(
+        to, np.ascontiguousarray(place, dtype=np.int32), np.ascontiguousarray(write, dtype=np.bool_),
+        np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, np.zeros(count, np.bool_), queued,
+        np.zeros(count, np.int32), by, who, np.zeros((len(window), 2, max(1, int(window.max()))), np.int64),
     )  # fmt: skip
-    return Served(accepted, finished, *(int(count) for count in counts))
+    every = _at_rest(channels, groups, banks, queues, timing)
+    every.state["left"] = np.bincount(to, minlength=channels)
+    clocks = _play(every, asked, timing, queues, path, limit)
+    reads, writes, activates, hits = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
+    return Served(offered, accepted, finished, reads, writes, activates, hits, int(clocks), every.idle)
 
 
-@njit(cache=True)
-def _look(b, queue, line_of, waiting, place, write, row, first):
-    """Of what waits for bank `b`, the first read of its open row, and the first write that no read holds up; -1 where none."""
-    first[b, 0] = first[b, 1] = -1
-    for i in range(waiting[b]):
-        if line_of[b, i] != row[b]:
-            continue
-        r = queue[b, i]
-        if not write[r]:
-            if first[b, 0] < 0:
-                first[b, 0] = i
-        elif first[b, 1] < 0:
-            free = True
-            for j in range(i):
-                o = queue[b, j]
-                if not write[o] and place[o, 1] == place[r, 1] and place[o, 2] == place[r, 2]:
-                    free = False
-            if free:
-                first[b, 1] = i
+def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timing) -> Channels:
+    """Channels with all rows closed."""
+    state, each = np.zeros(channels, CHANNEL), np.zeros((channels, groups * banks), BANK)
+    state["refresh"] = timing.refi
+    for name in ("coming", "room"):
+        state[name] = -1
+    each["group"] = np.arange(groups * banks) // banks
+    for name in ("row", "first_read", "first_write", "held_read", "held_write", "refreshed"):
+        each[name] = -1
+    depth = (channels, groups * banks, queues.bank)
+    return Channels(
+        state, each, np.zeros((channels, groups), BANK_GROUP), np.full((channels, 4), -NEVER, np.int64),
+        np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros((channels, len(CAUSES)), np.int64),
+    )  # fmt: skip
 
 
-@njit(cache=True)
-def _play(place, write, arrival, groups, banks, queues, t, limit, accepted, finished, counts):
-    never = 1 << 60
-    count, all_banks = len(write), groups * banks
-    queue = np.zeros((all_banks, queues.bank), np.int64)
-    line_of = np.zeros((all_banks, queues.bank), np.int64)
-    waiting = np.zeros(all_banks, np.int64)
-    row = np.full(all_banks, -1, np.int64)
-    hits = np.zeros(all_banks, np.int64)
-    first = np.full((all_banks, 2), -1, np.int64)
-    # earliest clocks: of reads, writes, activates and precharges, by bank; of the first three also by group
-    read, written, activate, precharge = np.zeros((4, all_banks), np.int64)
-    group_read, group_written, group_activate = np.zeros((3, groups), np.int64)
-    window, oldest = np.full(4, -never, np.int64), 0
-    reads, writes = np.zeros(queues.waiting, np.int64), np.zeros(queues.waiting, np.int64)
-    held_reads = held_writes = queued = draining = 0
-    blocked = False
-    same, other = max(t.burst, t.ccd_l), max(t.burst, t.ccd_s)
-    read_to_write = t.cl + t.burst - t.cwl + t.turn
-    to_read_same, to_read_other = t.cwl + t.burst + t.wtr_l, t.cwl + t.burst + t.wtr_s
-    write_to_precharge = t.cwl + t.burst + t.wr
-    clock, coming, last, done = 0, 0, 0, 0
-    refreshing, refresh = False, t.refi
+_piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
+"""Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
+
+_loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
+
+
+def _count_trailing_zeros(context, bits):
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.int64(types.int64), generate
+
+
+_lowest: Any = intrinsic(_count_trailing_zeros)
+"""Place of the lowest bit that is set; there must be one."""
+
+
+@_loop
+def _play(channels, asked, t, queues, path, limit):
+    """Plays all requests, or until the limit; returns the clock."""
+    clock, done, count = 0, 0, len(asked.write)
     while clock < limit and done < count:
-        moved = False
-        if coming < count and arrival[coming] <= clock:
-            if write[coming] and held_writes < queues.waiting:
-                accepted[coming] = clock
-                finished[coming] = clock + 1
-                writes[held_writes] = coming
-                held_writes += 1
-                moved = True
-            elif not write[coming] and held_reads < queues.waiting:
-                accepted[coming] = clock
-                reads[held_reads] = coming
-                held_reads += 1
-                moved = True
-            if moved:
-                coming += 1
-                blocked = False
-        if clock == refresh:
-            refreshing = True
-            refresh += t.refi
-        wake = min(refresh, limit)
-        issued = False
-        if refreshing:
-            closed = 0
-            for b in range(all_banks):
-                if row[b] >= 0:
-                    if clock >= precharge[b]:
-                        row[b] = -1
-                        hits[b] = 0
-                        activate[b] = max(activate[b], clock + t.rp)
-                        issued = True
-                        break
-                    wake = min(wake, precharge[b])
-                elif clock >= activate[b]:
-                    closed += 1
-                else:
-                    wake = min(wake, activate[b])
-            if not issued and closed == all_banks:
-                for b in range(all_banks):
-                    activate[b] = clock + t.rfc
-                refreshing = False
-                issued = True
+        wake = limit
+        for number in range(len(asked.requesters)):
+            wake = min(wake, _offer(channels, asked, number, path, clock))
+        for i in range(len(channels.state)):
+            c = channels.state[i]
+            if c.awake <= clock:
+                before = c.reads + c.writes
+                c.awake = _step(channels, i, asked, t, queues, clock)
+                done += c.reads + c.writes - before
+                if c.left + c.held_reads + c.held_writes + c.queued == 0:
+                    c.awake = NEVER
+            wake = min(wake, c.awake)
+        clock = max(clock + 1, wake) if done < count else clock + 1
+    return clock
+
+
+@_piece
+def _offer(channels, asked, number, path, clock):
+    """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
+    q = asked.requesters[number]
+    window, ends = q.window, asked.ends[number]
+    if window > 0:
+        while q.reads != q.read_tail and ends[0, q.reads % window] + path <= clock:
+            q.reads += 1
+            q.outstanding -= 1
+        while q.writes != q.write_tail and ends[1, q.writes % window] + path <= clock:
+            q.writes += 1
+            q.outstanding -= 1
+    while q.next < q.end:
+        r = q.next
+        if asked.arrival[r] > clock:
+            return asked.arrival[r]
+        if window > 0 and q.outstanding == window:
+            wake = NEVER
+            if q.reads != q.read_tail:
+                wake = min(wake, ends[0, q.reads % window] + path)
+            if q.writes != q.write_tail:
+                wake = min(wake, ends[1, q.writes % window] + path)
+            return wake
+        c = channels.state[asked.channel[r]]
+        if c.coming < 0:
+            c.coming = r
         else:
-            kind = 0  # of what the first bus took: 1 a column, 2 a row command
-            for _ in range(2):
-                took = False
-                for step in range(1, all_banks + 1):
-                    b = last + step
-                    if b >= all_banks:
-                        b -= all_banks
-                    if waiting[b] == 0:
-                        continue
-                    g = b // banks
-                    if row[b] < 0:
-                        at = max(max(activate[b], group_activate[g]), window[oldest])
-                        if at > clock:
-                            wake = min(wake, at)
-                            continue
-                        took = True
-                        last = b
-                        if kind != 2:
-                            kind, issued = 2, True
-                            row[b] = line_of[b, 0]
-                            hits[b] = 0
-                            read[b], written[b] = clock + t.rcd_read, clock + t.rcd_write
-                            precharge[b] = max(precharge[b], clock + t.ras)
-                            activate[b] = max(activate[b], clock + t.ras + t.rp)
-                            for o in range(groups):
-                                group_activate[o] = max(group_activate[o], clock + (t.rrd_l if o == g else t.rrd_s))
-                            window[oldest] = clock + t.faw
-                            oldest = (oldest + 1) & 3
-                            counts[2] += 1
-                            _look(b, queue, line_of, waiting, place, write, row, first)
-                        break
-                    hit_read, hit_write = first[b, 0], first[b, 1]
-                    head_hits = hit_read == 0 or hit_write == 0 or line_of[b, 0] == row[b]
-                    if not head_hits and ((hit_read < 0 and hit_write < 0) or hits[b] >= ROW_HITS):
-                        if precharge[b] <= clock:
-                            took = True
-                            last = b
-                            if kind != 2:
-                                kind, issued = 2, True
-                                row[b] = -1
-                                hits[b] = 0
-                                activate[b] = max(activate[b], clock + t.rp)
-                            break
-                        wake = min(wake, precharge[b])
-                    pick = -1
-                    if hit_read >= 0:
-                        at = max(read[b], group_read[g])
-                        if at <= clock:
-                            pick = hit_read
-                        else:
-                            wake = min(wake, at)
-                    if hit_write >= 0 and (pick < 0 or hit_write < pick):
-                        at = max(written[b], group_written[g])
-                        if at <= clock:
-                            pick = hit_write
-                        else:
-                            wake = min(wake, at)
-                    if pick < 0:
-                        continue
-                    took, kind, issued, last = True, 1, True, b
-                    r = queue[b, pick]
-                    waiting[b] -= 1
-                    for i in range(pick, waiting[b]):
-                        queue[b, i] = queue[b, i + 1]
-                        line_of[b, i] = line_of[b, i + 1]
-                    queued -= 1
-                    blocked = False
-                    hits[b] += 1
-                    counts[3] += hits[b] > 1
-                    if write[r]:
-                        counts[1] += 1
-                        done += 1
-                        precharge[b] = max(precharge[b], clock + write_to_precharge)
-                        for o in range(groups):
-                            group_read[o] = max(group_read[o], clock + (to_read_same if o == g else to_read_other))
-                            group_written[o] = max(group_written[o], clock + (same if o == g else other))
-                    else:
-                        counts[0] += 1
-                        done += 1
-                        finished[r] = clock + t.cl + t.burst
-                        precharge[b] = max(precharge[b], clock + t.rtp)
-                        for o in range(groups):
-                            group_read[o] = max(group_read[o], clock + (same if o == g else other))
-                            group_written[o] = max(group_written[o], clock + read_to_write)
-                    _look(b, queue, line_of, waiting, place, write, row, first)
-                    break
-                if not took:
-                    break
-        alone = DRAIN if coming < count or held_reads else 0
-        if draining == 0 and (held_writes >= queues.waiting or (held_writes > alone and queued == 0)):
-            draining = held_writes
-            blocked = False
-        if not blocked:
-            line, held = (writes, held_writes) if draining > 0 else (reads, held_reads)
-            blocked = True
-            for i in range(held):
-                r = line[i]
-                b = place[r, 0]
-                if waiting[b] < queues.bank:
-                    queue[b, waiting[b]] = r
-                    line_of[b, waiting[b]] = place[r, 1]
-                    waiting[b] += 1
-                    queued += 1
-                    for j in range(i, held - 1):
-                        line[j] = line[j + 1]
-                    if draining > 0:
-                        held_writes -= 1
-                        draining -= 1
-                    else:
-                        held_reads -= 1
-                    blocked = False
-                    moved = True
-                    _look(b, queue, line_of, waiting, place, write, row, first)
-                    break
-        if issued or moved:
-            clock += 1
+            asked.follow[c.latest] = r
+        c.latest = r
+        c.awake = clock
+        asked.offered[r] = clock
+        asked.late[r] = clock > asked.arrival[r]
+        q.outstanding += 1
+        q.next += 1
+    return NEVER
+
+
+@_piece
+def _end(asked, r, clock):
+    """Notes when a request ends, for its requester and the one that waits for room."""
+    asked.finished[r] = clock
+    number = asked.requester[r]
+    q = asked.requesters[number]
+    if q.window > 0:
+        if asked.write[r]:
+            asked.ends[number, 1, q.write_tail % q.window] = clock
+            q.write_tail += 1
+        else:
+            asked.ends[number, 0, q.read_tail % q.window] = clock
+            q.read_tail += 1
+
+
+@_piece
+def _step(channels, i, asked, t, queues, clock):
+    """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
+    c = channels.state[i]
+    moved = _accept(channels, i, asked, queues, clock)
+    if clock == c.refresh:
+        c.refresh += t.refi
+        c.refreshing = 1
+    issued = False
+    wake = NEVER
+    if c.refreshing and not t.per_bank:
+        issued, wake = _refresh(channels, i, t, clock)
+    else:
+        if c.refreshing:
+            issued, wake = _refresh_bank(channels, i, t, clock)
+        if clock >= c.asleep:
+            issued |= _issue(channels, i, asked, t, issued, clock)
+        wake = min(wake, c.asleep)
+    moved |= _forward(channels, i, asked, queues, clock)
+    if issued or moved:
+        return clock + 1
+    return max(clock + 1, min(c.refresh, wake))
+
+
+@_piece
+def _accept(channels, i, asked, queues, clock):
+    """Takes the next request that was offered, if there is room; whether it did."""
+    c = channels.state[i]
+    r = c.coming
+    if r < 0:
+        return False
+    bank = asked.place[r, 0]
+    b = channels.banks[i, bank]
+    follow = asked.follow[r]
+    if asked.write[r]:
+        if c.held_writes == queues.waiting:
+            return False
+        _end(asked, r, clock + 1)
+        c.held_writes += 1
+        if b.held_write < 0:
+            b.held_write = r
+            c.writes_for |= 1 << bank
+        else:
+            asked.follow[b.last_write] = r
+        b.last_write = r
+    else:
+        if c.held_reads == queues.waiting:
+            return False
+        c.held_reads += 1
+        if b.held_read < 0:
+            b.held_read = r
+            c.reads_for |= 1 << bank
+        else:
+            asked.follow[b.last_read] = r
+        b.last_read = r
+    asked.accepted[r] = clock
+    c.coming = -1 if r == c.latest else follow
+    c.left -= 1
+    return True
+
+
+@_piece
+def _refresh(channels, i, t, clock):
+    """Closes a bank, or refreshes when all are closed; whether it did, and else when it might."""
+    c, wake = channels.state[i], NEVER
+    for bank in range(channels.banks.shape[1]):
+        b = channels.banks[i, bank]
+        at = b.can_precharge if b.row >= 0 else b.can_activate
+        if at > clock:
+            wake = min(wake, at)
+        elif b.row >= 0:
+            _precharge(channels, i, t, clock, bank)
+            return True, clock
+    if wake < NEVER:
+        return False, wake
+    for bank in range(channels.banks.shape[1]):
+        b = channels.banks[i, bank]
+        b.can_activate = b.refreshed = clock + t.rfc
+    c.refreshing = c.asleep = 0
+    return True, clock
+
+
+@_piece
+def _refresh_bank(channels, i, t, clock):
+    """Closes the bank whose refresh is due, which takes no other commands by then, or refreshes it; as `_refresh`."""
+    c = channels.state[i]
+    if c.kept == 0:
+        c.kept = 1 << _idle_bank(channels, i)
+        c.asleep = 0
+    bank = _lowest(c.kept)
+    b = channels.banks[i, bank]
+    at = b.can_precharge if b.row >= 0 else b.can_activate
+    if at > clock:
+        return False, at
+    if b.row >= 0:
+        _precharge(channels, i, t, clock, bank)
+        return True, clock
+    b.can_activate = b.refreshed = clock + t.rfc
+    c.round &= ~c.kept
+    c.refreshing = c.asleep = c.kept = 0
+    return True, clock
+
+
+@_piece
+def _idle_bank(channels, i):
+    """Of the banks that this round of refreshes has left, one that no request waits for, opened last; else the first."""
+    c = channels.state[i]
+    banks = channels.banks.shape[1]
+    if c.round == 0:
+        c.round = -1 if banks == 64 else (1 << banks) - 1
+    best, bank = -1, _lowest(c.round)
+    left = c.round & ~(c.reads_for | c.writes_for)
+    while left != 0:
+        place = _lowest(left)
+        b = channels.banks[i, place]
+        if b.waiting == 0 and b.can_activate > best:
+            best, bank = b.can_activate, place
+        left &= left - 1
+    return bank
+
+
+@_piece
+def _issue(channels, i, asked, t, row, clock):
+    """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did."""
+    c = channels.state[i]
+    issued = False
+    for _ in range(2):
+        rows, ready = _ready(channels, i, clock)
+        if ready == 0:
+            return issued
+        after = ready & ~((2 << c.turn) - 1)
+        bank = _lowest(after if after != 0 else ready)
+        c.turn = bank
+        if not (rows >> bank) & 1:
+            _column(channels, i, asked, t, clock, bank)
+            issued = True
+        elif not row:  # else its turn is lost
+            if channels.banks[i, bank].row < 0:
+                _activate(channels, i, asked, t, clock, bank)
+            else:
+                _precharge(channels, i, t, clock, bank)
+            issued = row = True
+    c.asleep = clock + 1
+    return issued
+
+
+@_piece
+def _ready(channels, i, clock):
+    """Sets of banks that can be opened or closed, and that can be issued any command; if none can, `asleep` until one might."""
+    c = channels.state[i]
+    rows = columns = 0
+    wake = NEVER
+    opening, left = max(c.can_activate, channels.window[i, c.oldest]), c.closing
+    if opening <= clock:
+        left |= c.opening
+    elif c.opening != 0:
+        wake = opening
+    if c.can_read <= clock:
+        left |= c.reading
+    elif c.reading != 0:
+        wake = min(wake, c.can_read)
+    if c.can_write <= clock:
+        left |= c.writing
+    elif c.writing != 0:
+        wake = min(wake, c.can_write)
+    left &= ~c.kept
+    while left != 0:
+        bank, bit = _lowest(left), left & -left
+        left ^= bit
+        b = channels.banks[i, bank]
+        g = channels.groups[i, b.group]
+        if c.opening & bit:
+            at = max(b.can_activate, g.can_activate)
+            if at <= clock:
+                rows |= bit
+            wake = min(wake, at)
             continue
-        if coming < count and (held_writes if write[coming] else held_reads) < queues.waiting:
-            wake = min(wake, arrival[coming])
-        clock = max(clock + 1, wake)
-    counts[4] = clock
+        if c.closing & bit:
+            if b.can_precharge <= clock:
+                rows |= bit
+            wake = min(wake, b.can_precharge)
+        if c.reading & bit:
+            at = max(max(b.can_read, g.can_read), c.can_read)
+            if at <= clock:
+                columns |= bit
+            wake = min(wake, at)
+        if c.writing & bit:
+            at = max(max(b.can_write, g.can_write), c.can_write)
+            if at <= clock:
+                columns |= bit
+            wake = min(wake, at)
+    if rows | columns == 0:
+        c.asleep = wake
+    return rows, rows | columns
+
+
+@_piece
+def _activate(channels, i, asked, t, clock, bank):
+    c, b = channels.state[i], channels.banks[i, bank]
+    g = channels.groups[i, b.group]
+    others = max(max(c.can_activate, g.can_activate), channels.window[i, c.oldest])
+    came = asked.queued[channels.queue[i, bank, 0]]
+    if came >= max(others, b.can_activate):
+        b.why = _came(asked, channels.queue[i, bank, 0])
+    elif others > b.can_activate:
+        b.why = ACTIVATES
+    else:
+        b.why = REFRESH if b.can_activate == b.refreshed else ROW
+    b.row = channels.line[i, bank, 0]
+    b.hits = 0
+    b.can_read = clock + t.rcd_read
+    b.can_write = clock + t.rcd_write
+    b.can_precharge = max(b.can_precharge, clock + t.ras)
+    b.can_activate = max(b.can_activate, clock + t.ras + t.rp)
+    g.can_activate = clock + t.rrd_l
+    c.can_activate = clock + t.rrd_s
+    channels.window[i, c.oldest] = clock + t.faw
+    c.oldest = (c.oldest + 1) & 3
+    c.activates += 1
+    c.opening &= ~(1 << bank)
+    _look(channels, i, asked, bank)
+
+
+@_piece
+def _precharge(channels, i, t, clock, bank):
+    c, b = channels.state[i], channels.banks[i, bank]
+    b.row = -1
+    b.hits = 0
+    b.can_activate = max(b.can_activate, clock + t.rp)
+    bit = 1 << bank
+    c.closing &= ~bit
+    c.reading &= ~bit
+    c.writing &= ~bit
+    if b.waiting > 0:
+        c.opening |= bit
+
+
+@_piece
+def _column(channels, i, asked, t, clock, bank):
+    """Issues the read or the write of an open row that came first, of those that can be issued."""
+    c, b = channels.state[i], channels.banks[i, bank]
+    g = channels.groups[i, b.group]
+    pick = -1
+    if b.first_read >= 0 and max(max(b.can_read, g.can_read), c.can_read) <= clock:
+        pick = b.first_read
+    written = b.first_write >= 0 and (pick < 0 or b.first_write < pick)
+    if written and max(max(b.can_write, g.can_write), c.can_write) <= clock:
+        pick = b.first_write
+    r = channels.queue[i, bank, pick]
+    _charge(channels, i, asked, t, clock, bank, r)
+    b.waiting -= 1
+    for place in range(pick, b.waiting):
+        channels.queue[i, bank, place] = channels.queue[i, bank, place + 1]
+        channels.line[i, bank, place] = channels.line[i, bank, place + 1]
+    c.room |= 1 << bank
+    c.queued -= 1
+    b.hits += 1
+    c.hits += b.hits > 1
+    same, other = max(t.burst, t.ccd_l), max(t.burst, t.ccd_s)
+    if asked.write[r]:
+        c.writes += 1
+        b.writes -= 1
+        end = clock + t.cwl + t.burst
+        b.can_precharge = max(b.can_precharge, end + t.wr)
+        g.can_read = max(g.can_read, end + t.wtr_l)
+        c.can_read = max(c.can_read, end + t.wtr_s)
+        g.can_write = max(g.can_write, clock + same)
+        c.can_write = max(c.can_write, clock + other)
+    else:
+        c.reads += 1
+        end = clock + t.cl + t.burst
+        _end(asked, r, end)
+        b.can_precharge = max(b.can_precharge, clock + t.rtp)
+        g.can_read = max(g.can_read, clock + same)
+        c.can_read = max(c.can_read, clock + other)
+        c.can_write = max(c.can_write, end - t.cwl + t.turn)
+    _look(channels, i, asked, bank)
+
+
+@_piece
+def _charge(channels, i, asked, t, clock, bank, r):
+    """Charges the clocks that the data bus was idle before a column command to what held it."""
+    c, b, write = channels.state[i], channels.banks[i, bank], asked.write[r]
+    g = channels.groups[i, b.group]
+    start = clock + (t.cwl if write else t.cl)
+    idle, turned = start - c.data_end, c.wrote != write
+    c.data_end = start + t.burst
+    c.wrote = write
+    if idle <= 0:
+        return
+    row = b.can_write if write else b.can_read
+    bus = max(c.can_write, g.can_write) if write else max(c.can_read, g.can_read)
+    if asked.queued[r] >= max(row, bus):
+        why = _came(asked, r)
+    elif row >= bus:
+        why = b.why
+    else:
+        why = TURN if turned else GROUP
+    channels.idle[i, why] += idle
+
+
+@_piece
+def _came(asked, r):
+    """Why a request went to the queue of its bank no earlier."""
+    if asked.queued[r] > asked.offered[r]:
+        return QUEUE
+    return WINDOW if asked.late[r] else LOAD
+
+
+@_piece
+def _look(channels, i, asked, bank):
+    """Of what waits for a bank with an open row, the first read of that row and the first write that no read holds up."""
+    b = channels.banks[i, bank]
+    b.first_read = b.first_write = -1
+    for place in range(b.waiting):
+        if channels.line[i, bank, place] != b.row:
+            continue
+        if not asked.write[channels.queue[i, bank, place]]:
+            if b.first_read < 0:
+                b.first_read = place
+        elif b.first_write < 0 and _free(channels, i, asked, bank, place):
+            b.first_write = place
+        if b.first_read >= 0 and (b.first_write >= 0 or b.writes == 0):
+            break
+    _want(channels, i, bank)
+
+
+@_piece
+def _free(channels, i, asked, bank, place):
+    """Whether no read before the write at a place of a bank's queue is of the same address."""
+    w = channels.queue[i, bank, place]
+    for before in range(place):
+        r = channels.queue[i, bank, before]
+        if not asked.write[r] and asked.place[r, 1] == asked.place[w, 1] and asked.place[r, 2] == asked.place[w, 2]:
+            return False
+    return True
+
+
+@_piece
+def _want(channels, i, bank):
+    """Says what a bank with an open row wants."""
+    c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
+    c.reading = c.reading | bit if b.first_read >= 0 else c.reading & ~bit
+    c.writing = c.writing | bit if b.first_write >= 0 else c.writing & ~bit
+    hit = b.first_read >= 0 or b.first_write >= 0
+    miss = b.waiting > 0 and channels.line[i, bank, 0] != b.row
+    c.closing = c.closing | bit if miss and (not hit or b.hits >= ROW_HITS) else c.closing & ~bit
+
+
+@_piece
+def _forward(channels, i, asked, queues, clock):
+    """Moves the first request held that finds room to the queue of its bank; whether it did. Decides when to drain writes."""
+    c = channels.state[i]
+    if c.draining == 0 and c.held_writes > 0:
+        alone = DRAIN if c.left > 0 or c.held_reads > 0 else 0
+        if c.held_writes >= queues.waiting or (c.held_writes > alone and c.queued == 0):
+            c.draining = c.held_writes
+    left = (c.writes_for if c.draining > 0 else c.reads_for) & c.room
+    if left == 0:
+        return False
+    first, bank = NEVER, 0
+    while left != 0:
+        place = _lowest(left)
+        b = channels.banks[i, place]
+        r = b.held_write if c.draining > 0 else b.held_read
+        if asked.accepted[r] < first:
+            first, bank = asked.accepted[r], place
+        left &= left - 1
+    _append(channels, i, asked, queues, clock, bank)
+    return True
+
+
+@_piece
+def _append(channels, i, asked, queues, clock, bank):
+    """Puts the first read or, when writes are drained, the first write held for a bank at the end of its queue."""
+    c, b, bit = channels.state[i], channels.banks[i, bank], 1 << bank
+    if c.draining > 0:
+        r = b.held_write
+        c.held_writes -= 1
+        c.draining -= 1
+        b.writes += 1
+        b.held_write = -1 if r == b.last_write else asked.follow[r]
+        if b.held_write < 0:
+            c.writes_for ^= bit
+    else:
+        r = b.held_read
+        c.held_reads -= 1
+        b.held_read = -1 if r == b.last_read else asked.follow[r]
+        if b.held_read < 0:
+            c.reads_for ^= bit
+    place = b.waiting
+    asked.queued[r] = clock
+    channels.queue[i, bank, place] = r
+    channels.line[i, bank, place] = asked.place[r, 1]
+    b.waiting += 1
+    c.queued += 1
+    if b.waiting == queues.bank:
+        c.room ^= bit
+    c.asleep = 0
+    if b.row < 0:
+        c.opening |= bit
+        return
+    if b.row == asked.place[r, 1]:
+        if not asked.write[r]:
+            if b.first_read < 0:
+                b.first_read = place
+        elif b.first_write < 0 and _free(channels, i, asked, bank, place):
+            b.first_write = place
+    _want(channels, i, bank)
+
+
+@njit(cache=True)
+def serve_blocks(arrival, nbytes, write, requester, window, access, first, each, turn, alone):
+    """Blocks at one channel at given rates: see `hbm.blocks`, whose arguments and `hbm.Rates` these are."""
+    start, finish = np.empty(len(arrival)), np.empty(len(arrival))
+    free, own, before = 0.0, np.zeros(len(window)), -1
+    for k in range(len(arrival)):
+        kind, q = int(write[k]), requester[k]
+        busy = nbytes[k] * _between(each[kind], nbytes[k] / access)
+        if before >= 0 and before != kind:
+            busy += turn
+        before = kind
+        begin = max(arrival[k], own[q]) if window[q] > 0 else arrival[k]
+        start[k] = max(begin, free) + first[kind]
+        free = max(begin, free) + busy
+        finish[k] = free + first[kind]
+        if window[q] > 0:
+            finish[k] = max(finish[k], begin + nbytes[k] * _between(alone[kind], window[q]) + first[kind])
+            own[q] = finish[k] - first[kind]
+    return start, finish
+
+
+@njit(cache=True)
+def _between(table, x):
+    """What a table over powers of two has at `x`, in between linear in the logarithm."""
+    place = min(max(np.log2(x), 0.0), len(table) - 1.0)
+    low = min(int(place), len(table) - 2)
+    return table[low] + (place - low) * (table[low + 1] - table[low])

@@ -5,8 +5,8 @@ Every form takes numbers or arrays over designs.
 
 from typing import Any, NamedTuple
 
-from space.chip import MatrixEngine, VectorEngine
-from space.elementwise import ceil_div, maximum
+from space.chip import MatrixEngine, TileChip, VectorEngine
+from space.elementwise import ceil_div, maximum, minimum
 
 ACCUMULATED = 4
 """Bytes of a partial sum."""
@@ -61,12 +61,14 @@ class Engines(NamedTuple):
         clock: [Hz]
         matrix, vector: as the chip has them.
         sram_bandwidth: between memory and engines. [B/cycle]
+        products: a word of `PRODUCTS`.
     """
 
     clock: Any
     matrix: MatrixEngine
     vector: VectorEngine
     sram_bandwidth: Any
+    products: str = "matrix"
 
     def product(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of C[m, n] += A[m, k] B[k, n], its start apart. [s]
@@ -84,7 +86,16 @@ class Engines(NamedTuple):
             busy = systolic((m, n), k, of.rows, of.cols, of.reload)
         else:
             busy = systolic((k, m), n, of.rows, of.cols, of.reload)
-        return maximum(busy, self.streamed(m, k, n, nbytes) / self.sram_bandwidth) / self.clock
+        seconds = maximum(busy, self.streamed(m, k, n, nbytes) / self.sram_bandwidth) / self.clock
+        if self.products == "matrix":
+            return seconds
+        # lanes take each value of the larger operand once
+        moved = nbytes * (m * k + k * n + m * n)
+        return minimum(seconds, maximum(m * k * n / self.vector.lanes, moved / self.sram_bandwidth) / self.clock)
+
+    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+        """Time of a product and of its start. [s]"""
+        return self.product(m, k, n, nbytes) + self.matrix.call / self.clock
 
     def streamed(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Bytes between memory and array: operands again for each tile of the others, partial sums for each tile of depth."""
@@ -110,3 +121,11 @@ class Engines(NamedTuple):
         """
         busy = maximum(operations / self.vector.lanes, specials / self.vector.special)
         return maximum(busy, moved / self.sram_bandwidth) / self.clock
+
+
+def engines(chip: TileChip) -> Engines:
+    """Those of a chip's tiles."""
+    tile = chip.tile
+    return Engines(
+        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.products
+    )

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from space.chip import TileChip
 from space.elementwise import maximum
 
 
@@ -24,6 +25,7 @@ class Fabric(NamedTuple):
         operation: an operation on an element that is no product, as in norms and rotations. [s]
         special: an exponential, a root or a quotient. [s]
         word_bytes: bytes of a word. [B]
+        locked: whether a message locks the channels of its route both ways; 0 or 1.
     """
 
     hop: Any
@@ -38,8 +40,29 @@ class Fabric(NamedTuple):
     operation: Any
     special: Any
     word_bytes: Any
+    locked: Any = 0.0
 
     @property
     def pace(self) -> Any:
         """From one word of a message to the next. [s]"""
         return maximum(self.word, self.copy)
+
+
+def tile_fabric(chip: TileChip) -> Fabric:
+    """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
+    cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
+    return Fabric(
+        hop=noc.hop * cycle,
+        stage=tile.sync * cycle,
+        word=noc.word * cycle,
+        copy=0.0,
+        post=tile.dma * cycle,
+        ramp=noc.ramp * cycle,
+        launch=tile.matrix.call * cycle,
+        call=tile.vector.call * cycle,
+        mac=cycle / (tile.matrix.rows * tile.matrix.cols),
+        operation=cycle / tile.vector.lanes,
+        special=cycle / tile.vector.special,
+        word_bytes=noc.word_bytes,
+        locked=1.0 if noc.routing == "locked" else 0.0,
+    )

@@ -1,31 +1,321 @@
-"""Off-die memory as the closed form sees it: a bandwidth, and what strided reads lose of it."""
+"""A memory of many channels: where an address lies, what requests get, what keeps data buses idle, what a block costs.
 
-from typing import Any
+`play` is transaction by transaction, on the channels of `evaluators.machine.dram`; `seconds` and `rates` price large transfers
+from played samples, and `blocks` serves blocks at one channel at these rates.
+"""
 
-from space.elementwise import where
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluators.machine import dram
+from evaluators.machine.dram import CAUSES, Queues, Served
+from space.elementwise import Array
+from space.errors import DesignError
+from space.memory import ORDERS, Memory, capacity, channels, peak, refuse
+
+IDLE = (*CAUSES, "channels")
+"""What a data bus waits for: `CAUSES` of its channel's, and at its end the other channels, which have more to do."""
+
+FULL = 0.9
+"""Share of its time, refresh apart, from which on a data bus counts as what binds."""
 
 
-def strided_efficiency(piece: Any, stride: Any, bandwidth: Any, gap: Any, waste: Any) -> Any:
-    """Share of the bandwidth that a strided read reaches.
+def place(memory: Memory, address: Array) -> tuple[Array, Array]:
+    """Channel, and bank, row and column, of addresses; shapes (requests,) and (requests, 3). [B]
 
-    A row of `stride` bytes is read in pieces, one for each reader. Of the bytes that a reader skips, a share is fetched all
-    the same, and each row costs a gap:
+    Stretches of `granularity` go round the channels; within a channel `ORDERS` says what the bits mean. Every address has its
+    own place.
+    """
+    count, size = int(channels(memory)), int(memory.granularity)
+    block = address // size
+    channel, local = block % count, block // count * size + address % size
+    rest, at = local // int(memory.access), {}
+    extents = {"column": memory.row / memory.access, "group": memory.groups, "bank": memory.banks, "row": memory.rows}
+    for name in reversed(ORDERS[memory.order]):
+        rest, at[name] = np.divmod(rest, int(extents[name]))
+    if memory.hashed != "none":
+        low, high = at["row"] & int(memory.banks - 1), at["row"] // int(memory.banks) & int(memory.groups - 1)
+        at["bank"], at["group"] = at["bank"] ^ low, at["group"] ^ high
+    if memory.hashed == "all":
+        channel = channel ^ (at["row"] & (count - 1))
+    return channel, np.stack([at["group"] * int(memory.banks) + at["bank"], at["row"], at["column"]], axis=1)
 
-        efficiency = 1                                                               where piece >= stride
-                     1 / (1 + waste * (stride / piece - 1) + gap * bandwidth / stride)  elsewhere
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What requests got.
+
+    Attributes:
+        begin_request, end_request, begin_response, end_response: of each request: when its requester offered it, when the
+            controllers had taken all of it, when its first data came (or its first write was taken), and when the last did;
+            shape (requests,). [s]
+        nbytes: asked for. [B]
+        seconds: from the first arrival to the last data.
+        share: of the peak.
+        row_hits: share of bursts that found their row open from another one before.
+        idle: share of the time of the data buses by what they waited for, a word of `IDLE` each.
+        latencies: of reads, from `end_request` of their first burst to `end_response`; shape (reads,). [s]
+    """
+
+    begin_request: Array
+    end_request: Array
+    begin_response: Array
+    end_response: Array
+    nbytes: float
+    seconds: float
+    share: float
+    row_hits: float
+    idle: dict[str, float]
+    latencies: Array
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return self.nbytes / self.seconds
+
+    @property
+    def binding(self) -> str:
+        """What binds: bandwidth where data buses have hardly anything to wait for but refresh, else what they wait for most."""
+        busy = 1 - sum(self.idle.values())
+        if busy >= FULL * (1 - self.idle["refresh"]):
+            return "bandwidth"
+        return max(self.idle, key=lambda cause: self.idle[cause])
+
+
+def play(
+    memory: Memory,
+    address: Array,
+    nbytes: Array | int,
+    write: Array | bool,
+    arrival: Array | float = 0.0,
+    *,
+    windows: Array | None = None,
+    requester: Array | None = None,
+) -> Report:
+    """Requests of any size, each from its arrival on, those of a requester in order, completed in any order.
 
     Args:
-        piece: contiguous bytes. [B]
-        stride: bytes from one piece to the next. [B]
-        bandwidth: of a contiguous stream. [B/s]
-        gap: time lost on each row. [s]
-        waste: share of the skipped bytes that is fetched. [-]
+        memory: what they go to.
+        address: shape (requests,). [B]
+        nbytes: of each, shape (requests,) or (). [B]
+        write: whether each is a write, likewise.
+        arrival: shape (requests,), for each requester not falling. [s]
+        windows: bursts that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
+        requester: of each request, shape (requests,); None where there is one.
 
-    Source:
-        Ours, after [yuzuguler2025] section 4: reads are continuous with one local KV head and strided with more, and the
-        excess time of table 1 at two and at four local heads is nearly the same for each row of the cache.
-
-    >>> strided_efficiency(128, 128, 1e12, 1e-9, 0.5), round(strided_efficiency(128, 256, 1e12, 1e-9, 0.5), 3)
-    (1.0, 0.185)
+    Raises:
+        DesignError: the memory makes no sense, or an address is beyond its end, or there are no requests.
     """
-    return where(piece >= stride, 1.0, 1 / (1 + waste * (stride / piece - 1) + gap * bandwidth / stride))
+    refuse(memory)
+    address, nbytes, write, arrival = (
+        np.broadcast_to(np.asarray(given, dtype=kind), np.shape(address))
+        for given, kind in ((address, np.int64), (nbytes, np.int64), (write, np.bool_), (arrival, float))
+    )
+    if address.size == 0 or nbytes.min() < 1 or address.min() < 0:
+        raise DesignError("memory: requests need a first one, an address of at least 0 and a byte of each")
+    if (address + nbytes).max() > capacity(memory):
+        raise DesignError(f"memory: a request ends at {(address + nbytes).max():,} B, and it has {capacity(memory):,.0f} B")
+    by = np.zeros(address.size, np.int64) if requester is None else np.asarray(requester, dtype=np.int64)
+    known = 1 if windows is None else len(windows)
+    if by.min() < 0 or by.max() >= known or (windows is not None and np.min(windows) < 0):
+        raise DesignError(f"memory: requesters are 0 to {known - 1}, each with a window of at least 0")
+    access, clock = int(memory.access), float(memory.clock)
+    first = address // access
+    bursts = (address + nbytes - 1) // access - first + 1
+    order = np.argsort(by, kind="stable")
+    owner = np.repeat(order, bursts[order])  # of each burst, the request
+    begin = np.concatenate([[0], np.cumsum(bursts[order])[:-1]])
+    burst = (np.arange(len(owner)) - np.repeat(begin, bursts[order]) + first[owner]) * access
+    channel, at = place(memory, burst)
+    cycles = np.ceil(arrival * clock - arrival.min() * clock - 1e-6).astype(np.int64)
+    served = dram.serve(
+        at, write[owner], cycles[owner], timing(memory), groups=int(memory.groups), banks=int(memory.banks), channel=channel,
+        channels=int(channels(memory)), windows=windows, requester=by[owner], path=path(memory), queues=queues(memory),
+    )  # fmt: skip
+    return _report(memory, served, channel, owner, begin, order, write, float(nbytes.sum()), float(arrival.min()))
+
+
+def _report(
+    memory: Memory,
+    served: Served,
+    channel: Array,
+    owner: Array,
+    begin: Array,
+    order: Array,
+    write: Array,
+    nbytes: float,
+    start: float,
+) -> Report:
+    clock, burst, far = float(memory.clock), int(memory.timing.burst), path(memory)
+    writes = write[owner]
+    data = np.where(writes, served.accepted, served.finished - burst)
+    stamps = [np.empty(len(write)) for _ in range(4)]
+    firsts = np.empty(len(write))
+    firsts[order] = np.minimum.reduceat(served.accepted, begin)
+    for stamp, merge, clocks in (
+        (stamps[0], np.minimum, served.offered), (stamps[1], np.maximum, served.accepted),
+        (stamps[2], np.minimum, data + far), (stamps[3], np.maximum, served.finished + far),
+    ):  # fmt: skip
+        stamp[order] = start + merge.reduceat(clocks, begin) / clock
+    busy = np.bincount(channel, minlength=len(served.idle)) * burst
+    ends = busy + served.idle.sum(axis=1)
+    end = int(ends.max())
+    idle = dict(zip(CAUSES, (served.idle.sum(axis=0) / (end * len(ends))).tolist(), strict=True))
+    idle["channels"] = float((end - ends).sum() / (end * len(ends)))
+    seconds = end / clock
+    latencies = (stamps[3] - start - firsts / clock)[~write]
+    hits = served.hits / (served.reads + served.writes)
+    begin_request, end_request, begin_response, end_response = stamps
+    share = nbytes / seconds / peak(memory)
+    return Report(begin_request, end_request, begin_response, end_response, nbytes, seconds, share, hits, idle, latencies)
+
+
+def timing(memory: Memory) -> dram.Timing:
+    """The constraints as a channel has them."""
+    t, single = memory.timing, memory.refresh == "bank"
+    named = {name: int(getattr(t, name)) for name in dram.Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
+    refi = int(t.refi) // int(memory.groups * memory.banks) if single else int(t.refi)
+    turn = int(t.rtw - t.cl - t.burst + t.cwl)
+    return dram.Timing(**named, rfc=int(t.rfc_bank if single else t.rfc), refi=refi, turn=turn, per_bank=single)
+
+
+def queues(memory: Memory) -> Queues:
+    """Those of a controller."""
+    return Queues(int(memory.controller.waiting), int(memory.controller.queue))
+
+
+def path(memory: Memory) -> int:
+    """From a requester to the controller and back. [clock]"""
+    return int(np.ceil(memory.controller.path * memory.clock))
+
+
+def latency(memory: Memory, *, row_open: bool) -> float:
+    """Of a read of one burst that meets nobody: a clock to its bank's queue, activate for a closed row, read, data. [s]"""
+    t = memory.timing
+    return float((1 + (0 if row_open else t.rcd_read) + t.cl + t.burst + path(memory)) / memory.clock)
+
+
+ROUNDS = 4
+"""Refresh intervals of a channel that a stream is played for before it is taken to repeat."""
+
+
+@lru_cache(maxsize=4096)
+def seconds(memory: Memory, nbytes: int, *, write: bool = False, window: int = 0) -> float:
+    """Time of one contiguous transfer, over all channels, from its arrival to its last data; with `window` as in `play`.
+
+    Transfers of up to twice `ROUNDS` refresh intervals at the peak are played. Beyond that a stream repeats itself but for the
+    phase of its refreshes, and the rate of the second half is gone on with: within 1 % of what playing all of it gives.
+
+    Raises:
+        DesignError: as `play`.
+    """
+    period = ROUNDS * int(memory.timing.refi) * int(channels(memory)) * int(memory.access) // int(memory.timing.burst)
+    if nbytes <= 2 * period:
+        return _played(memory, nbytes, write, window)
+    half, whole = (_played(memory, period * rounds, write, window) for rounds in (1, 2))
+    return whole + (nbytes - 2 * period) / period * (whole - half)
+
+
+@lru_cache(maxsize=4096)
+def _played(memory: Memory, nbytes: int, write: bool, window: int) -> float:
+    size = int(memory.granularity)
+    start = np.arange(0, nbytes, size)
+    pieces = np.minimum(size, nbytes - start)
+    return play(memory, start, pieces, write, windows=np.array([window])).seconds
+
+
+class Rates(NamedTuple):
+    """What blocks cost at one channel. Sizes are powers of two times a request, the last one stands for all larger blocks.
+
+    Attributes:
+        access: one request. [B]
+        first: from a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]
+        each: a block's occupation of the channel, among its like at random places, over its bytes; shape (2, sizes). [s/B]
+        turn: lost when a block is of the other direction than the one before. [s]
+        alone: time of a requester that is alone, over its bytes; its window a power of two; shape (2, windows). [s/B]
+    """
+
+    access: float
+    first: Array
+    each: Array
+    turn: float
+    alone: Array
+
+
+WIDEST = 10
+"""Powers of two that `rates` knows of windows; a larger one is no limit."""
+
+LARGEST = 16
+"""Powers of two that `rates` knows: blocks of up to 2 MiB of requests of 32 B."""
+
+BURSTS = 1 << 16
+"""Requests of a sample."""
+
+
+@lru_cache(maxsize=64)
+def rates(memory: Memory) -> Rates:
+    """The rates of one channel of a memory, from blocks that are played at it.
+
+    Raises:
+        DesignError: as `play`.
+    """
+    refuse(memory)
+    rng, access, sizes = np.random.default_rng(0), int(memory.access), 2 ** np.arange(LARGEST + 1)
+    each, alone = np.empty((2, len(sizes))), np.empty((2, WIDEST + 1))
+    for kind in (0, 1):
+        write = np.full(1, bool(kind))
+        alone[kind] = [_occupation(memory, BURSTS // 4, write, rng, 1 << place) for place in range(WIDEST + 1)]
+        for number, bursts in enumerate(sizes):
+            count = max(1, BURSTS // int(bursts))
+            each[kind, number] = _occupation(memory, int(bursts), np.full(count, bool(kind)), rng)
+    alternating = _occupation(memory, 64, np.arange(1024) % 2 == 1, rng)
+    turn = max(0.0, alternating - each[:, 6].mean()) * 64 * access
+    t, clock = memory.timing, memory.clock
+    first = np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
+    return Rates(float(access), first, each, float(turn), alone)
+
+
+def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator, window: int = 0) -> float:
+    """Seconds a byte of blocks at random places of one channel, offered at once or as a window allows."""
+    access = int(memory.access)
+    room = int(capacity(memory) / channels(memory)) // (bursts * access)
+    start = (rng.integers(0, room, len(write)) * bursts * access)[:, None] + np.arange(bursts) * access
+    size = int(memory.granularity)
+    address = (start // size * int(channels(memory)) * size + start % size).ravel()  # all of them in one channel
+    _, at = place(memory, address)
+    served = dram.serve(
+        at, np.repeat(write, bursts), np.zeros(address.size), timing(memory), groups=int(memory.groups),
+        banks=int(memory.banks), windows=np.array([window]), path=path(memory), queues=queues(memory),
+    )  # fmt: skip
+    clocks = address.size * int(memory.timing.burst) + int(served.idle.sum())
+    return clocks / float(memory.clock) / (address.size * access)
+
+
+def blocks(
+    arrival: Array, nbytes: Array, write: Array, known: Rates, *, window: Array | None = None, requester: Array | None = None
+) -> tuple[Array, Array]:
+    """When blocks at one channel start and finish, first come first served.
+
+    A block takes the channel for what its bytes cost (`Rates.each`), and a turn where the direction changes. A requester with
+    a window has its blocks one after the other, each no faster than it would be alone; meanwhile the channel serves the others.
+
+    Args:
+        arrival: shape (blocks,), not falling. [s]
+        nbytes: of each, shape (blocks,). [B]
+        write: whether each is a write, shape (blocks,).
+        known: of the channel.
+        window: requests that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
+        requester: of each block, shape (blocks,); None where there is one.
+
+    Returns:
+        When each block's first data come and when its last do (of a write, when they are taken); shape (blocks,). [s]
+    """
+    by = np.zeros(len(arrival), np.int64) if requester is None else np.asarray(requester, dtype=np.int64)
+    windows = np.zeros(1, np.int64) if window is None else np.asarray(window, dtype=np.int64)
+    start, finish = dram.serve_blocks(
+        np.asarray(arrival, dtype=float), np.asarray(nbytes, dtype=float), np.asarray(write, dtype=bool), by, windows, *known
+    )
+    return start, finish

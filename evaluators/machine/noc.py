@@ -67,6 +67,29 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
 
 
 @njit(cache=True)
+def _free_channels(links, row, col, way, count, start, shape, hop):
+    """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
+    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
+    for i in range(count):
+        line, place, length = _link(row + i * row_step, col + i * col_step, way, shape)
+        start = max(start, links[way, line * length + place] + place * hop)
+        line, place, length = _link(row + (i + 1) * row_step, col + (i + 1) * col_step, way ^ 1, shape)
+        start = max(start, links[way ^ 1, line * length + place] + place * hop)
+    return start
+
+
+@njit(cache=True)
+def _hold_channels(links, row, col, way, count, until, shape, hop):
+    """Holds `count` channels from (row, col) on, both ways, until the same time."""
+    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
+    for i in range(count):
+        line, place, length = _link(row + i * row_step, col + i * col_step, way, shape)
+        links[way, line * length + place] = until - place * hop
+        line, place, length = _link(row + (i + 1) * row_step, col + (i + 1) * col_step, way ^ 1, shape)
+        links[way ^ 1, line * length + place] = until - place * hop
+
+
+@njit(cache=True)
 def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
@@ -119,6 +142,16 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
         start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
         x_way = 0 if to_col > col else 1
         y_way = 2 if to_row > row else 3
+        if fabric.locked > 0:
+            # a request crosses the route and a grant comes back; then nothing else may use its channels
+            start = _free_channels(links, row, col, x_way, across, start, shape, hop)
+            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
+            end[i] = start + 3 * (2 * ramp + hops * hop) + stream + stage
+            _hold_channels(links, row, col, x_way, across, end[i], shape, hop)
+            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop)
+            ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
+            read[row, col] = max(read[row, col], end[i])
+            continue
         start = _free_line(links, row, col, x_way, across, start, ramp, shape, hop)
         start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, shape, hop)
         until = start + ramp + words[i] * fabric.word

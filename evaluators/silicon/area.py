@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from space.chip import Chip, MeshChip
+from space.chip import Chip, MeshChip, TileChip
 
 
 def parts(chip: Chip) -> dict[str, Any]:
@@ -30,3 +30,22 @@ def mesh_parts(chip: MeshChip) -> dict[str, Any]:
 def mesh_die(chip: MeshChip) -> Any:
     """Area of a mesh of cores, the sum of its parts. [mm2], broadcasts over designs."""
     return sum(mesh_parts(chip).values())
+
+
+def tile_parts(chip: TileChip) -> dict[str, Any]:
+    """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs."""
+    cores, tile, tech = chip.mesh.rows * chip.mesh.cols, chip.tile, chip.technology
+    channels = cores if chip.hbm.place == "core" else chip.hbm.channels
+    return {
+        "matrix engines": cores * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
+        "vector engines": cores * tile.vector.lanes * tech.lane,
+        "sram": cores * tile.sram * tech.sram,
+        "routers": cores * chip.noc.word_bytes * tech.router,
+        "control": cores * tech.control,
+        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,
+    }
+
+
+def tile_die(chip: TileChip) -> Any:
+    """Area of a mesh of tiles, the sum of its parts. [mm2], broadcasts over designs."""
+    return sum(tile_parts(chip).values())

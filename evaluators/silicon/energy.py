@@ -4,7 +4,7 @@ from typing import Any
 
 from evaluators.rounds import Activity
 from evaluators.silicon import area
-from space.chip import MeshChip
+from space.chip import MeshChip, TileChip
 
 
 def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
@@ -17,3 +17,21 @@ def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
         + activity.hop_bytes * tech.hop
     )
     return dynamic + tech.static * area.mesh_die(chip) * seconds
+
+
+OPERANDS = 2 * 2 / 32
+"""Bytes of local memory that a multiply-add takes: two 16-bit operands, each of which 32 multiply-adders of an array share."""
+
+
+def tile_energy(activity: Activity, chip: TileChip, seconds: Any) -> Any:
+    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
+    tech = chip.technology
+    accessed = activity.macs * OPERANDS + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
+    dynamic = (
+        activity.macs * tech.mac
+        + activity.elements * tech.element
+        + accessed * tech.access
+        + activity.hop_bytes * tech.hop
+        + activity.memory_bytes * tech.hbm
+    )
+    return dynamic + tech.static * area.tile_die(chip) * seconds

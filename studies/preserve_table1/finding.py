@@ -3,7 +3,10 @@
 import csv
 from pathlib import Path
 
+from dse.build import question
+from dse.compose import compose
 from dse.validate import measured
+from evaluators.machine.strided import strided_efficiency
 from studies.write import table
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
@@ -51,7 +54,32 @@ def finding() -> str:
         "prefetching [s]",
         "speedup",
     ]
-    return f"{table(head, rows)}\n\nMissing a layer and decode step, {unexplained}."
+    return f"{table(head, rows)}\n\nMissing a layer and decode step, {unexplained}.\n\n{strided()}"
+
+
+HEAD, HEADS = 128, (1, 2, 4)
+"""Bytes of a KV head's row in int8, and heads of a device."""
+
+MEMORY = ("chip=hbm2", "chip.memory.stacks=6", "workload=stream", f"workload.request='{HEAD} B'", "mapping.requesters=24")
+"""Stacks that have about the 1.6 TB/s of the chip, read by its 24 cores, each its own heads and tokens."""
+
+
+def strided() -> str:
+    """Time of reading a KV head beside others over that of reading it alone: of HBM's commands, and as fitted."""
+    chip = question(compose(("study=preserve_table1",)), Path()).base.chip
+    fitted = [
+        1 / float(strided_efficiency(HEAD, heads * HEAD, chip.hbm.bandwidth, chip.hbm.gap, chip.hbm.waste))  # type: ignore[union-attr]
+        for heads in HEADS
+    ]
+    rows = []
+    for window in (0, 64, 16):
+        given = (*MEMORY, f"mapping.window={window}", "fidelity=events")
+        times = [measured((*given, f"workload.patterns=[stride{heads * HEAD}]"), "latency") or 0.0 for heads in HEADS]
+        for heads, seconds, fit in zip(HEADS[1:], times[1:], fitted[1:], strict=True):
+            slower = seconds / times[0]
+            explained = (slower - 1) / (fit - 1)
+            rows.append([str(window or "any"), str(heads), f"{slower:.2f}", f"{fit:.1f}", f"{explained:.1%}"])
+    return table(["outstanding a core", "KV heads", "time over one head's, HBM", "as fitted", "of the excess"], rows)
 
 
 def simulated(model: str, devices: int) -> tuple[float, float]:

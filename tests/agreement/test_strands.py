@@ -26,7 +26,7 @@ ENGINES = Engines(
 SLOTS = (Slot("a", (16, 16)), Slot("b", (16, 16)), Slot("s", (16, 16)), Slot("t", (16, 16)), Slot("o", (16, 16)))
 PRODUCT = float(ENGINES.matrix.call + ENGINES.product(16, 16, 16, 4))
 INSTRUCTION = float(ENGINES.vector.call + ENGINES.instruction(256.0, 0.0, 0.0))
-MEMORY = channels("south", 4, 4, 4, 100.0, 4.0)
+MEMORY = channels("south", 4, 4, 4, 100.0, 1.0)
 
 
 def head(name: str, times: int) -> tuple[tuple[Slot, ...], tuple[Loop, ...]]:

@@ -17,8 +17,11 @@ from space.workload import Workload
 from tests.samples import asked, wide
 
 SPACES = sorted(
-    path.stem for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml") if path.stem != "empty"
+    path.stem
+    for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
+    if path.stem not in ("empty", "hbm_patterns")
 )
+"""Of dies and meshes; those of memories are in tests/evaluators/test_stream.py."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:

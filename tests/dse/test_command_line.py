@@ -9,11 +9,14 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import dse
 from dse.compose import compose
 from dse.main import main
+from dse.validate import COLUMNS
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 
@@ -181,6 +184,49 @@ def test_evaluate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     total = sum(row["seconds"] for row in answer["operators"])
     assert answer["metrics"]["latency"]["value"] == pytest.approx(total)
     assert not list(tmp_path.iterdir())
+
+
+def strict(text: str) -> Any:
+    """Reads JSON as its standard has it: without NaN and Infinity."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+DESIGNS = ["chip=npu_dse", "chip=wse2 workload.batch=[1]", "chip=wse2 workload=gemm", "chip=a100 workload=gemv mapping=sglang"]
+
+
+@pytest.mark.parametrize("line", DESIGNS)
+def test_evaluate_json_is_json_and_has_the_metrics_of_its_chip(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = typed(monkeypatch, capsys, "evaluate", "--json", *line.split(), "--trace", "step.json")
+    metrics = dse.evaluate(*line.split()).metrics
+    assert strict(out)["metrics"].keys() == {name for name, value in metrics.items() if value == value} < metrics.keys()
+    assert strict(Path("step.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize("what", ["sram_used", "peak(sram_used)"])
+def test_validate_names_the_row_whose_chip_lacks_the_metric(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(f"{','.join(COLUMNS)}\na,b,chip=npu_dse space=l2,,{what},1,B,report,\n")
+    code, out, err = typed(monkeypatch, capsys, "validate", "--json", "mine.csv")
+    assert (code, out) == (2, "")
+    assert err == "dse: mine.csv, row 2 (a): metric: this kind of chip or workload has no sram_used\n"
+
+
+def test_validate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = ["a,b,workload.batch=[1],,tpot,1,ms,report,", "c,d,model=llama3_405b chip.hbm.capacity='1 GB',,tpot,1,ms,report,"]
+    Path("mine.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
+    code, out, _ = typed(monkeypatch, capsys, "validate", "--json", "mine.csv")
+    assert code == 0
+    assert [row["fits"] for row in strict(out)["mine.csv"]] == [True, False]
 
 
 def test_a_trace_covers_the_first_step_of_each_phase(

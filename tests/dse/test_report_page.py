@@ -18,6 +18,7 @@ from dse.api import Loaded
 from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
 from tests.dse.test_report import hostile, rows_of
+from tests.dse.test_verify import products
 from tests.dse.toy import toy
 
 DRAWN = "window.Plotly && document.querySelector('#front .plot')?.rowsOf && document.querySelector('#cards .card')"
@@ -214,6 +215,25 @@ def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[...
     assert frame_rows(page) == inside.sum() < frame["feasible"].sum()
     assert len(marks(page)) == len(some)
     assert page.locator("#table tbody tr.best").count() == min(len(some), 40)
+
+
+def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    run_study(asked)
+    found = Loaded(asked).part()
+    page = opened(found)
+    assert found.verified is not None
+    page.wait_for_selector("#verified .point")
+    assert page.locator("#verified .plot").count() == 1  # cores are the same by both
+    assert page.locator("#verified .point").count() == len(found.verified.after) == 12
+    assert page.locator("#verified tbody tr").count() == len(found.verified.shifts())
+    page.locator("#verified").scroll_into_view_if_needed()
+    box = page.locator("#verified .point").last.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    settle(page)
+    text = page.inner_text("#design")
+    assert "BY EVENTS" in text
+    assert "stays on the front" in text
 
 
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: Part) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-import dse.loop
+import dse.facts
+from dse.database import masked
 from dse.samplers import Ask
-from dse.store import SCHEMA, Context, Result, Store, masked
+from dse.store import SCHEMA, Context, Result, Store
 from evaluators import PHYSICS
 from space.errors import DesignError
 from tests.dse.conftest import Server
@@ -285,16 +286,16 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code = tmp_path / "loop.py"
     code.write_text("a = 1\n")
     git("init", "-q")
-    monkeypatch.setattr(dse.loop, "__file__", str(code))
-    assert dse.loop._git() == ""  # there, and not of the repository
+    monkeypatch.setattr(dse.facts, "__file__", str(code))
+    assert dse.facts._git() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.loop._git() == git("rev-parse", "HEAD")
+    assert dse.facts._git() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.loop._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.facts._git() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.loop._git() == ""
+    assert dse.facts._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:
@@ -342,3 +343,15 @@ def test_a_study_that_was_only_screened_is_reported_and_exported(tmp_path: Path,
     from dse.export import export
 
     assert export("quickstart", "csv", str(tmp_path / "out.csv"), "search=none") == 0
+
+
+@pytest.mark.parametrize("host", ["", "elsewhere"])
+def test_a_run_goes_on_while_its_driver_holds_the_study_whatever_its_machine(place: str, host: str) -> None:
+    with closing(Store(place)) as reader:
+        driver = Store(place)
+        driver.begin("toy", {}, {"host": host} if host else {})
+        assert [run["state"] for run in reader.runs("toy")] == ["running"]
+        driver.close()
+        unseen = host and not place.startswith("postgresql")  # all drivers of a server see its locks
+        assert [run["state"] for run in reader.runs("toy")] == ["lost" if unseen else "killed"]
+        assert [run["state"] for run in reader.runs("another")] == []

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.machine.dram import Queues, Served, Timing, serve
 from space.elementwise import Array
+from tests.evaluators.plain_dram import Plain
 
 # one channel of HBM2 at 1 GHz, whose tRTP the reference's configuration leaves at 5
 HBM2 = Timing(
@@ -60,6 +61,40 @@ def test_one_row_after_the_other_is_bound_by_four_activates_in_a_window() -> Non
     served = reads([(i % 16, i // 16, 0) for i in range(4000)], timing=timing)
     assert served.activates == 4000
     assert served.clocks / 1000 == pytest.approx(30, rel=0.01)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_requests_are_served_as_a_plain_channel_serves_them(data: st.DataObject) -> None:
+    """To the clock: when each is accepted and finished, whatever the timing, the queues and the mix."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    groups, banks, count = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 150)))
+    rows = data.draw(st.sampled_from([1, 2, 3, 50]))
+    place = np.stack([rng.integers(0, groups * banks, count), rng.integers(0, rows, count), rng.integers(0, 4, count)], axis=1)
+    write = rng.random(count) < data.draw(st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+    arrival = np.sort(rng.integers(0, data.draw(st.sampled_from([1, 300, 2000])), count))
+    timing = HBM2._replace(
+        **{name: int(rng.integers(low, 30)) for name, low in (("rcd_read", 1), ("rp", 1), ("faw", 4), ("wr", 1))},
+        **{name: int(rng.integers(1, 6)) for name in ("ccd_l", "turn", "burst")},
+        cwl=int(rng.integers(1, 12)),
+        refi=int(rng.choice([400, 900, 3900])),
+    )
+    queues, limit = Queues(int(rng.choice([9, 32])), int(rng.choice([1, 4, 8]))), int(rng.choice([500, 1 << 60]))
+    plain = Plain(place.tolist(), write.tolist(), arrival.tolist(), timing, groups, banks, queues)
+    clocks = plain.play(limit)
+    served = serve(place, write, arrival, timing, groups=groups, banks=banks, queues=queues, limit=limit)
+    assert served.clocks == clocks
+    assert served.accepted.tolist() == plain.accepted
+    assert served.finished.tolist() == plain.finished
+
+
+def test_idle_and_busy_clocks_are_all_clocks_of_the_bus() -> None:
+    """Up to the end of the last data, which is written here."""
+    rng = np.random.default_rng(2)
+    place = np.stack([rng.integers(0, 16, 3000), rng.integers(0, 9, 3000), rng.integers(0, 32, 3000)], axis=1)
+    write = rng.random(3000) < 0.3
+    served = serve(place, write, np.sort(rng.integers(0, 20000, 3000)), HBM2, groups=4, banks=4)
+    assert served.idle.sum() + 3000 * HBM2.burst == served.clocks - 1 + HBM2.cwl + HBM2.burst
 
 
 @given(st.data())

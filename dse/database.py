@@ -1,0 +1,141 @@
+"""Where a store is, a SQLite file or a PostgreSQL database, and what either reports, as one line for the user."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import sqlalchemy as sql
+
+from space.errors import DesignError, nearest
+
+
+def engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
+    """What talks to a database; its file, None of a server; and its name for people, without a password.
+
+    Args:
+        place: a file, or a URL of SQLAlchemy's for SQLite or PostgreSQL.
+        create: make a file where there is none.
+
+    Raises:
+        DesignError: no such place, or one of another kind.
+    """
+    url = _url(place)
+    path = Path(url.database or "") if url.drivername.startswith("sqlite") else None
+    shown = str(path) if path else url.render_as_string()
+    options: dict[str, Any] = {}
+    if path:
+        url = _file_url(path, shown, create=create)
+    elif "connect_timeout" not in url.query:
+        options["connect_args"] = {"connect_timeout": 10}
+    try:
+        made = sql.create_engine(url, **options)
+    except ImportError as error:
+        raise DesignError(f"store: {shown}: {error}; pip install 'mesh-dse[postgresql]', or write a file's path") from None
+    if path:
+        sql.event.listen(made, "connect", _durable)
+    return made, path, shown
+
+
+def exists(place: str) -> bool:
+    """Whether there is a store at a place, as far as can be told without a server."""
+    url = _url(place)
+    return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of the URLs in it.
+
+    >>> masked("store=postgresql://me:secret@host/db")
+    'store=postgresql://me:***@host/db'
+    """
+    return re.sub(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*", lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", text)
+
+
+@contextlib.contextmanager
+def told(shown: str) -> Iterator[None]:
+    """Turns what a database reports into one line for the user."""
+    try:
+        yield
+    except (sql.exc.SQLAlchemyError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+        origin = getattr(error, "orig", None) or error
+        reason = next((line.strip() for line in str(origin).splitlines() if line.strip()), type(origin).__name__)
+        code = getattr(origin, "sqlite_errorname", None) or getattr(origin, "sqlstate", None) or ""
+        if not isinstance(error, sql.exc.SQLAlchemyError):
+            code, reason = "SQLITE_CORRUPT", f"a row of it cannot be read ({reason})"
+        remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, f"{code} {reason}")), OTHER)
+        raise DesignError(f"store: {shown}: {masked(reason)}; {remedy}") from error
+
+
+OTHER = "choose another with store=PATH or store=URL"
+DAMAGED = (
+    "the file is damaged and was left as it is: restore a copy, or go on with what can be read of it, "
+    "sqlite3 FILE .recover | sqlite3 NEW, and store=NEW"
+)
+WRITABLE = "choose a place that can be written with store=PATH or run_dir=DIR"
+REMEDIES = (
+    (
+        "SQLITE_(FULL|IOERR)|^53100|^58030",
+        "is the disk full? free some space and run the same command again: what is stored stays",
+    ),
+    ("SQLITE_(CORRUPT|NOTADB)|decode to UTF-8", DAMAGED),
+    ("SQLITE_(READONLY|CANTOPEN|PERM|AUTH)", WRITABLE),
+    ("SQLITE_(BUSY|LOCKED)", "another program keeps it locked; end that one, then run the same command again"),
+    ("^42501|^3F000|^25006", "this user may not write there; ask for the right to, or choose another with store=URL"),
+    (
+        "^28P01|^28000|password|no pg_hba|role .* does not exist",
+        "correct USER and the password in store=postgresql://USER:PASSWORD@HOST/NAME, or keep it in ~/.pgpass",
+    ),
+    ("^3D000|database .* does not exist", "make it with createdb, or correct NAME in store=postgresql://USER@HOST/NAME"),
+    (
+        "refused|timeout|timed out|resolve|translate|No such file|unreachable|shutting down|starting up|terminat|closed|lost",
+        "is the server running there? start it or correct HOST and PORT in store=postgresql://USER@HOST:PORT/NAME, "
+        "then run the same command again: what is stored stays",
+    ),
+)
+"""What a database reports, by its code or words, and what to do about it."""
+
+
+def _url(place: str) -> sql.URL:
+    if "://" not in place:
+        return sql.URL.create("sqlite", database=str(Path(place).resolve()))
+    example = "write a file's path, or postgresql://USER@HOST/NAME"
+    try:
+        url = sql.make_url(place)
+    except (sql.exc.ArgumentError, ValueError):
+        raise DesignError(f"store: {masked(place)}: not a URL; {example}") from None
+    name = url.get_backend_name()
+    if name not in ("sqlite", "postgresql"):
+        raise DesignError(f"store: {masked(place)}: no database {name!r}; {nearest(name, ('sqlite', 'postgresql'))}")
+    if name == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.database in (None, "", ":memory:"):
+        raise DesignError(f"store: {place}: names no file, so nothing would stay; {example}")
+    return sql.URL.create("sqlite", database=str(Path(str(url.database)).resolve()))
+
+
+def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
+    if path.is_dir():
+        raise DesignError(f"store: {place}: a folder; name a file in it, as in store={path / 'results.sqlite'}")
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DesignError(f"store: {path.parent}: {error.strerror}; {WRITABLE}") from None
+    elif not path.is_file():
+        raise DesignError(f"store: {place}: no such file; run a study first, or correct the path")
+    query = {"uri": "true", "mode": "rwc" if create else "rw"}
+    if not create and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
+        query["immutable"] = "1"  # no place for the files by which readers and writers agree, so nobody writes either
+    return sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query=query)
+
+
+def _durable(connection: Any, record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()

@@ -1,0 +1,29 @@
+"""Values as JSON that every reader takes: JSON has no word for what is not a number, or has no end."""
+
+import json
+import math
+from typing import Any
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """JSON, with null for a number that is not finite.
+
+    Args:
+        value: of dictionaries, lists, texts and numbers.
+        how: as `json.dumps` takes it.
+
+    >>> json_text({"tpot": float("nan"), "cores": [1.0, float("inf")]})
+    '{"tpot": null, "cores": [1.0, null]}'
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **how)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **how)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,202 @@
+// What a higher fidelity says about the best designs: each metric there against here, and which designs that moves.
+
+const MOVES = {
+  stays: ["--accent", "stays on the front"],
+  "falls off": ["--warm", "falls off the front"],
+  "comes on": ["--mark", "comes on to the front"],
+  behind: ["--dot", "behind it at both"],
+};
+
+// Place of a row among the designs that its study verified; -1 where it is none of them.
+function verifiedPlace(row) {
+  return studyOf(row).verified?.rows.indexOf(row) ?? -1;
+}
+
+function verifiedCard(study, titled) {
+  const found = study.verified;
+  if (!found) return null;
+  const goals = Object.keys(study.objectives).filter(key => found.metrics[key]),
+    moving = goals.filter(key => found.shifts.find(shift => shift.metric === key && shift.worst !== 0));
+  const tally = Map.groupBy(found.moves, move => move),
+    many = move => tally.get(move)?.length ?? 0;
+  const missing = found.wanted - found.rows.length;
+  const caption =
+    `${count(found.rows.length, "design")} evaluated again by ${found.high}, the front first: ` +
+    `of ${many("stays") + many("falls off")} on the front ${many("stays")} stay, ${many("falls off")} fall off, and ` +
+    `${many("comes on")} come on from behind.` +
+    (missing ? ` ${missing.toLocaleString("en-US")} more are not evaluated yet.` : "");
+  const plots = moving.map(key => {
+    const plot = h("div", {class: "plot"});
+    plot.paint = () => drawVerified(plot, study, key);
+    return plot;
+  });
+  return h(
+    "section",
+    {class: "card wide", id: "verified"},
+    heading(titled(study, `By ${found.high} against ${found.low}`), caption),
+    plots.length > 0 &&
+      h(
+        "div",
+        {class: "stack-key"},
+        [...tally.keys()].map(move =>
+          h("span", {}, h("i", {style: `background:var(${MOVES[move][0]})`}), `${MOVES[move][1]} (${many(move)})`),
+        ),
+      ),
+    h("div", {class: "pair"}, plots, h("div", {}, shiftTable(study, goals), movedList(study, goals))),
+  );
+}
+
+function drawVerified(plot, study, key) {
+  const {rows, moves, metrics, high, low} = study.verified,
+    column = columnOf(key),
+    values = rows
+      .map((row, i) => [column.values[row], metrics[key][i], i])
+      .filter(([a, b]) => Number.isFinite(a) && b !== null);
+  const sizes = values.flatMap(([a, b]) => [a, b]),
+    [least, most] = [Math.min(...sizes), Math.max(...sizes)],
+    [scale, unit] = scaled(Math.max(Math.abs(least), Math.abs(most)), column.unit);
+  const margin = 0.05 * (most - least || Math.abs(most)),
+    wide = least > 0 && most > 30 * least,
+    ends = wide ? [least / 1.2, most * 1.2] : [least - margin, most + margin];
+  const traces = [
+    {
+      type: "scatter",
+      mode: "lines",
+      x: ends.map(v => v / scale),
+      y: ends.map(v => v / scale),
+      line: {color: ink("--strong"), width: 1, dash: "dot"},
+      hoverinfo: "skip",
+    },
+  ];
+  plot.rowsOf = [[]];
+  for (const [move, [colour]] of Object.entries(MOVES).reverse()) {
+    const of = values.filter(([, , i]) => moves[i] === move);
+    if (!of.length) continue;
+    traces.push({
+      type: "scatter",
+      mode: "markers",
+      x: of.map(([a]) => a / scale),
+      y: of.map(([, b]) => b / scale),
+      marker: {size: 9, color: ink(colour), line: {width: 1, color: ink("--paper")}},
+      hoverinfo: "none",
+    });
+    plot.rowsOf.push(of.map(([, , i]) => rows[i]));
+  }
+  const axis = fidelity => ({
+    ...axisStyle(`${key}, ${fidelity}${unit ? ` [${unit}]` : ""}`),
+    type: wide ? "log" : "linear",
+    range: ends.map(v => (wide ? Math.log10(v / scale) : v / scale)),
+  });
+  draw(plot, traces, {
+    xaxis: axis(low),
+    yaxis: axis(high),
+    showlegend: false,
+    dragmode: false,
+    margin: {l: 56, r: 12, t: 8, b: 44},
+  }).then(() => wireFront(plot));
+}
+
+function signed(share) {
+  return Math.abs(share) < 5e-7 ? "same" : `${share > 0 ? "+" : "−"}${percent(Math.abs(share))}`;
+}
+
+// Objectives and constraints first, then all other metrics that both have.
+function shiftTable(study, goals) {
+  const {shifts, high, low} = study.verified,
+    bounded = study.bounds.map(bound => bound.metric),
+    order = [...new Set([...goals, ...bounded])],
+    rank = shift => (order.includes(shift.metric) ? order.indexOf(shift.metric) : order.length);
+  const line = shift =>
+    h(
+      "tr",
+      {},
+      h("th", {class: goals.includes(shift.metric) ? "goal" : "", title: columnOf(shift.metric)?.doc}, name(shift.metric)),
+      h("td", {}, shift.correlation === null ? "–" : number(shift.correlation, 3)),
+      h("td", {}, signed(shift.median)),
+      h(
+        "td",
+        {},
+        h(
+          "button",
+          {type: "button", title: "Open the design", onclick: () => openDesign(shift.row)},
+          signed(shift.worst),
+          h("small", {}, ` ${label(shift.row)}`),
+        ),
+      ),
+    );
+  const heads = [
+    ["metric", ""],
+    ["rank correlation", "Kendall's tau-b: 1 where both rank the designs alike, −1 where one is the other reversed"],
+    ["median shift", `${high} over ${low}, less 1: half of the designs shift by less`],
+    ["worst shift", "the largest in size, and of which design"],
+  ];
+  return h(
+    "div",
+    {class: "scroll"},
+    h(
+      "table",
+      {class: "grid small shifts"},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map(([text, title]) => h("th", {title, class: text === "metric" ? "word" : ""}, text)),
+        ),
+      ),
+      h("tbody", {}, [...shifts].sort((a, b) => rank(a) - rank(b)).map(line)),
+    ),
+  );
+}
+
+function movedList(study, goals) {
+  const {rows, moves, metrics, notes, high} = study.verified;
+  const moved = rows.map((row, i) => [row, i]).filter(([, i]) => ["falls off", "comes on"].includes(moves[i]));
+  const failed = rows.map((row, i) => [row, i]).filter(([, i]) => notes[i]);
+  if (!moved.length && !failed.length) return null;
+  const line = ([row, i]) =>
+    h(
+      "li",
+      {},
+      h(
+        "button",
+        {type: "button", onclick: () => openDesign(row)},
+        h("b", {}, label(row)),
+        h("i", {style: `color:var(${MOVES[moves[i]][0]})`}, notes[i] ? `${moves[i]}: ${notes[i]}` : moves[i]),
+        h("small", {}, goals.map(key => `${key} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}`).join(" · ")),
+      ),
+    );
+  return h(
+    "div",
+    {class: "part"},
+    h("h3", {}, `Where ${high} decides otherwise`),
+    h("ul", {class: "moved"}, [...new Map([...moved, ...failed]).entries()].map(line)),
+  );
+}
+
+// Of one design: what its study wants or bounds, at the higher fidelity.
+function verifiedPart(row, study) {
+  const place = verifiedPlace(row);
+  if (place < 0) return null;
+  const {metrics, moves, notes, high} = study.verified;
+  const wanted = new Set([...Object.keys(study.objectives), ...study.bounds.map(bound => bound.metric)]);
+  const line = key =>
+    h(
+      "div",
+      {title: columnOf(key).doc},
+      h("dt", {}, name(key)),
+      h(
+        "dd",
+        {},
+        quantity(metrics[key][place] ?? NaN, columnOf(key).unit),
+        h("small", {}, ` ${signed(metrics[key][place] / valueOf(key, row) - 1)}`),
+      ),
+    );
+  const known = [...wanted].filter(key => metrics[key] && columnOf(key) && metrics[key][place] !== null);
+  return part(
+    `By ${high}`,
+    h("p", {class: "note"}, notes[place] ? `${MOVES[moves[place]][1]}: ${notes[place]}.` : `${MOVES[moves[place]][1]}.`),
+    h("dl", {class: "facts"}, known.map(line)),
+  );
+}

@@ -1,0 +1,160 @@
+"""A study's best designs evaluated once more, at a higher fidelity, and how far the two agree.
+
+The front comes first, then layer by layer what is next to it, as the best at one fidelity may be second at another. Results
+are stored as any others, under their own fidelity; a design that is stored is not evaluated again.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.actors import hired
+from dse.frame import judged, rounded, search_frame, values_of
+from dse.pareto import layers
+from dse.samplers import Ask
+from dse.store import Result, Store
+from dse.study import Study
+from dse.workers import evaluator
+from evaluators.metrics import METRICS
+from space.elementwise import Array
+
+DIGITS = 9
+"""Digits of a metric that count where designs are ranked: what differs beyond is the rounding of sums."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was evaluated at both fidelities.
+
+    Attributes:
+        low, high: the fidelities.
+        wanted: designs to verify; those of `before` and `after` are the ones that are stored.
+        before: their rows of the study's frame, with ``front`` as it is among them; the study's front comes first.
+        after: the same rows as they are at the higher fidelity.
+    """
+
+    low: str
+    high: str
+    wanted: int
+    before: pd.DataFrame
+    after: pd.DataFrame
+
+    def moves(self) -> pd.Series:
+        """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities."""
+        names = {(True, True): "stays", (True, False): "falls off", (False, True): "comes on", (False, False): "behind"}
+        pairs = zip(self.before["front"], self.after["front"], strict=True)
+        return pd.Series([names[bool(was), bool(now)] for was, now in pairs], self.before.index, dtype=object)
+
+    def shifts(self) -> "list[Shift]":
+        """Of every metric that both have, how far it moves."""
+        found = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
+        return [shift for shift in found if shift.designs]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """How far a metric moves from one fidelity to a higher one.
+
+    Attributes:
+        designs: that have it at both.
+        correlation: Kendall's tau-b of the two rankings: 1 where they agree, -1 where one is the other reversed; None where
+            fewer than three designs, or all alike, leave nothing to rank.
+        median, worst: of high / low - 1; the worst is the one that is largest in size.
+        row: of the worst, in the study's frame.
+    """
+
+    metric: str
+    designs: int
+    correlation: float | None
+    median: float
+    worst: float
+    row: int
+
+
+def verify(
+    asked: Study, store: Store, base: tuple[str, str], frame: pd.DataFrame, progress: Callable[[int, int], None], say: Any
+) -> Verified:
+    """Evaluates what is not stored yet of a study's best designs, at `Study.higher`.
+
+    Args:
+        asked: the study.
+        store: where results go.
+        base: key and text of the design that values change.
+        frame: as `dse.frame.with_front` has it.
+        progress: called with designs done and designs in all, of those that were not stored.
+        say: tells the user what workers do.
+    """
+    context, space = asked.context_at(asked.higher), asked.question.space
+    wanted = _wanted(asked, frame)
+    known = store.results(context)
+    left = [(design, values, space.at(values)) for design, values in wanted.values() if design not in known]
+    if left:
+        evaluate = evaluator(asked.question.workload, asked.higher)
+        # to play an example in every process may take longer than all it warms
+        crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
+        with closing(crew) as workers:
+            workers.submit(left)
+            done = 0
+            while done < len(left):
+                progress(done, len(left))
+                fresh = workers.collect()
+                store.append(asked.name, context, base, [], fresh)
+                known |= {result.key: result for result in fresh}
+                done += len(fresh)
+    return _compared(asked, frame, wanted, known)
+
+
+def verified(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
+    """What is stored of it; None where the study verifies nothing, or nothing is stored."""
+    if not asked.higher or not len(frame):
+        return None
+    found = _compared(asked, frame, _wanted(asked, frame), store.results(asked.context_at(asked.higher)))
+    return found if len(found.after) else None
+
+
+def _wanted(asked: Study, frame: pd.DataFrame) -> dict[int, tuple[str, dict[str, Any]]]:
+    """By row of the frame, key and values of the designs to verify, best layer first."""
+    names = list(asked.objectives)
+    good = frame[frame["feasible"]].sort_values(names, kind="stable")
+    places = layers(good[names].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
+    space, wanted = asked.question.space, {}
+    for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):
+        values = values_of(asked, record)
+        wanted[int(row)] = space.key_at(values), values
+    return wanted
+
+
+def _compared(
+    asked: Study, frame: pd.DataFrame, wanted: Mapping[int, tuple[str, dict[str, Any]]], known: Mapping[str, Result]
+) -> Verified:
+    answered = [
+        (Ask(place, values), known[design]) for place, (design, values) in enumerate(wanted.values()) if design in known
+    ]
+    high = search_frame(asked, {ask.number: (ask, result) for ask, result in answered})
+    rows = np.array(list(wanted), dtype=int)[high["number"].to_numpy(dtype=int)]
+    after = judged(asked, high.drop(columns="number").set_index(pd.Index(rows)), DIGITS)
+    return Verified(asked.fidelity, asked.higher, len(wanted), judged(asked, frame.loc[rows], DIGITS), after)
+
+
+def _shift(metric: str, before: pd.Series, after: pd.Series) -> Shift:
+    from scipy.stats import kendalltau
+
+    low, high = before.to_numpy(dtype=float), after.to_numpy(dtype=float)
+    both = np.flatnonzero(np.isfinite(low) & np.isfinite(high) & (low != 0))
+    if not len(both):
+        return Shift(metric, 0, None, 0.0, 0.0, -1)
+    low, high = rounded(low[both], DIGITS), rounded(high[both], DIGITS)
+    change = high / low - 1
+    worst = int(np.abs(change).argmax())
+    ranked = len(both) > 2 and _varies(low) and _varies(high)
+    correlation = float(kendalltau(low, high).statistic) if ranked else None
+    row = int(before.index[both[worst]])
+    return Shift(metric, len(both), correlation, float(np.median(change)), float(change[worst]), row)
+
+
+def _varies(values: Array) -> bool:
+    return bool((values != values[0]).any())

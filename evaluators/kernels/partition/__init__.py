@@ -1,0 +1,24 @@
+"""Ways to divide a product of matrices over the cores of a team, by name ([zhu2025] section 4.1, figure 3, table 2).
+
+Each module has
+
+    held(shape, rings, members)                     values of input, weights and output on one core
+    moved(shape, rings, members)                    values that a core sends during the product
+    cost(shape, placement, cores, fabric, engines)  the closed form: (seconds, seconds of the engines)
+    steps(shape, placement, cores, dtype)           the program, on slots `a` and `w`; the output is in `c`
+    place(a, w, team), result(tiles, team, shape)   matrices to tiles, and tiles to the product
+
+and `DIVIDED`: whether it makes use of a grid of rows and columns.
+"""
+
+from types import ModuleType
+
+from evaluators.kernels.partition import input_only, k, mn, mn_k
+from space.errors import chosen
+
+PARTITION: dict[str, ModuleType] = {"input_only": input_only, "mn": mn, "k": k, "mn_k": mn_k}
+
+
+def partition(name: str) -> ModuleType:
+    """The way of a name."""
+    return chosen(PARTITION, name, "mapping.both.partition")

@@ -1,0 +1,61 @@
+"""The inner dimension is divided: every core has a slice of it of input and weights, and an allreduce sums the outputs."""
+
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.gemm.tiling import Shape, blocks
+from evaluators.kernels.partition.input_only import gathered, spread
+from evaluators.kernels.partition.rings import allreduce
+from evaluators.kernels.partition.team import grid, sides, step, team
+from evaluators.machine.engine import Engines
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Multiply, Program, Round, Slot
+from space.elementwise import Array, ceil_div
+
+DIVIDED = False
+
+
+def held(shape: Shape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
+    """Values of input, weights and output on one core while it works: the output is whole before it is divided again."""
+    k = ceil_div(shape.k, rings * members)
+    return shape.m * k, k * shape.n, shape.m * shape.n
+
+
+def moved(shape: Shape, rings: Any, members: Any) -> Any:
+    """2 (num - 1) / num x M x N, [zhu2025] table 2."""
+    cores = rings * members
+    return 2 * (cores - 1) / cores * shape.m * shape.n
+
+
+def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
+    """A product, then reduce-scatter and allgather: along the rings of the team, and across them for a slice."""
+    product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
+    rings, members = grid(placement, cores)
+    along = 2 * (members - 1) * step(placement, cores, 1, shape.m * ceil_div(shape.n, members) * nbytes, fabric)
+    slice_ = shape.m * ceil_div(ceil_div(shape.n, members), rings) * nbytes
+    return product + along + 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric), product
+
+
+def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
+    """The product, whose output has its columns first so that they can be cut; then the rounds of the allreduce."""
+    k = ceil_div(shape.k, cores)
+    slots = (
+        Slot("a", (shape.m, k), dtype), Slot("w", (k, shape.n), dtype), Slot("c", (shape.n, shape.m), dtype, depth=2)
+    )  # fmt: skip
+    rounds = (Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *allreduce(team(placement, cores), "c", shape.n))
+    return Program(*sides(placement, cores), slots, (rounds,))
+
+
+def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
+    """Tiles of the cores, shape (rows, cols, ...)."""
+    of = team(placement, cores)
+    return {"a": spread(blocks(a, 1, cores)[0], of, placement), "w": spread(blocks(w, cores, 1)[:, 0], of, placement)}
+
+
+def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
+    """The product, which every core has."""
+    outputs = gathered(tiles["c"], team(placement, cores))
+    if not np.allclose(outputs, outputs[:1], rtol=1e-4, atol=1e-4):
+        raise ValueError("cores differ in what the allreduce left")
+    return np.asarray(outputs[0].T)

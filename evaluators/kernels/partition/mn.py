@@ -1,0 +1,79 @@
+"""Rows of the input and columns of the weights are divided; the weights go round, so that every core sees all of them."""
+
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.gemm.tiling import Shape, blocks
+from evaluators.kernels.partition.input_only import gathered, spread
+from evaluators.kernels.partition.team import Team, grid, sides, step, team
+from evaluators.machine.engine import Engines
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Multiply, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum
+
+DIVIDED = False
+
+
+def held(shape: Shape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
+    """Values of input, weights and output on one core, [zhu2025] table 2; the next weights come in beside those in use."""
+    cores = rings * members
+    m = ceil_div(shape.m, cores)
+    return m * shape.k, 2 * shape.k * ceil_div(shape.n, cores), m * shape.n
+
+
+def moved(shape: Shape, rings: Any, members: Any) -> Any:
+    """(num - 1) / num x K x N, [zhu2025] table 2."""
+    cores = rings * members
+    return (cores - 1) / cores * shape.k * shape.n
+
+
+def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
+    """A product for each part of the weights, while the next part comes."""
+    rings, members = grid(placement, cores)
+    n = ceil_div(shape.n, cores)
+    product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
+    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric) for axis in (1, 0))
+    shifts = rings * (members - 1) * maximum(product, along) + (rings - 1) * maximum(product, across)
+    return shifts + product, cores * product
+
+
+def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
+    """Products of one part of the weights after the other; each output goes to its place among the columns."""
+    of, m, n = team(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
+    slots = (
+        Slot("a", (m, shape.k), dtype), Slot("w", (shape.k, n), dtype, depth=2), Slot("p", (n, m), dtype, depth=2),
+        Slot("c", (n * cores, m), dtype),
+    )  # fmt: skip
+    rounds = []
+    for turn, part in enumerate(parts(of)):
+        multiply = Multiply("a", "w", "p", "mk,kn->nm", combine="set")
+        axis = 1 if (turn + 1) % of.members else 0
+        whole = np.zeros(of.row.shape, int), np.full(of.row.shape, shape.k)
+        moving = (of.shift("w", axis, *whole),) if turn + 1 < cores else ()
+        rounds.append(Round((multiply, *moving)))
+        keep = Send("p", of.cores, of.cores, np.zeros(of.row.shape, int), np.full(of.row.shape, n), at=part * n, into="c")
+        rounds.append(Round((keep,)))
+    return Program(*sides(placement, cores), slots, (tuple(rounds),))
+
+
+def parts(of: Team) -> list[Array]:
+    """Which part of the weights each core has, turn by turn, shape (rings, members): after each ring's round, one across."""
+    now = np.arange(of.row.size).reshape(of.row.shape)
+    found = [now]
+    for turn in range(1, of.row.size):
+        now = np.roll(now, 1, 1 if turn % of.members else 0)
+        found.append(now)
+    return found
+
+
+def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
+    """Tiles of the cores, shape (rows, cols, ...)."""
+    of = team(placement, cores)
+    return {"a": spread(blocks(a, cores, 1)[:, 0], of, placement), "w": spread(blocks(w, 1, cores)[0], of, placement)}
+
+
+def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
+    """The product, whose rows the cores have."""
+    outputs = gathered(tiles["c"], team(placement, cores)).swapaxes(1, 2)
+    return outputs.reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

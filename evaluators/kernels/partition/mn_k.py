@@ -1,0 +1,82 @@
+"""Two dimensions: a row of the team divides the inner dimension, a column rows of the input and columns of the weights.
+
+In each turn a core multiplies what it has, its row sums the partial outputs, and the weights go on to the next row.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.gemm.tiling import Shape, blocks
+from evaluators.kernels.partition.input_only import gathered, spread
+from evaluators.kernels.partition.rings import along_rings
+from evaluators.kernels.partition.team import grid, sides, step, team
+from evaluators.machine.engine import Engines
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Multiply, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum
+
+DIVIDED = True
+
+
+def held(shape: Shape, rings: Any, members: Any) -> tuple[Any, Any, Any]:
+    """Values of input, weights and output on one core; the next weights come in beside those in use."""
+    m, k = ceil_div(shape.m, rings), ceil_div(shape.k, members)
+    return m * k, 2 * k * ceil_div(shape.n, rings), m * shape.n
+
+
+def moved(shape: Shape, rings: Any, members: Any) -> Any:
+    """R x 2 (C - 1) / C x M N / R^2 for the sums, (R - 1) x K N / (C R) for the weights.
+
+    [zhu2025] table 2 prints (R - 1) in front of both, and C^2 in the place of R^2: it counts a turn's sums fewer, and is for
+    squares.
+    """
+    sums = 2 * (members - 1) / members * shape.m * shape.n / rings
+    return sums + (rings - 1) * shape.k * shape.n / (members * rings)
+
+
+def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
+    """In each turn a product, while the next weights come, and then an allreduce of the row through the same ramps."""
+    rings, members = grid(placement, cores, divided=True)
+    m, k, n = ceil_div(shape.m, rings), ceil_div(shape.k, members), ceil_div(shape.n, rings)
+    product = engines.started(m, k, n, nbytes)
+    sums = 2 * (members - 1) * step(placement, cores, 1, m * ceil_div(n, members) * nbytes, fabric, divided=True)
+    weights = step(placement, cores, 0, k * n * nbytes, fabric, divided=True)
+    return (rings - 1) * maximum(product, weights) + product + rings * sums, rings * product
+
+
+def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
+    """Turns of a product beside a shift of the weights, the allreduce of the row, and the output put in its place."""
+    of = team(placement, cores, divided=True)
+    m, k, n = ceil_div(shape.m, of.rings), ceil_div(shape.k, of.members), ceil_div(shape.n, of.rings)
+    slots = (
+        Slot("a", (m, k), dtype), Slot("w", (k, n), dtype, depth=2), Slot("p", (n, m), dtype, depth=2),
+        Slot("c", (n * of.rings, m), dtype),
+    )  # fmt: skip
+    rounds: list[Round] = []
+    for turn in range(of.rings):
+        whole = np.zeros(of.row.shape, int), np.full(of.row.shape, k)
+        moving = (of.shift("w", 0, *whole),) if turn + 1 < of.rings else ()
+        rounds.append(Round((Multiply("a", "w", "p", "mk,kn->nm", combine="set"), *moving)))
+        rounds += along_rings(of, "p", n)
+        part = (np.indices(of.row.shape)[0] - turn) % of.rings
+        keep = Send("p", of.cores, of.cores, np.zeros(of.row.shape, int), np.full(of.row.shape, n), at=part * n, into="c")
+        rounds.append(Round((keep,)))
+    return Program(*sides(placement, cores), slots, (tuple(rounds),))
+
+
+def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
+    """Tiles of the cores, shape (rows, cols, ...): blocks of input by row and depth, of weights by depth and row."""
+    of = team(placement, cores, divided=True)
+    inputs = blocks(a, of.rings, of.members)
+    weights = blocks(w, of.members, of.rings).swapaxes(0, 1)
+    return {name: spread(tiles.reshape(-1, *tiles.shape[2:]), of, placement) for name, tiles in (("a", inputs), ("w", weights))}
+
+
+def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
+    """The product: rows of the team have its rows, all members of a row the same."""
+    of = team(placement, cores, divided=True)
+    outputs = gathered(tiles["c"], of).reshape(*of.row.shape, *tiles["c"].shape[2:]).swapaxes(2, 3)
+    if not np.allclose(outputs, outputs[:, :1], rtol=1e-4, atol=1e-4):
+        raise ValueError("members of a row differ in what the allreduce left")
+    return outputs[:, 0].reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

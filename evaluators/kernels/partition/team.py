@@ -1,0 +1,183 @@
+"""The cores of a tensor-parallel group: where they are, and the rings that go through them ([zhu2025] section 4.1, figure 4).
+
+linear_seq         a line; the ring goes along it and comes back from its end in one message
+linear_interleave  a line; the ring goes along its even cores and comes back along its odd ones, two hops at a time
+ring               two lines; the ring goes along one and comes back along the other, a hop at a time
+mesh               nearly a square; one ring goes through it a hop at a time, or rings in rows and in columns, each interleaved
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.table import tabulated
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Cores, Send, way
+from space.elementwise import Array, where
+from space.mapping import PLACEMENTS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Team:
+    """Cores in a grid whose rows and columns are rings: from each core to the next one, and from the last to the first.
+
+    Attributes:
+        row, col: where each core is in the region of the group, shape (rings, members).
+    """
+
+    row: Array
+    col: Array
+
+    @property
+    def rings(self) -> int:
+        """Rings along the rows of the grid."""
+        return len(self.row)
+
+    @property
+    def members(self) -> int:
+        """Cores of each."""
+        return int(self.row.shape[1])
+
+    @property
+    def cores(self) -> Cores:
+        """All of them."""
+        return Cores(self.row, self.col)
+
+    def shift(self, slot: str, axis: int, start: Array, stop: Array, **options: Any) -> Send:
+        """Every core sends to the next of its ring, along axis 1 of the grid or across it, axis 0."""
+        to = Cores(np.roll(self.row, -1, axis), np.roll(self.col, -1, axis))
+        return Send(slot, self.cores, to, start, stop, **options)
+
+
+def sides(placement: str, cores: int) -> tuple[int, int]:
+    """Rows and columns of the chip that a group takes.
+
+    >>> [sides(name, 8) for name in ("linear_seq", "linear_interleave", "ring", "mesh")]
+    [(1, 8), (1, 8), (2, 4), (2, 4)]
+    """
+    if placement.startswith("linear") or cores < 4:
+        return 1, cores
+    if placement == "ring":
+        return (2, cores // 2) if cores % 2 == 0 else (1, cores)
+    return square(cores)
+
+
+def square(cores: int) -> tuple[int, int]:
+    """The rectangle of some cores that is nearest to a square, wide rather than high."""
+    rows = next(rows for rows in range(isqrt(cores), 0, -1) if cores % rows == 0)
+    return rows, cores // rows
+
+
+def interleaved(cores: int) -> Array:
+    """Places along a line, so that neighbours in the ring are at most two apart.
+
+    >>> interleaved(6).tolist()
+    [0, 2, 4, 5, 3, 1]
+    """
+    return np.concatenate([np.arange(0, cores, 2), np.arange(1, cores, 2)[::-1]])
+
+
+@lru_cache(maxsize=4096)
+def team(placement: str, cores: int, *, divided: bool = False) -> Team:
+    """The cores of a group.
+
+    Args:
+        placement: a word of `PLACEMENTS`.
+        cores: how many.
+        divided: whether the grid is two-dimensional wherever the placement is; lines are then cut into rows.
+    """
+    rows, cols = sides(placement, cores)
+    if placement == "mesh" and (divided or rows * cols % 2 or rows == 1):
+        return Team(*np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij"))
+    if placement == "mesh":
+        row, col = _closed(rows, cols) if rows % 2 == 0 else _closed(cols, rows)[::-1]
+    elif placement == "linear_seq":
+        row, col = np.zeros(cores, int), np.arange(cores)
+    elif rows == 1:
+        row, col = np.zeros(cores, int), interleaved(cores)
+    else:
+        row = np.repeat([0, 1], cols)
+        col = np.concatenate([np.arange(cols), np.arange(cols)[::-1]])
+    shape = square(cores) if divided else (1, cores)
+    return Team(row.reshape(shape), col.reshape(shape))
+
+
+def _closed(rows: int, cols: int) -> tuple[Array, Array]:
+    """Rows and columns of a way through all cores of an even number of rows that ends beside where it began."""
+    snake = [(r, c) for r in range(rows) for c in (range(1, cols) if r % 2 == 0 else range(cols - 1, 0, -1))]
+    row, col = zip(*snake, *((r, 0) for r in range(rows - 1, -1, -1)), strict=True)
+    return np.array(row), np.array(col)
+
+
+def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
+    """Rings of a team and members of each; leaves broadcast over designs."""
+    which = PLACEMENTS.index(placement)
+    return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
+
+
+def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
+    """Rows and columns of the chip that a group takes; leaves broadcast over designs."""
+    rows = _rows(PLACEMENTS.index(placement), cores)
+    return rows, cores // rows
+
+
+def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False) -> Any:
+    """Time in which every core of a team sends some bytes to the next of its ring. [s]
+
+    The busiest channel carries its messages one after the other. A wormhole's words pass a hop apart; a locked route is set up
+    first, there and back, and is nobody else's until its last word is there.
+
+    Args:
+        placement, cores, divided: of the team.
+        axis: 1 along the rings, 0 across them.
+        nbytes: that each core sends. [B]
+        fabric: the network.
+    """
+    which = PLACEMENTS.index(placement)
+    key = (which, cores, axis, divided * 1)
+    hops, stream = _reach(*key), np.ceil(nbytes / fabric.word_bytes) * fabric.pace
+    way_there = 2 * fabric.ramp + hops * fabric.hop
+    apart = fabric.post + way_there + _turns(*key, 0) * stream
+    locked = fabric.post + _turns(*key, 1) * (3 * way_there + stream)
+    return where(hops > 0, where(fabric.locked > 0, locked, apart), 0.0)
+
+
+@tabulated
+def _rows(which: int, cores: int) -> float:
+    return float(sides(PLACEMENTS[which], cores)[0])
+
+
+@tabulated
+def _rings(which: int, cores: int, divided: int) -> float:
+    return float(team(PLACEMENTS[which], cores, divided=bool(divided)).rings)
+
+
+@tabulated
+def _reach(which: int, cores: int, axis: int, divided: int) -> float:
+    """Links of the longest message."""
+    return float(max((len(links) for links in _routes(which, cores, axis, divided)), default=0))
+
+
+@tabulated
+def _turns(which: int, cores: int, axis: int, divided: int, both_ways: int) -> float:
+    """Messages of the busiest channel."""
+    load: dict[Any, int] = {}
+    for links in _routes(which, cores, axis, divided):
+        for link in links:
+            place = tuple(sorted(link)) if both_ways else link
+            load[place] = load.get(place, 0) + 1
+    return float(max(load.values(), default=0))
+
+
+def _routes(which: int, cores: int, axis: int, divided: int) -> list[list[Any]]:
+    """Links of each message when every core sends to the next of its ring."""
+    send = team(PLACEMENTS[which], cores, divided=bool(divided)).shift("", axis, np.zeros(1), np.zeros(1))
+    ends = (send.source.row, send.source.col, send.target.row, send.target.col)
+    found = []
+    for r, c, to_r, to_c in zip(*(end.ravel().tolist() for end in ends), strict=True):
+        found.append(list(pairwise(way((r, c), (to_r, to_c)))))
+    return found

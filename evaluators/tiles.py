@@ -1,0 +1,200 @@
+"""Designs of meshes of tiles with HBM: metrics, limits and the breakdown of a workload.
+
+The chip is divided into instances of the model, each a pipeline of groups of tiles; requests are shared evenly between them.
+"""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators import closed_tiles, events_tiles
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_tiles import Pass, Price, Task
+from evaluators.graph.reside import Resident, resident
+from evaluators.graph.step import Step
+from evaluators.graph.transformer import transformer
+from evaluators.job import Job, job_of, jobs, per_case, reduced
+from evaluators.kernels.partition.team import sides_of
+from evaluators.metrics import Judged, per_area
+from evaluators.silicon import area
+from evaluators.silicon.energy import tile_energy
+from space.chip import TileChip
+from space.design import Design
+from space.elementwise import ceil_div, maximum, minimum, where
+from space.fields import replaced
+from space.limits import Infeasible, Limit
+from space.mapping import TileMapping, TilePlan
+from space.workload import Case, Workload
+
+PRICES: dict[str, Price] = {"closed": closed_tiles.price, "events": events_tiles.price}
+FIDELITIES = tuple(PRICES)
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each."""
+    return [Judged(job.rows, _metrics(design, job, PRICES[fidelity]), _limits(design, job)) for job in jobs(workload)]
+
+
+def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
+    """Where the time of one design goes, operator by operator, for one case."""
+    job = job_of(case.model, ((0, case),), decode_at)
+    rows: list[Row] = []
+    bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
+    for name, of, weights, seconds in _passes(design, job, PRICES[fidelity]):
+        rows += _rows(name, of, weights, seconds)
+        bars[name] = _bars(of)
+    parts = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), parts, bars)
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict with the smallest parallelism that would do."""
+    chip, best = _chip(design), ""
+    cores = int(chip.mesh.rows * chip.mesh.cols)
+    for count in range(1, cores + 1):
+        for tp in (1 << power for power in range(count.bit_length())):
+            pp = count // tp
+            if pp * tp != count or best:
+                continue
+            both = {
+                f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
+            }
+            trial = replaced(design, both)
+            if all(np.all(limit.need <= limit.have) for job in jobs(workload) for limit in _limits(trial, job)):
+                best = f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
+    return replace(worst, remedy=best or f"no TP x PP on {cores} cores would do")
+
+
+def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
+    chip = _chip(design)
+    (_, first, first_runs, ttft), (_, token, token_runs, decoding) = _passes(design, job, priced)
+    latency = ttft + decoding
+    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
+    die, tpot = area.tile_die(chip), decoding / job.decode_steps
+    activity = per_case(first.activity * first_runs, job.prompt_starts) + per_case(token.activity * token_runs, job.step_starts)
+    energy = tile_energy(activity, chip, latency)
+    held = [_held(design, job, name) for name in ("prefill", "decode")]
+    return {
+        "throughput": throughput,
+        "decode_throughput": decode_throughput,
+        "ttft": ttft,
+        "tpot": tpot,
+        "prefill_rate": job.prompt_tokens / ttft,
+        "decode_rate": 1 / tpot,
+        "latency": latency,
+        **per_area(throughput, decode_throughput, die, die),
+        "sram_used": maximum(held[0].sram, held[1].sram),
+        "hbm_used": maximum(held[0].hbm, held[1].hbm),
+        "energy": energy,
+        "energy_per_token": energy / job.output_tokens,
+    }
+
+
+def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Pass, Any, Any], ...]:
+    """By phase: one pass of each entry, how many there are of it on all instances, and the time of each case."""
+    chip, mapping, window = _chip(design), _mapping(design), job.model.window or np.inf
+    plan = mapping.prefill
+    instances = _instances(chip, plan)
+    pairs = job.prompts * (minimum(job.prompts, window) + 1) / 2  # within the window, on average
+    at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
+    first = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "prefill"), priced)
+    fill = reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
+    ttft = reduced(np.add, ceil_div(job.copies, instances) * first.stage, job.prompt_starts) + fill
+
+    plan = mapping.decode
+    instances = _instances(chip, plan)
+    here = ceil_div(job.requests, instances)
+    turns = minimum(here, plan.pp)
+    together = ceil_div(here, turns)
+    positions = together * minimum(job.context, window)
+    at = Step("decode", together, together, positions, positions)
+    token = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "decode"), priced)
+    decoding = reduced(np.add, job.steps * maximum(token.seconds, turns * token.stage), job.step_starts)
+    return (
+        ("prefill", first, job.copies, ttft),
+        ("decode", token, job.steps * ceil_div(job.requests, together), decoding),
+    )
+
+
+def _instances(chip: TileChip, plan: TilePlan) -> Any:
+    """How many times the chip has room for a pipeline of groups."""
+    rows, cols = sides_of(plan.placement, plan.tp)
+    room = (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
+    return maximum(room // plan.pp, 1.0)
+
+
+def _held(design: Design, job: Job, phase: str) -> Resident:
+    chip, mapping = _chip(design), _mapping(design)
+    plan = mapping.prefill if phase == "prefill" else mapping.decode
+    tokens = reduced(np.maximum, job.prompts, job.prompt_starts) if phase == "prefill" else 1.0
+    at = Step(phase, tokens, 1.0, tokens, tokens)
+    cached = ceil_div(job.cached, _instances(chip, plan))
+    return resident(transformer(job.model, at), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached)
+
+
+def _limits(design: Design, job: Job) -> list[Limit]:
+    chip, mapping = _chip(design), _mapping(design)
+    cores, found = chip.mesh.rows * chip.mesh.cols, []
+    for name in ("prefill", "decode"):
+        plan = mapping.prefill if name == "prefill" else mapping.decode
+        held = _held(design, job, name)
+        share = chip.hbm.capacity / cores
+        parts = (("weights", (1 - held.weights_here) * held.weights), ("KV cache", (1 - held.kv_here) * held.kv))
+        found.append(Limit("chip.hbm.capacity", held.hbm, share, "B", parts))
+        found.append(Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)))
+        rows, cols = sides_of(plan.placement, plan.tp)
+        room = (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
+        found.append(Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"))
+        found.append(Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(room, 1.0), job.model.layers * 1.0), "1"))
+    return found
+
+
+def _rows(phase: str, of: Pass, weights: Any, seconds: Any) -> list[Row]:
+    """Tasks of one phase, and what instances and pipelining take off or add, as a row of its own; they add up to its time."""
+    rows = []
+    for task in of.tasks:
+        parts = {name: float(np.sum(weights * task.times * value)) for name, value in _spent(task).items()}
+        total = sum(parts.values())
+        if not total:
+            continue
+        flop, nbytes = (float(np.sum(weights * task.times * value)) for value in (task.flop, task.nbytes))
+        bound = max(parts, key=lambda name: parts[name])
+        shape = " x ".join(f"{float(np.ravel(size)[0]):.0f}" for size in task.shape)
+        rows.append(Row(phase, task.part, task.name, shape, flop, nbytes, 0.0, bound, total, parts))
+    value = float(np.sum(weights * of.hop * of.hops))
+    if value:
+        rows.append(Row(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value}))
+    gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
+    if abs(gap) > 1e-9 * float(np.sum(seconds)):
+        rows.append(Row(phase, "stages", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return rows
+
+
+def _spent(task: Task) -> dict[str, Any]:
+    """The time of a task by what it goes into: HBM where it takes longer than the engines that it feeds."""
+    waits = maximum(task.memory - task.matrix - task.vector, 0.0)
+    hidden = where(waits > 0, 1.0, 0.0)
+    return {
+        "matrix": task.matrix * (1 - hidden),
+        "vector": task.vector * (1 - hidden),
+        "hbm": (waits + task.matrix + task.vector) * hidden,
+        "network": task.network,
+    }
+
+
+def _bars(of: Pass) -> dict[str, list[tuple[str, str, float, float]]]:
+    bars: dict[str, list[tuple[str, str, float, float]]] = {}
+    for task in of.tasks:
+        line = bars.setdefault(task.part, [])
+        start = line[-1][3] if line else 0.0
+        line.append(("compute", task.name, start, start + float(np.ravel(task.seconds)[0])))
+    return bars
+
+
+def _chip(design: Design) -> TileChip:
+    return cast(TileChip, design.chip)
+
+
+def _mapping(design: Design) -> TileMapping:
+    return cast(TileMapping, design.mapping)

@@ -1,0 +1,187 @@
+"""Whole grids, evaluated once, and searches replayed on them by the product's own samplers and loop."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from dse.api import study_of
+from dse.loop import search
+from dse.pareto import front, hypervolume, minimised
+from dse.samplers import Told, Values
+from dse.search import plain, sampler
+from dse.store import Result, Store
+from dse.study import Study
+from dse.workers import Batch
+from evaluators import PHYSICS, evaluate
+from evaluators.metrics import LIMITS
+from space.design import digest
+from space.elementwise import Array
+from space.knobs import Columns
+
+SPACES = {
+    "PRESERVE": ("preserve_cluster",),
+    "wafer": (
+        "waferllm_autotune",
+        "space.mapping.decode.rows='range(240,751,30)'",
+        "+space.mapping.decode.cols='choice(0,360,480,600,720)'",
+        "+space.chip.core.sram='tag(KiB, choice(32,48,64))'",
+        "~objectives.prefill_rate",
+        "~objectives.decode_rate",
+        "+objectives.latency=min",
+        "+objectives.kv_capacity=max",
+        "+objectives.die_mm2=min",
+    ),
+    "product": (
+        "waferllm_gemm",
+        "fidelity=events",
+        "workload.shapes=[128x256x256]",
+        "space.mapping.rows='range(4,33,4)'",
+        "+space.mapping.cols='range(4,33,4)'",
+        "+space.chip.mesh.rows='range(8,33,8)'",
+        "+space.chip.mesh.cols='range(8,33,8)'",
+        "+space.chip.core.sram='tag(KiB, choice(4,8,16,24,32,48))'",
+        "~objectives.cores",
+        "+objectives.die_mm2=min",
+        "+objectives.energy=min",
+    ),
+}
+"""Shipped studies and what is changed in them, by the name that the finding gives the space."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every different design of a space with its results at the study's fidelity.
+
+    Attributes:
+        study: whose space, objectives, fidelity and search settings count.
+        columns: knobs.
+        objectives: shape (designs, objectives).
+        limit, need, have: of the limit that binds; -1 where all hold.
+    """
+
+    study: Study
+    columns: Columns
+    objectives: Array
+    limit: Array
+    need: Array
+    have: Array
+
+    @property
+    def size(self) -> int:
+        """Different designs."""
+        return len(self.objectives)
+
+    def rows(self) -> dict[tuple[object, ...], int]:
+        """The row of a design, by the items of its values."""
+        space = self.study.question.space
+        return {tuple(space.row(self.columns, row).items()): row for row in range(self.size)}
+
+    def share(self, rows: Array) -> float:
+        """What some designs hold of the exact front's hypervolume, up to a tenth beyond the front's worst values."""
+        low, high, whole = self._exact
+        return hypervolume(self.objectives[rows[self.limit[rows] < 0]], self.study.directions, low, high) / whole
+
+    @cached_property
+    def _exact(self) -> tuple[Array, Array, float]:
+        good = np.flatnonzero(self.limit < 0)
+        exact = self.objectives[good[front(self.objectives[good], self.study.directions)]]
+        low, high = (f(minimised(exact, self.study.directions), axis=0) for f in (np.min, np.max))
+        high = high + 0.1 * (high - low)
+        return low, high, hypervolume(exact, self.study.directions, low, high)
+
+
+def grid(name: str, folder: Path, *overrides: str) -> Grid:
+    """The grid of a name, from its file where it was evaluated before.
+
+    Args:
+        name: one of `SPACES`.
+        folder: of the files.
+        overrides: more of them.
+    """
+    study = study_of(*SPACES[name], *overrides)
+    space = study.question.space
+    assert space.combinations is not None
+    columns = space.grid(0, space.combinations)
+    content = [("space", space.key), ("workload", study.context.workload), ("fidelity", study.fidelity), ("physics", PHYSICS)]
+    path = folder / f"{digest([*content, *study.objectives.items()])}.npz"
+    if not path.exists():
+        found = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
+        objectives = np.column_stack([found.columns[metric] for metric in study.objectives])
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(path, objectives=objectives, limit=found.limit, need=found.need, have=found.have)
+    with np.load(path) as held:
+        return Grid(study, columns, held["objectives"], held["limit"], held["need"], held["have"])
+
+
+class Table:
+    """Workers that look a design up."""
+
+    def __init__(self, grid: Grid, rows: dict[tuple[object, ...], int]) -> None:
+        self._grid = grid
+        self._rows = rows
+        self._found: list[Result] = []
+        self.order: list[int] = []
+
+    def submit(self, batch: Batch) -> None:
+        """Looked up at once."""
+        for key, values, _ in batch:
+            row = self._rows[tuple(values.items())]
+            metrics = dict(zip(self._grid.study.objectives, self._grid.objectives[row].tolist(), strict=True))
+            limit = int(self._grid.limit[row])
+            binding = list(LIMITS)[limit] if limit >= 0 else ""
+            self._found.append(Result(key, values, metrics, binding, float(self._grid.need[row]), float(self._grid.have[row])))
+            self.order.append(row)
+
+    def collect(self) -> list[Result]:
+        """All that were submitted."""
+        found, self._found = self._found, []
+        return found
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def searched(grid: Grid, rows: dict[tuple[object, ...], int], name: str, seed: int, budget: int, seeds: list[Values]) -> Array:
+    """The rows that a search asks for, each the first time, in order.
+
+    Args:
+        grid: to search.
+        rows: of its designs.
+        name: of a sampler; after "optuna " of one of Optuna's own, without this product.
+        seed: of the search.
+        budget: different designs; for Optuna by itself, trials.
+        seeds: values of the first asks.
+    """
+    study = grid.study
+    if name.startswith("optuna "):
+        order: list[int] = []
+
+        def one(values: Values) -> Told:
+            row = rows[tuple(values.items())]
+            order.append(row)
+            excess = grid.need[row] / grid.have[row] - 1 if grid.limit[row] >= 0 else 0.0
+            return Told(tuple(grid.objectives[row].tolist()), {"limit": float(excess)})
+
+        space = study.question.space
+        plain(name.removeprefix("optuna "), space, study.directions, seed=seed, trials=budget, evaluate=one)
+        return np.array(order)
+    table = Table(grid, rows)
+    source = sampler(name, study.question.space, study.directions, seed=seed, population=study.search["population"])
+    with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
+        store.begin(study.name, study.identity(), {})
+        search(study, store, source, table, budget, seeds, lambda told, results: None)
+    return np.array(table.order)
+
+
+def closed_front(grid: Grid) -> list[Values]:
+    """The designs of the closed form's exact front, from which a study's search starts unless it is told not to."""
+    space = grid.study.question.space
+    found = evaluate(space.stack(grid.columns), grid.study.question.workload)
+    values = np.column_stack([found.columns[metric] for metric in grid.study.objectives])
+    good = np.flatnonzero(found.feasible)
+    best = good[front(values[good], grid.study.directions)]
+    return [space.row(grid.columns, int(row)) for row in best]

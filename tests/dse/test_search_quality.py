@@ -1,0 +1,58 @@
+"""How much of an exact front a search finds: on a part of the study's grid, and as the study's figures say."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from studies.search_quality import __main__ as study
+from studies.search_quality.replay import SPACES, Table, closed_front, grid, searched
+
+PART = ("space.chip.cores='range(100,601,100)'", "space.chip.l2.size='tag(MB, range(8,257,32))'")
+
+
+def test_local_finds_the_front_of_a_part_of_preserves_grid(tmp_path: Path) -> None:
+    """The share that it must not fall below is below what these seeds give, far above NSGA-II's and chance."""
+    whole = grid("PRESERVE", tmp_path, *PART)
+    rows = whole.rows()
+    budget = whole.size // 100
+    shares = [whole.share(searched(whole, rows, "local", seed, budget, [])) for seed in (50, 51, 52)]
+    chance = whole.share(searched(whole, rows, "random", 50, budget, []))
+    assert np.mean(shares) > 0.97 > 0.9 > chance
+
+
+def test_a_search_from_the_exact_front_has_all_of_it_at_once(tmp_path: Path) -> None:
+    whole = grid("PRESERVE", tmp_path, *PART)
+    rows = whole.rows()
+    exact = closed_front(whole)
+    order = searched(whole, rows, "local", 0, len(exact), exact)
+    assert whole.share(order) == pytest.approx(1.0)
+    assert whole.share(order[:1]) < 1.0
+
+
+def test_a_grid_is_evaluated_once_and_told_with_its_limits(tmp_path: Path) -> None:
+    few = ("space.mapping.rows='choice(8,16)'", "space.mapping.cols='choice(8,16)'", "~space.chip.mesh.cols")
+    whole = grid("product", tmp_path, *few)
+    again = grid("product", tmp_path, *few)
+    assert (whole.objectives == again.objectives).all()
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+    table = Table(whole, whole.rows())
+    space = whole.study.question.space
+    values = [space.row(whole.columns, row) for row in range(whole.size)]
+    table.submit([(str(row), one, space.at(one)) for row, one in enumerate(values)])
+    results = table.collect()
+    assert [bool(result.limit) for result in results] == (whole.limit >= 0).tolist()
+    assert {bool(result.limit) for result in results} == {True, False}
+    assert table.order == list(range(whole.size))
+
+
+def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
+    """The first evaluations of one search, on the shipped physics."""
+    said = pd.read_csv(study.HERE / "shares.csv")
+    assert set(said["space"]) == set(SPACES)
+    first = said[(said["space"] == "PRESERVE") & (said["sampler"] == "local") & (said["seed"] == 0)].iloc[0]
+    whole = grid("PRESERVE", tmp_path)
+    assert whole.size == first["designs"]
+    order = searched(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
+    assert whole.share(order) == pytest.approx(first["share"], abs=1e-3)

@@ -1,0 +1,278 @@
+"""The best designs at a higher fidelity: what is stored is what the reader says, once, whoever evaluates it and however often
+the run was stopped; and what is said of the two is true of them.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dse.verify
+from dse.api import Loaded
+from dse.compose import compose
+from dse.frame import rounded, values_of
+from dse.loop import run_study
+from dse.pareto import front, layers
+from dse.report import payload
+from dse.report.data import embedded
+from dse.store import Store
+from dse.study import Study, study
+from dse.verify import Shift, Verified
+from dse.workers import Batch, evaluator
+from evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
+from space.design import stacked
+from space.errors import DesignError
+from tests.dse.toy import toy
+
+PRODUCTS = (
+    "name=products",
+    "chip=wse2",
+    "mapping=product",
+    "workload=gemm",
+    "workload.shapes=[60x96x48,64x64x64]",
+    "space.mapping.rows=range(8,25,4)",
+    "space.mapping.gemm=choice(meshgemm,cannon,summa,allgather)",
+    "+objectives.latency=min",
+    "+objectives.cores=min",
+    "+constraints.cycles='<= 1e6 cycle'",
+    "search=none",
+    "workers=serial",
+    "verify=next",
+    "verify.designs=12",
+)
+
+
+def products(folder: Path, *overrides: str) -> Study:
+    """A study of small products on a mesh of cores, which has events."""
+    words = [word if not word.startswith("space.") else f"+{word}" for word in (*PRODUCTS, *overrides)]
+    return study(compose([*words, f"run_dir={folder}"]), folder)
+
+
+def ran(asked: Study) -> Verified:
+    assert run_study(asked) == 0
+    found = Loaded(asked).verified()
+    assert found is not None
+    return found
+
+
+def stored(asked: Study) -> dict[str, dict[str, float]]:
+    with closing(Store(asked.store)) as store:
+        return {key: result.metrics for key, result in store.results(asked.context_at(asked.higher)).items()}
+
+
+def test_what_is_stored_is_what_the_higher_reader_says(tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    found = ran(asked)
+    assert (found.low, found.high, len(found.after)) == ("closed", "events", 12)
+    space, workload = asked.question.space, asked.question.workload
+    for record in found.after.to_dict("records"):
+        outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity="events")
+        for name in ("latency", "cores", "efficiency", "energy"):
+            assert record[name] == outcomes.columns[name][0]
+    assert (found.after["latency"] != found.before["latency"]).any()
+
+
+def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    found, frame = ran(asked), Loaded(asked).frame()
+    best = set(frame.index[frame["front"]])
+    assert set(found.before.index[: len(best)]) == best
+    assert 2 < len(best) < 12
+    few = products(tmp_path, "verify.designs=2")
+    assert set(Loaded(few).verified().before.index) < best  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("workers", [("workers=ray", "workers.count=1"), ("workers=ray", "workers.count=2")])
+def test_workers_in_other_processes_find_the_same(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    here, there = products(tmp_path / "serial"), products(tmp_path / "ray", *workers)
+    one, other = ran(here), ran(there)
+    assert stored(here) == stored(there)
+    pd.testing.assert_frame_equal(one.after, other.after)
+    assert one.shifts() == other.shifts()
+
+
+class Counting:
+    """Evaluates, counts what it evaluated, and is stopped as by Ctrl-C before it would be more than so many."""
+
+    def __init__(self, inner: Callable[[Batch], Any], most: float = np.inf) -> None:
+        self.inner, self.most, self.keys = inner, most, list[str]()
+
+    def __call__(self, batch: Batch) -> Any:
+        if len(self.keys) + len(batch) > self.most:
+            raise KeyboardInterrupt
+        self.keys += [key for key, _, _ in batch]
+        return self.inner(batch)
+
+
+def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, asked = products(tmp_path / "whole"), products(tmp_path / "part")
+    expected = ran(whole)
+    evaluate = evaluator(asked.question.workload, "events")
+    first, second, third = Counting(evaluate, most=4), Counting(evaluate), Counting(evaluate)
+    for count, status in ((first, 130), (second, 0), (third, 0)):
+        monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity, count=count: count)
+        assert run_study(asked) == status
+    assert 1 <= len(first.keys) <= 4
+    assert not set(first.keys) & set(second.keys)
+    assert len(first.keys) + len(second.keys) == 12
+    assert not third.keys
+    pd.testing.assert_frame_equal(Loaded(asked).verified().after, expected.after)  # type: ignore[union-attr]
+
+
+def test_what_is_stored_so_far_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = products(tmp_path)
+    assert run_study(products(tmp_path, "verify=none")) == 0
+    assert Loaded(asked).verified() is None
+    count = Counting(evaluator(asked.question.workload, "events"), most=1)
+    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: count)
+    assert run_study(asked) == 130
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    assert (shown["verified"]["wanted"], len(shown["verified"]["rows"])) == (12, len(count.keys))
+
+
+def test_a_design_that_fails_is_off_the_front_and_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = products(tmp_path / "asked", "workers.retries=0")
+    victim: list[str] = []
+    evaluate = evaluator(asked.question.workload, "events")
+
+    def broken(batch: Batch) -> Any:
+        victim.extend([batch[0][0]] if not victim else [])
+        if any(key == victim[0] for key, _, _ in batch):
+            raise ZeroDivisionError("a fault of this design")
+        return evaluate(batch)
+
+    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: broken)
+    found = ran(asked)
+    errors = found.after["error"].dropna()
+    assert list(errors) == ["ZeroDivisionError: a fault of this design"]
+    assert found.moves()[errors.index[0]] == "falls off"
+    (shown,) = json.loads(embedded(payload([Loaded(asked).part()])))["studies"]
+    assert shown["verified"]["notes"][0] == errors.iloc[0]
+    assert shown["verified"]["metrics"]["latency"][0] is None
+
+
+def test_a_chip_without_a_higher_fidelity_is_one_line_and_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = toy(tmp_path, "search.budget=8", "verify=next")
+    assert run_study(asked) == 0
+    err = capsys.readouterr().err
+    assert err.count("verify") == 1
+    assert "verify: this kind of chip has no fidelity above closed" in err
+    assert Loaded(asked).verified() is None
+
+
+def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> None:
+    asked = products(tmp_path).question
+    ladder = fidelities(asked.base, asked.workload)
+    assert set(ladder) <= set(FIDELITIES)
+    for low, high in zip(ladder, (*ladder[1:], ""), strict=True):
+        assert products(tmp_path, f"fidelity={low}", "search=random").higher == high
+    assert products(tmp_path, "verify=none").higher == ""
+    assert products(tmp_path, "verify.fidelity=events").higher == "events"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no reader; did you mean 'events'"),
+        (["verify.fidelity=closed"], "verify.fidelity: 'closed' is not above fidelity=closed; valid: none, next, events"),
+        (["verify.designs=0"], "verify.designs: 0 is not a whole number of at least 1"),
+        (["verify.designs=true"], "verify.designs: True is not a whole number"),
+        (["+verify.count=3"], "verify: no field 'verify.count'"),
+    ],
+)
+def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line: str) -> None:
+    with pytest.raises(DesignError, match=line.replace("(", r"\(")):
+        products(tmp_path, *words)
+
+
+VALUES = st.lists(st.floats(1e-3, 1e3).map(lambda value: float(f"{value:.5g}")), min_size=3, max_size=20)
+
+
+def compared(before: list[float], after: list[float]) -> Shift:
+    shift = dse.verify._shift("latency", pd.Series(before, dtype=float), pd.Series(after, dtype=float))
+    assert shift.designs == len(before)
+    return shift
+
+
+@given(VALUES, st.floats(0.1, 10))
+def test_what_only_scales_keeps_its_ranks(before: list[float], scale: float) -> None:
+    shift = compared(before, [value * scale for value in before])
+    assert shift.median == pytest.approx(scale - 1, abs=1e-7)
+    assert shift.worst == pytest.approx(scale - 1, abs=1e-7)
+    assert shift.correlation == (None if len(set(before)) == 1 else pytest.approx(1.0))
+
+
+@given(VALUES.filter(lambda values: len(set(values)) == len(values)))
+def test_ranks_turned_round_correlate_by_less_than_nothing(before: list[float]) -> None:
+    assert compared(before, [1 / value for value in before]).correlation == pytest.approx(-1.0)
+
+
+@given(VALUES)
+def test_the_rounding_of_sums_is_no_change_of_rank(before: list[float]) -> None:
+    noisy = [value * (1 + 1e-13 * (-1) ** place) for place, value in enumerate(before)]
+    shift = compared(before, noisy)
+    assert shift.worst == 0
+    assert shift.correlation in (None, pytest.approx(1.0))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=30), st.integers(0, 35))
+def test_layers_are_fronts_of_what_is_left(rows: list[tuple[int, int]], many: int) -> None:
+    values = np.array(rows, dtype=float).reshape(-1, 2)
+    found = layers(values, ["max", "min"], many)
+    assert len(found) == len(set(found.tolist())) == min(many, len(rows))
+    left = np.arange(len(values))
+    while len(found):
+        layer = left[front(values[left], ["max", "min"])]
+        mine, found = found[: len(layer)], found[len(layer) :]
+        assert set(mine) <= set(layer)
+        assert set(mine) == set(layer) or not len(found)
+        left = np.setdiff1d(left, layer)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 12))
+def test_rounding_keeps_the_digits_that_are_asked_for(value: float, digits: int) -> None:
+    assert rounded(np.array([[value]]), digits).tolist() == [[float(f"{value:.{digits}g}")]]
+
+
+def test_the_page_says_what_the_two_readers_say(tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    found = ran(asked)
+    data = payload([Loaded(asked).part()])
+    shown = data["studies"][0]["verified"]
+    after = found.after["latency"].tolist()
+    assert shown["metrics"]["latency"] == [float(f"{value:.9g}") for value in after]
+    assert shown["moves"] == list(found.moves())
+    assert {shift["metric"] for shift in shown["shifts"]} <= set(METRICS)
+    latencies = np.concatenate([Loaded(asked).frame().sort_values("latency", kind="stable").pipe(by_front)])
+    assert [latencies[row] for row in shown["rows"]] == found.before["latency"].tolist()
+
+
+def by_front(frame: pd.DataFrame) -> list[float]:
+    return [*frame.loc[frame["front"], "latency"], *frame.loc[~frame["front"], "latency"]]
+
+
+def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = products(tmp_path, "fidelity=events", "search=exhaustive", "search.budget=20", "verify=none")
+    assert run_study(asked) == 0
+    loaded = Loaded(asked)
+    frame = loaded.frame().sort_values("latency", kind="stable")
+    space, case = asked.question.space, asked.question.workload.cases[0]
+    own = [explain(space.at(values_of(asked, row)), case, fidelity="events").seconds for row in frame.to_dict("records")]
+
+    def totals() -> list[float]:
+        designs = payload([loaded.part()])["studies"][0]["explained"]["designs"]
+        assert len({design["by"] for design in designs.values()}) == 1
+        return sorted(sum(operator[-1] for operator in design["operators"]) for design in designs.values())
+
+    assert totals() == pytest.approx(sorted(own), rel=1e-5)
+    monkeypatch.setattr("dse.report.data.EXPLAIN_SECONDS", 0.0)
+    assert totals() != pytest.approx(sorted(own), rel=1e-5)

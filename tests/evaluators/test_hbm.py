@@ -1,0 +1,222 @@
+"""A memory: every byte has a place and comes once; what binds blocked the bus; large transfers cost what playing them gives."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators.machine import hbm
+from space.errors import DesignError
+from space.fields import replaced
+from space.memory import HASHES, ORDERS, Memory, capacity, channels, peak, refuse
+from tests.samples import memory
+
+GENERATIONS = ("hbm2", "hbm2_legacy", "hbm3", "hbm4")
+STACKS = ("hbm2", "hbm3", "hbm4")
+
+
+def small(name: str = "hbm3", **changes: Any) -> Memory:
+    """Four channels."""
+    return memory(name, **{"channels": 2, "pseudo": 2, **changes})
+
+
+def sequential(of: Memory, requests: int, size: int = 64, **given: Any) -> hbm.Report:
+    return hbm.play(of, np.arange(requests) * size, size, **{"write": False, **given})
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("hashed", HASHES)
+def test_every_address_has_its_own_place(order: str, hashed: str) -> None:
+    of = small(rows=8, order=order, hashed=hashed)
+    channel, at = hbm.place(of, np.arange(0, int(capacity(of)), int(of.access)))
+    banks, columns = of.groups * of.banks, of.row / of.access
+    number = ((channel * banks + at[:, 0]) * of.rows + at[:, 1]) * columns + at[:, 2]
+    assert sorted(number) == list(range(int(capacity(of) / of.access)))
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_unloaded_latencies_are_exact(name: str) -> None:
+    """A clock to the bank's queue; RCD, CL and burst for a closed row, CL and burst for an open one."""
+    of = memory(name)
+    t, cycle = of.timing, 1 / of.clock
+    report = hbm.play(of, np.array([0, 0]), int(of.access), False, np.array([0.0, 200 * cycle]))
+    closed, opened = np.rint(report.latencies / cycle)
+    assert closed == 1 + t.rcd_read + t.cl + t.burst
+    assert opened == 1 + t.cl + t.burst
+    assert [hbm.latency(of, row_open=state) for state in (False, True)] == pytest.approx(report.latencies.tolist())
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stream_in_one_bank_group_has_half_the_rate(name: str) -> None:
+    """Of open rows; interleaved over groups and banks within 3 % of the peak less refresh."""
+    of = memory(name, stacks=1, channels=1, pseudo=1, refresh="all")
+    lost = of.timing.rfc / of.timing.refi
+    number, group = np.arange(2**15), int(of.banks * of.row / of.access)
+    single = number // group * group * int(of.groups) + number % group
+    for order, which, rate in (("row_group_bank_column", single, 0.5), ("row_column_bank_group", number, 1.0)):
+        report = hbm.play(replaced(of, {"order": order}), which * int(of.access), int(of.access), False)
+        assert report.share == pytest.approx(rate * (1 - lost), rel=0.03)
+        assert report.binding == ("group" if rate < 1 else "bandwidth")
+
+
+def test_busy_and_idle_time_make_up_all_time() -> None:
+    of = small()
+    report = hbm.play(of, np.random.default_rng(0).integers(0, 2**20, 5000) * 64, 64, np.arange(5000) % 3 == 0)
+    assert report.share + sum(report.idle.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "given_"),
+    [
+        ("bandwidth", {}),
+        ("activates", {"address": "random"}),
+        ("channels", {"address": "one channel"}),
+        ("row", {"address": "one bank"}),
+        ("group", {"order": "row_group_bank_column"}),
+        ("turn", {"write": "half"}),
+        ("window", {"window": 4}),
+        ("load", {"gap": 1e-6}),
+    ],
+)
+def test_what_binds_is_what_blocked_the_bus(what: str, given_: dict[str, Any]) -> None:
+    changes = {key: value for key, value in given_.items() if key in ("order", "refresh") or key.startswith("timing")}
+    of, count = small(**changes), 8000
+    rng, rows = np.random.default_rng(1), channels(of) * int(of.groups * of.banks * of.row)
+    address = {
+        "random": rng.integers(0, 2**22, count) * 64,
+        "one channel": np.arange(count) * 256 * channels(of),
+        "one bank": (np.arange(count) // 4 * rows + np.arange(count) % 4 * int(of.granularity)) % int(capacity(of)),
+    }.get(given_.get("address", ""), np.arange(count) * 64)
+    write = rng.random(count) < 0.5 if "write" in given_ else False
+    arrival = np.arange(count) * given_.get("gap", 0.0)
+    assert hbm.play(of, address, 64, write, arrival, windows=np.array([given_.get("window", 0)])).binding == what
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> dict[str, Any]:
+    count = draw(st.integers(1, 150))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    requesters = draw(st.integers(1, 3))
+    return {
+        "address": rng.integers(0, draw(st.sampled_from([2**10, 2**16, 2**24])), count),
+        "nbytes": rng.integers(1, draw(st.sampled_from([2, 65, 3000])), count),
+        "write": rng.random(count) < draw(st.sampled_from([0.0, 0.3, 1.0])),
+        "arrival": np.sort(rng.random(count)) * draw(st.sampled_from([0.0, 1e-7, 1e-4])),
+        "windows": rng.choice([0, 1, 7, 64], requesters),
+        "requester": rng.integers(0, requesters, count),
+    }
+
+
+@given(asked(), st.sampled_from(GENERATIONS), st.sampled_from(sorted(ORDERS)), st.sampled_from(HASHES))
+def test_requests_go_through_their_phases_and_never_beat_the_peak(
+    given_: dict[str, Any], name: str, order: str, hashed: str
+) -> None:
+    of = memory(name, order=order, hashed=hashed)
+    report, again = (hbm.play(of, **given_) for _ in range(2))
+    assert report.nbytes == given_["nbytes"].sum()
+    assert 0 < report.share <= 1
+    cycle = 1 / of.clock
+    assert (report.begin_request >= given_["arrival"] - 1e-15).all()
+    for before, after in (
+        ("begin_request", "end_request"),
+        ("begin_request", "begin_response"),
+        ("end_request", "end_response"),
+    ):
+        assert (getattr(report, before) <= getattr(report, after) + 1e-15).all()
+    assert (report.latencies >= (of.timing.cl + of.timing.burst) * cycle * (1 - 1e-9)).all()
+    assert (report.end_response <= report.seconds + given_["arrival"].min() + 1e-15)[~given_["write"]].all()
+    assert (report.end_response == again.end_response).all()
+    assert all(share >= 0 for share in report.idle.values())
+
+
+@given(asked())
+def test_a_window_is_never_exceeded(given_: dict[str, Any]) -> None:
+    """Of requests of one burst, so that those outstanding can be counted from their stamps."""
+    of = small()
+    given_ = {**given_, "nbytes": 1}
+    report = hbm.play(of, **given_)
+    for number, window in enumerate(given_["windows"]):
+        mine = given_["requester"] == number
+        begin, end = np.sort(report.begin_request[mine]), np.sort(report.end_response[mine])
+        if window:
+            assert (begin[window:] >= end[: max(0, len(end) - window)] - 1e-15).all()
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_larger_window_and_more_channels_never_slow_a_sequential_stream(name: str) -> None:
+    """But for 1 %: another window meets refreshes in another phase."""
+    times = [sequential(memory(name, channels=4), 20000, windows=np.array([w])).seconds for w in (1, 4, 16, 64, 256, 1024)]
+    assert all(after <= 1.01 * before for before, after in itertools.pairwise(times))
+    times = [sequential(memory(name, channels=c), 20000).seconds for c in (1, 2, 4, 8)]
+    assert times == sorted(times, reverse=True)
+
+
+def test_banks_are_refreshed_one_by_one() -> None:
+    """A bank that is read all the time loses what its refreshes take, and all others nothing."""
+    of = memory("hbm3", stacks=1, channels=1, pseudo=1)
+    report = hbm.play(of, np.arange(20000) % 8 * 128, 32, False)
+    assert report.idle["refresh"] == pytest.approx(of.timing.rfc_bank / of.timing.refi, rel=0.35)
+    assert sequential(of, 20000).idle["refresh"] < 0.01
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("size", [32, 5000, 1 << 20, 64 << 20])
+def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
+    of = memory(name)
+    starts = np.arange(0, size, int(of.granularity))
+    played = hbm.play(of, starts, np.minimum(int(of.granularity), size - starts), False).seconds
+    assert hbm.seconds(of, size) == pytest.approx(played, rel=0.01)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize(("window", "load"), [(0, 0.5), (0, 2.0), (16, 2.0), (64, 2.0)])
+def test_blocks_at_a_channel_take_what_playing_them_takes(name: str, window: int, load: float) -> None:
+    """Of one requester: until the last one within 3 %; but 9 % on HBM4, where blocks queue up behind a window of 16."""
+    of = memory(name, stacks=1, channels=1, pseudo=1)
+    rng = np.random.default_rng(3)
+    size = 2 ** rng.integers(12, 17, 200)
+    arrival = np.cumsum(rng.exponential(size.mean() / peak(of) / load, 200))
+    place = rng.integers(0, int(capacity(of)) // 65536, 200) * 65536
+    windows, write = np.array([window]), np.zeros(200, bool)
+    played = hbm.play(of, place, size, write, arrival, windows=windows)
+    start, finish = hbm.blocks(arrival, size, write, hbm.rates(of), window=windows)
+    assert (start > arrival).all()
+    assert (finish - start >= size / peak(of) * 0.9).all()
+    assert finish[-1] - arrival[0] == pytest.approx(played.seconds, rel=0.09 if (name, window) == ("hbm4", 16) else 0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"timing_ras": 10}, "timing.ras"),
+        ({"timing_burst": 0}, "timing.burst"),
+        ({"timing_cl": -1}, "timing.cl"),
+        ({"timing_ccd_l": 1}, "timing.ccd_l"),
+        ({"timing_rtw": 3}, "timing.rtw"),
+        ({"timing_refi": 100}, "timing.refi"),
+        ({"timing_faw": 1}, "timing.faw"),
+        ({"timing_rfc_bank": 0}, "timing.rfc_bank"),
+        ({"channels": 0}, "channels"),
+        ({"channels": -4}, "channels"),
+        ({"groups": 3}, "groups"),
+        ({"banks": 32}, "banks"),
+        ({"row": 1000.0}, "row"),
+        ({"granularity": 16.0}, "granularity"),
+        ({"order": "column_first"}, "order"),
+        ({"hashed": "sha"}, "hashed"),
+        ({"channels": 3, "hashed": "all"}, "hashed"),
+        ({"controller_queue": 0}, "controller.queue"),
+    ],
+)
+def test_a_memory_that_makes_no_sense_is_refused_by_field(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(DesignError, match=rf"^memory\.{field}: ") as refused:
+        refuse(memory("hbm3", **changes))
+    assert "\n" not in str(refused.value)
+
+
+def test_requests_beyond_the_end_are_refused() -> None:
+    with pytest.raises(DesignError, match="ends at"):
+        hbm.play(memory("hbm2"), np.array([2**40]), 64, False)

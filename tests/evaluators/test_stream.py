@@ -1,0 +1,122 @@
+"""Requests to a memory through the front door: what is refused, and how bandwidth as a formula and as played compare."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators import evaluate, explain
+from evaluators.stream import addresses
+from space.design import stacked
+from space.errors import DesignError
+from space.fields import replaced
+from space.workload import Stream
+from tests.samples import asked
+
+SMALL = ("chip=hbm3", "workload=stream", "chip.memory.channels=2", "workload.requests=500")
+
+
+def metrics(*overrides: str, fidelity: str = "events") -> dict[str, float]:
+    question = asked(*SMALL, *overrides)
+    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    return {name: float(column[0]) for name, column in columns.items() if column[0] == column[0]}
+
+
+@pytest.mark.parametrize("pattern", ["sequential", "random", "stride1024", "chunk256"])
+@pytest.mark.parametrize("window", [0, 8])
+def test_the_formula_is_a_roof_over_what_is_played(pattern: str, window: int) -> None:
+    """Within 1 %: per-bank refreshes that fall between requests are free, and the last request has no row to open."""
+    chosen = (f"workload.patterns=[{pattern}]", f"mapping.window={window}")
+    roof, played = metrics(*chosen, fidelity="closed"), metrics(*chosen)
+    assert played["bandwidth"] <= roof["bandwidth"] * 1.01
+
+
+def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
+    chosen = ("workload.gap='1 us'", "workload.patterns=[sequential]", "workload.request='32 B'")
+    roof, played = metrics(*chosen, fidelity="closed"), metrics(*chosen)
+    assert played["latency"] == pytest.approx(roof["latency"], rel=1e-3)
+    assert played["idle_load"] > 0.9
+
+
+def test_many_designs_are_answered_as_each_alone() -> None:
+    question = asked(*SMALL, "workload.patterns=[sequential,random]")
+    designs = [replaced(question.base, {"mapping.window": window}) for window in (0, 4, 64)]
+    for fidelity in ("closed", "events"):
+        many = evaluate(stacked(designs), question.workload, fidelity=fidelity).columns
+        for row, design in enumerate(designs):
+            one = evaluate(stacked([design]), question.workload, fidelity=fidelity).columns
+            for name in ("bandwidth", "read_latency", "peak_share"):
+                assert many[name][row] == pytest.approx(one[name][0], rel=1e-12)
+
+
+def test_random_designs_of_the_study_stay_below_their_peak() -> None:
+    question = asked("chip=hbm2", "workload=stream", "space=hbm_patterns")
+    designs = question.space.stack(question.space.sample(np.random.default_rng(1).random((10_000, 3))))
+    shares = evaluate(designs, question.workload).columns["peak_share"]
+    assert ((shares > 0) & (shares <= 1)).all()
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_the_breakdown_sums_to_the_time(fidelity: str) -> None:
+    question = asked(*SMALL, "workload.writes=[0.33]")
+    parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
+    total = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0]
+    assert sum(parts.by_bound().values()) == pytest.approx(total)
+
+
+@given(
+    st.sampled_from(["sequential", "random", "stride", "chunk"]),
+    st.integers(1, 64),
+    st.sampled_from([1, 32, 64, 100]),
+    st.integers(1, 500),
+    st.integers(0, 3),
+)
+def test_addresses_stay_in_their_part(pattern: str, steps: int, request: int, count: int, part: int) -> None:
+    span = 64 * 100 * 64
+    stream = Stream("", pattern, steps * request, 0.0, request, 0.0, span, count, 0)
+    at = addresses(stream, count, part, span)
+    assert len(at) == count
+    assert (at >= part * span).all()
+    assert (at + request <= (part + 1) * span).all()
+    if pattern == "sequential":
+        assert (np.diff(at) == request).all() or stream.step != request
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("workload.patterns=[zigzag]", "workload.patterns: no pattern 'zigzag'"),
+        ("workload.patterns=[stride]", "workload.patterns: no pattern 'stride'"),
+        ("workload.patterns=[sequential4]", "workload.patterns: no pattern 'sequential4'"),
+        ("workload.patterns=[chunk100]", "workload.patterns: 'chunk100' is not a whole number of requests"),
+        ("workload.patterns=[]", "workload.patterns"),
+        ("workload.writes=[1.5]", "workload.writes: 1.5 is not a share"),
+        ("workload.request=64", "workload.request: 64 has no unit"),
+        ("workload.request='0 B'", "workload.request"),
+        ("workload.gap='-1 ns'", "workload.gap"),
+        ("workload.requests=0", "workload.requests: 0 is not a whole number"),
+        ("workload.span='32 B'", "workload.span"),
+        ("mapping.window=-1", "mapping.window: -1 is below"),
+        ("chip.memory.timing.ras='10 cycle'", "chip.memory.timing.ras: 10 cycles are less than 31"),
+        ("chip.memory.groups=3", "chip.memory.groups: 3 is not a power of two"),
+        ("chip.memory.channels=0", "chip.memory.channels: 0 is below"),
+        ("chip.memory.order=zigzag", "chip.memory.order: no option 'zigzag'"),
+        ("chip=wse2", "workload: nothing runs streams on this chip, which runs models, products; try chip=hbm3"),
+    ],
+)
+def test_bad_input_is_refused_by_field(override: str, message: str) -> None:
+    with pytest.raises(DesignError) as refused:
+        asked("chip=hbm3", "workload=stream", override)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_memory_has_no_other_workload() -> None:
+    with pytest.raises(DesignError, match="which runs streams"):
+        asked("chip=hbm3", "mapping=stream")
+
+
+def test_a_span_beyond_the_memory_is_infeasible() -> None:
+    question = asked(*SMALL, "workload.span='1 TiB'")
+    outcomes = evaluate(stacked([question.base]), question.workload, fidelity="events")
+    assert not outcomes.feasible[0]
+    assert outcomes.columns["bandwidth"][0] > 0

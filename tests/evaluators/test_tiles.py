@@ -1,0 +1,127 @@
+"""A model on a mesh of tiles: batch = one by one, breakdown = total, readers agree, limits as values with what would do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import METRICS, evaluate, explain
+from evaluators.evaluation import infeasible
+from space.design import Design, stacked
+from space.fields import replaced
+from space.mapping import PARTITIONS, PLACEMENTS
+from space.workload import Workload
+from tests.samples import asked
+
+CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"
+NPUS = sorted(path.stem for path in CHIPS.glob("npu*.yaml") if "tile:" in path.read_text())
+ONE = ("chip=npu64", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=1280", "workload.output=256")
+
+
+def both(**knobs: object) -> dict[str, object]:
+    return {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in knobs.items()}
+
+
+def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
+    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+
+
+def varied(base: Design) -> list[Design]:
+    rng = np.random.default_rng(7)
+    found = []
+    for _ in range(12):
+        knobs = both(
+            tp=int(rng.choice([1, 2, 4, 8])),
+            pp=int(rng.choice([1, 4, 16])),
+            partition=str(rng.choice(PARTITIONS)),
+            placement=str(rng.choice(PLACEMENTS)),
+        )
+        knobs |= {"chip.tile.sram": float(rng.choice([8e6, 128e6])), "chip.noc.word_bytes": float(rng.choice([32, 512]))}
+        knobs |= {"chip.tile.matrix.rows": int(rng.choice([32, 64, 128])), "mapping.sram_kv": float(rng.choice([0.1, 0.9]))}
+        found.append(replaced(base, knobs))
+    return found
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("model", ["qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite"])
+@pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
+def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
+    asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}", "workload.prompt=96", "workload.output=8")
+    designs = varied(asked_.base)
+    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity)
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == one.limit[0]
+        assert many.need[row] == pytest.approx(one.need[0])
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("batch", [1, 40])
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_the_breakdown_sums_to_the_total(partition: str, batch: int, fidelity: str) -> None:
+    asked_ = asked(*ONE, f"workload.batch=[{batch}]", "workload.prompt=64", f"mapping.prefill.partition={partition}")
+    parts = explain(asked_.base, asked_.workload.cases[0], fidelity=fidelity)
+    assert parts.seconds == pytest.approx(columns(asked_.base, asked_.workload, fidelity=fidelity)["latency"], rel=1e-9)
+    assert sum(parts.by_bound().values()) == pytest.approx(parts.seconds, rel=1e-9)
+    assert all(value >= -1e-12 for row in parts.rows for name, value in row.parts.items() if name != "overlap")
+
+
+@pytest.mark.parametrize("partition", ["input_only", "mn", "k"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_readers_agree(partition: str, placement: str) -> None:
+    asked_ = asked(*ONE)
+    design = replaced(asked_.base, both(partition=partition, placement=placement))
+    closed, events = (columns(design, asked_.workload, fidelity=name)["latency"] for name in ("closed", "events"))
+    assert events == pytest.approx(closed, rel=0.01)
+
+
+@pytest.mark.parametrize("chip", NPUS)
+def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
+    asked_ = asked(f"chip={chip}", *ONE[1:])
+    assert infeasible(asked_.base, asked_.workload) is None
+    found = columns(asked_.base, asked_.workload)
+    assert all(value > 0 for value in found.values() if value == value)
+
+
+@given(
+    st.sampled_from(
+        [
+            ("chip.noc.word_bytes", 256.0), ("chip.hbm.bandwidth", 480e9), ("chip.tile.sram", 128e6), ("chip.clock", 1e9),
+            ("chip.tile.vector.lanes", 8192.0), ("chip.tile.sram_per_row", 64.0), ("chip.hbm.latency", 0.0),
+        ]
+    ),
+    st.sampled_from(PARTITIONS),
+    st.sampled_from(PLACEMENTS),
+    st.integers(1, 20),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_more_never_hurts(better: tuple[str, float], partition: str, placement: str, batch: int) -> None:
+    asked_ = asked(*ONE, f"workload.batch=[{batch}]")
+    design = replaced(asked_.base, both(partition=partition, placement=placement))
+    before = columns(design, asked_.workload)["latency"]
+    assert columns(replaced(design, {better[0]: better[1]}), asked_.workload)["latency"] <= before * (1 + 1e-9)
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    asked_ = asked(*ONE, "model=qwen3_32b", "mapping.prefill.tp=1", "mapping.prefill.pp=1")
+    worst = infeasible(asked_.base, asked_.workload)
+    assert worst is not None
+    assert worst.limit == "chip.hbm.capacity"
+    assert "TP" in worst.remedy
+    assert "PP" in worst.remedy
+    tp, pp = worst.remedy.split("mapping.both.tp=")[1].split(" mapping.both.pp=")
+    trial = replaced(asked_.base, both(tp=int(tp), pp=int(pp)))
+    assert infeasible(trial, asked_.workload) is None
+    assert int(tp) * int(pp) > 1
+
+
+def test_memory_is_that_of_the_model() -> None:
+    """What stays and what is in HBM are all weights and all of the cache."""
+    asked_ = asked(*ONE, "mapping.prefill.tp=4", "mapping.prefill.pp=1")
+    found = columns(asked_.base, asked_.workload)
+    weights = 4.022e9 * 2 / 4
+    assert found["sram_used"] + found["hbm_used"] == pytest.approx(weights, rel=0.03)
