@@ -29,7 +29,7 @@ from space.fields import leaves, spec_at
 from space.mapping import BYTES, ProductMapping, StreamMapping
 from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
-from space.workload import Case
+from space.workload import Case, Load
 
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
@@ -54,7 +54,7 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     mapping = asked.base.mapping
-    if not isinstance(mapping, ProductMapping | StreamMapping) and isinstance(asked.workload.cases[0], Case):
+    if not isinstance(mapping, ProductMapping | StreamMapping) and isinstance(asked.workload.cases[0], Case | Load):
         for name, model in models(config["model"]).items():
             console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from space.model import Model
+from space.requests import Requests
 
 DECODE_AT = ("mean", "last")
 """Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
@@ -132,7 +133,35 @@ class Stream:
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
 
-Asked = Case | Product | Stream
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A stream of requests to a model, served as they come.
+
+    Attributes:
+        label: short text for tables.
+        model: the model that is served.
+        requests: with times of arrival.
+        ttft, tpot: what a request must keep to count as good: time to first token, and mean time per output token. [s]
+    """
+
+    label: str
+    model: Model
+    requests: Requests
+    ttft: float
+    tpot: float
+
+    @property
+    def subject(self) -> Model:
+        """What cases that are worked out together have in common."""
+        return self.model
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.model!r} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
+
+
+Asked = Case | Product | Stream | Load
 """A case of a workload."""
 
 

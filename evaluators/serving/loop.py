@@ -11,12 +11,13 @@ import numpy as np
 
 from evaluators.serving.compiled import ENDED, OCTAVES, PER_OCTAVE, STOPPED, UNPRICED, play
 from evaluators.serving.kvcache import Memory
-from evaluators.serving.policy import ROUTING, Policy
+from evaluators.serving.policy import Policy
 from evaluators.serving.price import Price
-from evaluators.serving.requests import Requests
 from evaluators.serving.state import POOL, REQUEST, TOTAL, State, Stop, Transfer, fresh, records
 from space.elementwise import Array
 from space.errors import DesignError, nearest
+from space.mapping import ROUTING
+from space.requests import Requests
 
 UNBOUNDED = Stop(float("inf"), 1 << 40)
 
@@ -101,7 +102,7 @@ def serve(
         requests: with times.
         pools: one, or prefill and decode.
         transfer: of caches between two pools; `nearest` is set by `routing`. None is at once.
-        routing: a word of `policy.ROUTING`.
+        routing: a word of `space.mapping.ROUTING`.
         stop: bounds on time played and on queues.
         log: how many iterations to keep.
 

@@ -59,9 +59,6 @@ Source:
     [yu2022] iteration-level scheduling; [kwon2023] paged memory, preemption; [agrawal2024] chunked prefill; [zhu2025] budgets.
 """
 
-ROUTING = ("round_robin", "least_loaded")
-"""Which instance a request goes to: the next in turn, or the one that holds the fewest, running and queued."""
-
 
 def policy(name: str, **changes: object) -> Policy:
     """The policy of a name, with some of its choices made otherwise.

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.serving.requests import Requests
 from space.errors import DesignError, chosen
+from space.requests import Requests
 
 NAMED = 10
 """Bad rows that a message names; the others are counted."""

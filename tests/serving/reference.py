@@ -6,8 +6,8 @@ from math import ceil, inf
 from typing import Any
 
 from evaluators.serving.loop import Pool
-from evaluators.serving.requests import Requests
 from evaluators.serving.state import Transfer
+from space.requests import Requests
 
 FAR = "in the second memory"
 

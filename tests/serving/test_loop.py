@@ -11,8 +11,8 @@ from evaluators.serving.kvcache import Memory
 from evaluators.serving.loop import Pool, Served, serve
 from evaluators.serving.policy import POLICIES, Policy
 from evaluators.serving.price import linear
-from evaluators.serving.requests import Requests, requests
 from evaluators.serving.state import Transfer
+from space.requests import Requests, requests
 from tests.serving import reference
 
 

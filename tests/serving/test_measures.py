@@ -12,10 +12,10 @@ from evaluators.serving.loop import Pool, Served, serve
 from evaluators.serving.measures import Slo, measures, verdict
 from evaluators.serving.policy import policy
 from evaluators.serving.price import constant, linear
-from evaluators.serving.requests import Requests, requests
 from evaluators.serving.state import Stop, Transfer
 from evaluators.serving.traces import read
 from space.errors import DesignError
+from space.requests import Requests, requests
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 HERE = pytest.mark.skipif(not SHARED.exists(), reason="the traces are not beside this checkout")

@@ -13,8 +13,8 @@ from evaluators.serving.kvcache import Memory, paged, shared_out, two_level
 from evaluators.serving.loop import Pool, serve
 from evaluators.serving.policy import policy
 from evaluators.serving.price import constant, error, linear, spread, tabled
-from evaluators.serving.requests import requests
 from space.errors import DesignError
+from space.requests import requests
 
 
 def rough(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spilled: Any) -> Any:

@@ -1,6 +1,8 @@
 """Requests as arrays: when they come, how long they are, and which leading blocks of a prompt they share."""
 
+import hashlib
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,15 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.prompt)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal requests."""
+        parts = (self.arrival, self.prompt, self.output, self.starts, self.hashes)
+        found = hashlib.sha256(str(self.block).encode())
+        for part in parts:
+            found.update(np.ascontiguousarray(part, float).tobytes())
+        return found.hexdigest()[:32]
 
     @property
     def timed(self) -> bool:
