@@ -17,7 +17,22 @@ from space.memory import MemoryChip, refuse
 from space.model import Model
 from space.requests import requests
 from space.units import parse
-from space.workload import DECODE_AT, PRODUCTS, STREAMS, Case, Load, Product, Stream, Workload, grouped
+from space.workload import (
+    ALONG,
+    COMBINE,
+    DECODE_AT,
+    DIAGONAL,
+    PATTERNS,
+    PRODUCTS,
+    STREAMS,
+    Case,
+    Collective,
+    Load,
+    Product,
+    Stream,
+    Workload,
+    grouped,
+)
 
 T = TypeVar("T")
 
@@ -155,6 +170,8 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
         return Workload(str(spec.get("name", "workload")), _loads(spec, folder, seed, config["model"]))
     if spec.get("kernel") is not None:
         return Workload(str(spec.get("name", "workload")), _products(spec))
+    if spec.get("pattern") is not None:
+        return Workload(str(spec.get("name", "workload")), _collectives(spec))
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     allowed = {"name", "batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"}
     for key in spec:
@@ -306,6 +323,40 @@ def _streams(spec: dict[str, Any], seed: int) -> tuple[Stream, ...]:
                 )
             )
     return tuple(found)
+
+
+def _collectives(spec: dict[str, Any]) -> tuple[Collective, ...]:
+    words = {"pattern": PATTERNS, "along": ALONG, "combine": COMBINE}
+    allowed = {"name", *words, "bytes", "group", "root"}
+    for key in spec:
+        if key not in allowed:
+            raise DesignError(f"workload: a collective by itself has no field 'workload.{key}'; {nearest(key, allowed)}")
+    patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
+    for key, options in words.items():
+        for chosen in patterns if key == "pattern" else [spec.get(key)]:
+            if chosen not in options:
+                raise DesignError(f"workload.{key}: no option {chosen!r}; {nearest(str(chosen), options)}")
+    sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
+    if not isinstance(sizes, list) or not sizes:
+        raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
+    found = re.fullmatch(r"([1-9]\d*) *x *([1-9]\d*)|mesh", group)
+    if found is None:
+        raise DesignError(f"workload.group: {group!r} is not rows x columns of tiles, as in 8x8, or mesh")
+    rows, cols = (int(side or 0) for side in found.groups())
+    if isinstance(root, bool) or not (root == DIAGONAL or (isinstance(root, int) and root >= 0)):
+        raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
+    if root == DIAGONAL and spec["along"] == "rectangle":
+        raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
+    cases = []
+    for pattern in patterns:
+        for size in sizes:
+            nbytes = parsed(size, "B", "workload.bytes")
+            if nbytes <= 0 or nbytes % 1:
+                raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
+            what = f"{spec['along']} {pattern}" + ("" if pattern == "multicast" else f" ({spec['combine']})")
+            label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
+    return tuple(cases)
 
 
 Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]

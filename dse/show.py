@@ -26,7 +26,7 @@ from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import leaves, spec_at
-from space.mapping import BYTES, ProductMapping, StreamMapping
+from space.mapping import BYTES, CollectiveMapping, ProductMapping, StreamMapping
 from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
 from space.workload import Case, Load
@@ -54,7 +54,9 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     mapping = asked.base.mapping
-    if not isinstance(mapping, ProductMapping | StreamMapping) and isinstance(asked.workload.cases[0], Case | Load):
+    if not isinstance(mapping, ProductMapping | StreamMapping | CollectiveMapping) and isinstance(
+        asked.workload.cases[0], Case | Load
+    ):
         for name, model in models(config["model"]).items():
             console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
     if verdict is not None:

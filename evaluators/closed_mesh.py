@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from evaluators.graph import lay
 from evaluators.graph.lay import Kernel, Region
+from evaluators.kernels.collective import collective
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import gemm
 from evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -65,6 +66,8 @@ def kernel_of(kernel: Kernel) -> Any:
         return gemm(kernel.algorithm)
     if kernel.kind == "gemv":
         return gemv(kernel.algorithm)
+    if kernel.kind == "collective":
+        return collective(kernel.algorithm)
     if kernel.kind == "kv":
         return kv(kernel.algorithm)
     return chosen(VECTOR if kernel.kind == "vector" else MOVE, kernel.algorithm, kernel.kind)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import die, die_product, die_serving, mesh, product, stream, tiles
+from evaluators import collective, die, die_product, die_serving, mesh, product, stream, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -14,7 +14,7 @@ from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
 from space.memory import MemoryChip
-from space.workload import Asked, Case, Load, Product, Stream, Workload
+from space.workload import Asked, Case, Collective, Load, Product, Stream, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -30,6 +30,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
     (MemoryChip, Stream): stream,
+    (TileChip, Collective): collective,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 

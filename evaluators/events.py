@@ -12,7 +12,7 @@ a body is what all of them play until the first one is where it was.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -235,12 +235,14 @@ class _State:
     ramps: Array
     links: Array
     memory: Array
+    topology: str = "mesh"
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
     def of(cls, program: Program, on: _Machine) -> "_State":
-        shape = (program.rows, program.cols)
+        shape, cores = (program.rows, program.cols), program.rows * program.cols
+        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
         engine = np.zeros(shape)
         apart = on.engines is not None
         return cls(
@@ -250,8 +252,9 @@ class _State:
             np.zeros(shape) if apart else engine,
             np.zeros(shape) if apart else engine,
             np.zeros((2, *shape)),
-            np.full((4, program.rows * program.cols), -max(shape) * on.fabric.hop),  # free at time 0 at any place of a line
+            np.full((cores if program.topology == "full" else 4, cores), free),
             np.zeros(1 if on.memory is None else len(on.memory.row)),
+            program.topology,
         )
 
     def pairs(self, step: Send, on: _Machine) -> tuple[Array, ...]:
@@ -347,13 +350,13 @@ def _worked(program: Program, on: _Machine) -> tuple[float, float]:
 
 
 def _crossed(program: Program, on: _Machine) -> Activity:
-    """Links that bytes cross between memory and cores."""
-    hops = 0.0
+    """Links that bytes cross between memory and cores, which do not go over the edges of a torus."""
+    hops, mesh = 0.0, replace(program, topology="mesh")
     for step, times in _steps(program):
         if isinstance(step, Load | Store):
             channel = np.broadcast_to(step.channel, step.cores.shape)
             at = Cores(_channels(on).row[channel], _channels(on).col[channel])
-            hops += times * float(np.sum(distance(step.cores, at))) * tile_bytes(on.slots[step.slot])
+            hops += times * float(np.sum(distance(step.cores, at, mesh))) * tile_bytes(on.slots[step.slot])
     return Activity(hop_bytes=hops)
 
 
@@ -411,32 +414,49 @@ def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Ar
     sr, sc, tr, tc, words, values = state.pairs(step, on)
     end = np.empty(len(sr))
     parts = in_place(step, on.slots[step.slot])
-    noc.messages(
-        sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", ready[step.slot], np.zeros_like(free[into])
-        if parts else free[into], state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
-    )  # fmt: skip
+    over = np.zeros_like(free[into]) if parts else free[into]
+    if state.topology == "full":
+        if step.via not in ("router", "core"):
+            raise ValueError(f"a message via {step.via} has no core on its way where every pair is linked; use router or core")
+        noc.linked(
+            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
+            state.links, on.fabric, end, state.read[step.slot][0],
+        )  # fmt: skip
+    else:
+        noc.messages(
+            sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", state.topology == "torus",
+            ready[step.slot], over, state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
+        )  # fmt: skip
+    if step.combine != "set" and on.fabric.combine:
+        noc.combined(tr, tc, values, state.ready[into], state.vector, on.fabric, end)
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
 def _multicast(step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
-    row, col = _groups(step.path)
+    row, col = _groups(step.path, state)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, _words(step, on, step.path.shape[:-1]), step.via == "core", ready[step.slot], free[step.into],
-        state.dma, state.ramps, state.links, on.fabric, end, left,
+        row, col, _words(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
+        free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
 
 
 def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
-    row, col = _groups(step.path)
-    order = np.argsort(row + col, axis=1, kind="stable")
+    row, col = _groups(step.path, state)
     left, end = np.empty(row.shape), np.empty(len(row))
-    noc.reductions(
-        row, col, order, _words(step, on, step.path.shape[:-1]), step.via == "core", ready[step.slot],
-        free[step.into], state.ramps, state.links, on.fabric, left, end,
-    )  # fmt: skip
+    words = _words(step, on, step.path.shape[:-1])
+    if step.via == "router":
+        noc.sums(
+            row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
+            on.fabric, left, end,
+        )  # fmt: skip
+    else:
+        order = np.argsort(row + col, axis=1, kind="stable")
+        noc.reductions(
+            row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, on.fabric, left, end
+        )
     noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
     noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
 
@@ -450,8 +470,10 @@ def _synchronise(wait: str, state: _State) -> None:
         np.maximum(times, line, out=times)
 
 
-def _groups(path: Cores) -> tuple[Array, Array]:
+def _groups(path: Cores, state: _State) -> tuple[Array, Array]:
     """Rows and columns of the members, shape (groups, members)."""
+    if state.topology == "full":
+        raise ValueError("groups of cores have no tree where every pair is linked; send to each")
     members = path.shape[-1]
     return _flat(path.row, path.shape).reshape(-1, members), _flat(path.col, path.shape).reshape(-1, members)
 

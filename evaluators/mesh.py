@@ -4,7 +4,7 @@ Both phases run on regions of the mesh, each with its share of the layers. Reque
 regions: with one request one region works at a time, with as many as there are regions all do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -330,10 +330,10 @@ SPENT = (
 )
 
 
-def spent(kernel: Kernel, on: Fabric, priced: Price) -> dict[str, Any]:
+def spent(kernel: Kernel, on: Fabric, priced: Price, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
     found, before = {}, priced(kernel, on).seconds
-    for name, fields in SPENT:
+    for name, fields in kinds:
         on = on._replace(**dict.fromkeys(fields, 0.0))
         after = priced(kernel, on).seconds
         found[name], before = before - after, after

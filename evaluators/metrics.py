@@ -40,8 +40,10 @@ METRICS: dict[str, Metric] = {
     "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
-    "latency": Metric("s", "min", "prefill, decode and what is between them; or a product, or requests to a memory, by itself"),
-    "cycles": Metric("cycle", "min", "of the chip's clock: a product by itself"),
+    "latency": Metric(
+        "s", "min", "prefill, decode and what is between; or a product, collective or stream of requests by itself"
+    ),
+    "cycles": Metric("cycle", "min", "of the chip's clock: a product or collective by itself"),
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric("1", "max", "multiply-adds of a product, padding apart, over what its cores could do in the time"),
@@ -144,6 +146,8 @@ LIMITS = {
     "mapping.rows": "1",
     "mapping.cols": "1",
     "chip.memory": "B",
+    "workload.group": "1",
+    "workload.root": "1",
 }
 """What can bind, with its unit."""
 

@@ -86,8 +86,7 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memor
     written = {name for step in turn.steps for name in writes(step)}
     before = dict(held)
     for name in read & written:
-        communicated = any(not isinstance(step, Multiply | Vector) and name in writes(step) for step in turn.steps)
-        if communicated and slots[name].depth < 2:
+        if slots[name].depth < 2 and _overwritten(turn, name, held[name].shape[:2]):
             raise ValueError(f"slot {name!r} is sent and received in one round: needs depth 2, has {slots[name].depth}")
     for name in written:
         held[name] = held[name].copy() if name in read else held[name]
@@ -107,6 +106,34 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memor
             memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
         else:
             _reduce(step, before[step.slot], held[step.into])
+
+
+def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
+    """Whether a core that looks at a slot in a round gets another version of it from elsewhere."""
+    looked, got = np.zeros(mesh, bool), np.zeros(mesh, bool)
+    for step in turn.steps:
+        if isinstance(step, Multiply | Vector):
+            looked |= name in reads(step)
+        elif isinstance(step, Send):
+            away = (step.source.row != step.target.row) | (step.source.col != step.target.col)
+            for cores, marks, here in (
+                (step.source, looked, name == step.slot),
+                (step.target, got, name == (step.into or step.slot)),
+            ):
+                row, col, sent = np.broadcast_arrays(cores.row, cores.col, away)
+                marks[row[sent], col[sent]] |= here
+        elif isinstance(step, Load | Store):
+            marks = got if isinstance(step, Load) else looked
+            row, col = np.broadcast_arrays(step.cores.row, step.cores.col)
+            marks[row, col] |= name == step.slot
+        else:
+            row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
+            root, others = (row[..., :1], col[..., :1]), (row[..., 1:], col[..., 1:])
+            looked[root] |= name == step.slot and isinstance(step, Multicast)
+            looked[others] |= name == step.slot and isinstance(step, Reduce)
+            got[others] |= name == step.into and isinstance(step, Multicast)
+            got[root] |= name == step.into and isinstance(step, Reduce)
+    return bool((looked & got).any())
 
 
 def _product(subscripts: str, a: Array, b: Array) -> Array:

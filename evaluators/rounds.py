@@ -6,8 +6,8 @@
     Multiply(a, b, out, subscripts)       the engine of every core adds a product to a tile
     Vector(function, inputs, out)         the engine of every core computes a function of `FUNCTIONS`, element by element
     Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
-    Multicast(slot, path, ...)            along groups of cores, the root first: everyone gets the root's slice
-    Reduce(slot, path, ...)               along groups of cores, the root first: the root gets the sum of all slices
+    Multicast(slot, path, ...)            among groups of cores, the root first: everyone gets the root's slice
+    Reduce(slot, path, ...)               among groups of cores, the root first: the root gets the sum of all slices
     Load(stream, slot, cores, channel)    the next block of a stream comes from a memory channel to a tile of some cores
     Store(stream, slot, cores, channel)   a tile of some cores goes to a memory channel as the stream's next block
     Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
@@ -17,14 +17,17 @@
 multicast, whose words the network copies, its route is set by software first),
 ``relay`` (the whole slice is stored and forwarded at each core), ``shared`` (memory of another core as if it were one's own: a
 load is a request, a grant and a release, each a task of the owner, and then one value at a time, there and back; sums are
-posted). `wait` says where an algorithm synchronises: ``slots`` (a step starts when what it reads is there), ``line`` (a round
-ends for a whole row or column before its next one starts), ``mesh``.
+posted). Networks carry messages across to the target's column first, then along it; a group's tree is the union of its ways.
+`topology` says which cores have links: neighbours of a ``mesh``, also those of a ``torus`` (a ring where it has one row), whose
+lines close and are gone along the shorter way, or every pair where it is ``full``. `wait` says where an algorithm synchronises:
+``slots`` (a step starts when what it reads is there), ``line`` (a round ends for a whole row or column before its next one
+starts), ``mesh``.
 
 A new word needs two kernels that want it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import prod
@@ -37,6 +40,7 @@ from space.elementwise import Array
 COMBINE = ("set", "sum", "max")
 VIA = ("router", "core", "relay", "shared")
 WAIT = ("slots", "line", "mesh")
+TOPOLOGIES = ("mesh", "torus", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +187,8 @@ class Reduce:
     """Rows `start` to `stop` of the slot, combined over each group, become rows `at` and on of `into` at the root.
 
     Attributes:
-        path: shape (groups, members), the root first, all on one line; via core, partial results pass from member to member
-            towards the root, from both sides of it at once.
+        path: shape (groups, members), the root first. Via router they may lie anywhere, and routers add what meets at them; via
+            core all are on one line, and partial results pass from member to member towards the root, from both sides at once.
         start, stop, at: per group, along the first axis; `at` is 0 where None.
         combine: how members are combined: sum or max.
     """
@@ -252,12 +256,13 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What every core of a `rows` x `cols` mesh does."""
+    """What every core of a `rows` x `cols` mesh does; `topology`, a word of `TOPOLOGIES`, says which of them have links."""
 
     rows: int
     cols: int
     slots: tuple[Slot, ...]
     strands: tuple[tuple[Round | Loop, ...], ...]
+    topology: str = "mesh"
 
     @property
     def core_bytes(self) -> int:
@@ -338,7 +343,7 @@ def activity(program: Program) -> Activity:
                     memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
                 else:
                     nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
-                    moved, crossed = _moved(step)
+                    moved, crossed = _moved(step, program)
                     sent += times * float(np.sum(nbytes * moved))
                     hops += times * float(np.sum(nbytes * crossed))
     return Activity(macs, sent, hops, vector, memory)
@@ -351,10 +356,14 @@ def longest_hop(program: Program) -> int:
         for turn in {id(turn): turn for turn in rounds_of(strand)}.values():
             for step in turn.steps:
                 if isinstance(step, Send):
-                    longest = max(longest, int(np.max(distance(step.source, step.target), initial=0)))
-                elif isinstance(step, Multicast | Reduce):
-                    legs = _legs(step.path) if isinstance(step, Reduce) and step.via == "core" else _reach(step.path)
-                    longest = max(longest, int(np.max(legs, initial=0)))
+                    hops: Array = distance(step.source, step.target, program)
+                elif not isinstance(step, Multicast | Reduce):
+                    continue
+                elif isinstance(step, Reduce) and step.via == "core":
+                    hops = _legs(step.path)
+                else:
+                    hops = distance(*_ends(step.path), program)
+                longest = max(longest, int(np.max(hops, initial=0)))
     return longest
 
 
@@ -379,40 +388,53 @@ def paths(program: Program, *, at_once: bool = False) -> int:
             found = set() if at_once else found
             for step in turn.steps:
                 if isinstance(step, Send | Multicast | Reduce):
-                    found |= set(_routes(step))
+                    found |= set(_routes(step, program))
             most = max(most, _most_common(core for core, _ in found))
     return most
 
 
-def _routes(step: Send | Multicast | Reduce) -> Iterator[tuple[tuple[int, int], Any]]:
+def _routes(step: Send | Multicast | Reduce, program: Program) -> Iterator[tuple[tuple[int, int], Any]]:
     """(core, path) for every core of every path."""
     if isinstance(step, Send):
         shape = np.broadcast_shapes(step.source.shape, step.target.shape, np.shape(step.start))
         ends = (step.source.row, step.source.col, step.target.row, step.target.col)
         for r, c, to_r, to_c in zip(*(np.broadcast_to(end, shape).ravel().tolist() for end in ends), strict=True):
-            line = way((r, c), (to_r, to_c))
+            line = _route((r, c), (to_r, to_c), program)
             if len(line) > 1 and step.via == "relay":
                 for pair in pairwise(line):
                     yield from ((core, pair) for core in pair)
             elif len(line) > 1:
                 yield from ((core, ((r, c), (to_r, to_c))) for core in line)
         return
-    row, col = (
-        np.broadcast_to(axis, step.path.shape).reshape(-1, step.path.shape[-1]) for axis in (step.path.row, step.path.col)
-    )
+    row, col = (axis.reshape(-1, axis.shape[-1]) for axis in _spread(step.path))
     for r, c in zip(row, col, strict=True):
         if len(r) > 1:
-            line = way((int(r.min()), int(c.min())), (int(r.max()), int(c.max())))
-            name = ("tree", int(r[0]), int(c[0]), line[0], line[-1])
-            members = tuple(sorted(zip(r.tolist(), c.tolist(), strict=True)))
-            yield from ((core, name if isinstance(step, Multicast) else ("sums", members)) for core in line)
+            members = list(zip(r.tolist(), c.tolist(), strict=True))
+            straight = (r == r[0]).all() or (c == c[0]).all()
+            if straight and program.topology == "mesh":
+                tree: Iterable[tuple[int, int]] = _route(min(members), max(members), program)
+            elif isinstance(step, Multicast):
+                tree = {core for member in members for core in _route(members[0], member, program)}
+            else:
+                tree = {core for member in members for core in _route(member, members[0], program)}
+            name = ("tree", members[0], *sorted(tree)) if isinstance(step, Multicast) else ("sums", *sorted(members))
+            yield from ((core, name) for core in tree)
 
 
 def way(source: tuple[int, int], target: tuple[int, int]) -> list[tuple[int, int]]:
-    """Cores from one to another, along the columns first."""
+    """Cores of a mesh from one to another, across to the target's column first."""
     (r, c), (to_r, to_c) = source, target
     across, down = (1 if to_c > c else -1), (1 if to_r > r else -1)
     return [(r, col) for col in range(c, to_c, across)] + [(row, to_c) for row in range(r, to_r + down, down)]
+
+
+def _route(source: tuple[int, int], target: tuple[int, int], program: Program) -> list[tuple[int, int]]:
+    """Cores from one to another, whatever the topology."""
+    if program.topology == "full":
+        return [source, target] if source != target else [source]
+    (r, c), torus = source, program.topology == "torus"
+    down, across = (int(signed(*ends, torus)) for ends in ((r, target[0], program.rows), (c, target[1], program.cols)))
+    return [(row % program.rows, col % program.cols) for row, col in way(source, (r + down, c + across))]
 
 
 def _most_common(cores: Iterator[tuple[int, int]]) -> int:
@@ -420,9 +442,29 @@ def _most_common(cores: Iterator[tuple[int, int]]) -> int:
     return max(counts.values(), default=0)
 
 
-def distance(source: Cores, target: Cores) -> Array:
-    """Links between cores on the mesh, dimension by dimension."""
-    return np.asarray(np.abs(source.row - target.row) + np.abs(source.col - target.col))
+def distance(source: Cores, target: Cores, program: Program) -> Array:
+    """Links between cores, dimension by dimension."""
+    if program.topology == "full":
+        return np.asarray((source.row != target.row) | (source.col != target.col)).astype(int)
+    down, across = _steps(source, target, program)
+    return np.asarray(np.abs(down) + np.abs(across))
+
+
+def signed(here: Any, there: Any, side: int, closed: bool) -> Any:
+    """Links from one place of a line to another, negative the other way; over the edge where a closed line is shorter so.
+
+    >>> signed(0, 4, 6, False), int(signed(0, 4, 6, True)), int(signed(0, 3, 6, True))
+    (4, -2, 3)
+    """
+    far = there - here
+    return far - np.sign(far) * side * (2 * np.abs(far) > side) if closed else far
+
+
+def _steps(source: Cores, target: Cores, program: Program) -> tuple[Array, Array]:
+    """Links down and across between cores of a mesh or torus."""
+    torus = program.topology == "torus"
+    down = signed(source.row, target.row, program.rows, torus)
+    return np.asarray(down), np.asarray(signed(source.col, target.col, program.cols, torus))
 
 
 def tile_bytes(slot: Slot) -> Any:
@@ -467,30 +509,50 @@ def _sizes(step: Multiply, slots: dict[str, Slot]) -> dict[str, int]:
     return sizes
 
 
-def _moved(step: Send | Multicast | Reduce) -> tuple[Any, Any]:
+def _moved(step: Send | Multicast | Reduce, program: Program) -> tuple[Any, Any]:
     """Of each pair or group: messages that leave a core, and links that they cross."""
     if isinstance(step, Send):
-        hops = distance(step.source, step.target)
+        hops = distance(step.source, step.target, program)
         return (hops > 0).astype(float), hops
     members = step.path.shape[-1]
-    # on a line each link is crossed once: the network copies where the path forks, partial results are added on the way
+    # each link of the tree is crossed once: the network copies where the path forks, partial results are added on the way
     messages = float(members > 1) if isinstance(step, Multicast) else members - 1.0
-    return np.full(step.path.shape[:-1], messages), _line(step.path)
+    return np.full(step.path.shape[:-1], messages), _tree(step, program)
 
 
 def _legs(path: Cores) -> Array:
     """Links from each member to the next along the line, shape (..., members - 1)."""
-    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
+    row, col = _spread(path)
     return np.asarray(np.diff(np.sort(row, axis=-1), axis=-1) + np.diff(np.sort(col, axis=-1), axis=-1))
 
 
-def _reach(path: Cores) -> Array:
-    """Links from the root to its farthest member."""
-    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
-    return np.asarray(np.max(np.abs(row - row[..., :1]) + np.abs(col - col[..., :1]), axis=-1))
+def _tree(step: Multicast | Reduce, program: Program) -> Array:
+    """Links of the ways between the root and all members: a trunk, and branches that leave it in order.
+
+    A multicast's trunk is the root's row and its branches are columns; sums come along the rows to the root's column.
+    """
+    if program.topology == "full":
+        return np.full(step.path.shape[:-1], step.path.shape[-1] - 1)
+    down, across = _steps(*_ends(step.path), program)
+    trunk, branch = (across, down) if isinstance(step, Multicast) else (down, across)
+    whole = _extent(trunk)
+    if ((trunk == 0) | (branch == 0)).all():
+        return np.asarray(whole + _extent(branch))
+    for place in np.unique(trunk):
+        whole = whole + _extent(np.where(trunk == place, branch, 0))
+    return np.asarray(whole)
 
 
-def _line(path: Cores) -> Array:
-    """Links of the line from its first member to its last."""
-    row, col = (np.broadcast_to(axis, path.shape) for axis in (path.row, path.col))
-    return np.asarray(np.ptp(row, axis=-1) + np.ptp(col, axis=-1))
+def _extent(steps: Array) -> Array:
+    """Links from 0 to the farthest places both ways, of the last axis."""
+    return np.asarray(np.max(steps, axis=-1, initial=0) - np.min(steps, axis=-1, initial=0))
+
+
+def _ends(path: Cores) -> tuple[Cores, Cores]:
+    """The root, and all members."""
+    row, col = _spread(path)
+    return Cores(row[..., :1], col[..., :1]), Cores(row, col)
+
+
+def _spread(path: Cores) -> tuple[Array, Array]:
+    return np.broadcast_to(path.row, path.shape), np.broadcast_to(path.col, path.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from space.chip import Chip, MeshChip, TileChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import Mapping, MeshMapping, ProductMapping, ServingMapping, StreamMapping, TileMapping
+from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping, ServingMapping, StreamMapping, TileMapping
 from space.memory import MemoryChip
 
 
@@ -19,7 +19,7 @@ class Design:
     """A chip and the mapping on it."""
 
     chip: Chip | MeshChip | TileChip | MemoryChip
-    mapping: Mapping | MeshMapping | ProductMapping | TileMapping | StreamMapping | ServingMapping
+    mapping: Mapping | MeshMapping | ProductMapping | TileMapping | StreamMapping | CollectiveMapping | ServingMapping
 
 
 @dataclass(frozen=True, slots=True)

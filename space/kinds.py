@@ -4,9 +4,9 @@ from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import Mapping, MeshMapping, ProductMapping, ServingMapping, StreamMapping, TileMapping
+from space.mapping import CollectiveMapping, Mapping, MeshMapping, ProductMapping, ServingMapping, StreamMapping, TileMapping
 from space.memory import MemoryChip
-from space.workload import Case, Load, Product, Stream
+from space.workload import Case, Collective, Load, Product, Stream
 
 
 class Kind(NamedTuple):
@@ -20,7 +20,7 @@ class Kind(NamedTuple):
 CHIPS = (Chip, MeshChip, TileChip, MemoryChip)
 """Kinds of chips."""
 
-CASES = {"kernel": Product, "patterns": Stream, "arrivals": Load}
+CASES = {"kernel": Product, "patterns": Stream, "pattern": Collective, "arrivals": Load}
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
@@ -29,12 +29,19 @@ KINDS: dict[tuple[type, type], Kind] = {
     (TileChip, Case): Kind(TileMapping, "the chip is a mesh of tiles", "npu, npu_t10, npu_waferllm or npu_wsc_llm"),
     (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
+    (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
     (Chip, Load): Kind(ServingMapping, "requests are served as they come", "serving"),
     (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
 }
 """By kinds of chip and of case."""
 
-WHERE: dict[type, str] = {Case: "chip=npu_dse", Product: "chip=wse2", Stream: "chip=hbm3", Load: "chip=npu_dse"}
+WHERE: dict[type, str] = {
+    Case: "chip=npu_dse",
+    Product: "chip=wse2",
+    Stream: "chip=hbm3",
+    Collective: "chip=tile32",
+    Load: "chip=npu_dse",
+}
 """A chip for each kind of case."""
 
 

@@ -158,3 +158,10 @@ class TileMapping:
     decode: TilePlan
     precision: Precision
     sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
+
+
+@record
+class CollectiveMapping:
+    """One collective on a mesh of tiles."""
+
+    collective: str = word("who carries it: hardware, tree or sequential")

@@ -1,4 +1,5 @@
-"""What is asked of a design: batches of requests to models, products of matrices by themselves, or requests to a memory.
+"""What is asked of a design: batches of requests to models, products of matrices or collectives by themselves, or
+requests to a memory.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
 its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
@@ -133,6 +134,52 @@ class Stream:
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
 
+PATTERNS = ("multicast", "reduce", "allreduce")
+"""What a team of tiles does: the root's data to all; sums or maxima of all at the root; these, and then back to all."""
+
+ALONG = ("row", "column", "rectangle")
+"""Which tiles of a group are a team."""
+
+DIAGONAL = "diagonal"
+"""Roots on the diagonal of each group, so that teams beside each other have different ones."""
+
+COMBINE = ("sum", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Tiles of a mesh exchange data, by groups, and do nothing else.
+
+    Attributes:
+        label: short text for tables.
+        pattern: multicast, reduce, allreduce.
+        nbytes: data of one tile. [B]
+        along: which tiles of a group are a team: row, column, or rectangle for all of them.
+        rows, cols: tiles of a group; 0 for those of the mesh.
+        root: place of a team's root, or diagonal.
+        combine: of a reduction: sum or max.
+    """
+
+    label: str
+    pattern: str
+    nbytes: float
+    along: str
+    rows: int
+    cols: int
+    root: int | str
+    combine: str
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return f"{self.pattern} {self.along} {self.rows} x {self.cols} {self.root} {self.combine}"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.subject} {self.nbytes!r}"
+
+
 @dataclass(frozen=True, eq=False)
 class Load:
     """A stream of requests to a model, served as they come.
@@ -161,7 +208,7 @@ class Load:
         return f"{self.model!r} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
 
 
-Asked = Case | Product | Stream | Load
+Asked = Case | Product | Stream | Collective | Load
 """A case of a workload."""
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from evaluators.machine.engine import engines
 from space.chip import TileChip
 from space.elementwise import maximum
 
@@ -26,6 +27,8 @@ class Fabric(NamedTuple):
         special: an exponential, a root or a quotient. [s]
         word_bytes: bytes of a word. [B]
         locked: whether a message locks the channels of its route both ways; 0 or 1.
+        combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
+            each message; nothing where words are combined as they come by. [s]
     """
 
     hop: Any
@@ -41,6 +44,7 @@ class Fabric(NamedTuple):
     special: Any
     word_bytes: Any
     locked: Any = 0.0
+    combine: Any = 0.0
 
     @property
     def pace(self) -> Any:
@@ -66,3 +70,17 @@ def tile_fabric(chip: TileChip) -> Fabric:
         word_bytes=noc.word_bytes,
         locked=1.0 if noc.routing == "locked" else 0.0,
     )
+
+
+VALUE = 2.0
+"""Bytes of what collectives move: numbers of 16 bits."""
+
+
+def summing(chip: TileChip) -> Fabric:
+    """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
+
+    A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one
+    that is written.
+    """
+    each = maximum(2 / chip.tile.vector.lanes, 3 * VALUE / engines(chip).sram_bandwidth)
+    return tile_fabric(chip)._replace(combine=each / chip.clock)

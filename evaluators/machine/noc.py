@@ -6,11 +6,14 @@ goes first.
 
 Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
 west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
-held, less a hop for each link before it on its line: along a route that is one time. All times in seconds.
+held, less a hop for each link before it on its line: along a route that is one time. The last link of a line closes it, which
+routes use on a torus, where that way is shorter. Where every pair of cores has a link, `links` is (cores, cores). All times in
+seconds.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
+import numpy as np
 from numba import njit
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
@@ -43,6 +46,15 @@ def _latest(links, way, first, count):
 
 
 @njit(cache=True)
+def _steps(here, there, side, torus):
+    """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
+    far = there - here
+    if torus and 2 * abs(far) > side:
+        return far - side if far > 0 else far + side
+    return far
+
+
+@njit(cache=True)
 def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
@@ -51,6 +63,9 @@ def _free_line(links, row, col, way, count, start, first, shape, hop):
     if count == 0:
         return start
     line, place, length = _link(row, col, way, shape)
+    if place + count > length:  # a line that closes goes on at its beginning
+        start = max(start, _latest(links, way, line * length, place + count - length) - first - (length - place) * hop)
+        count = length - place
     return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
@@ -59,6 +74,10 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
     if count:
         line, place, length = _link(row, col, way, shape)
+        if place + count > length:
+            for link in range(line * length, line * length + place + count - length):
+                links[way, link] = until + (length - place) * hop
+            count = length - place
         at = line * length + place
         link = at
         while link < at + count:
@@ -71,9 +90,11 @@ def _free_channels(links, row, col, way, count, start, shape, hop):
     """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
     for i in range(count):
-        line, place, length = _link(row + i * row_step, col + i * col_step, way, shape)
+        r, c = (row + i * row_step) % shape[0], (col + i * col_step) % shape[1]
+        line, place, length = _link(r, c, way, shape)
         start = max(start, links[way, line * length + place] + place * hop)
-        line, place, length = _link(row + (i + 1) * row_step, col + (i + 1) * col_step, way ^ 1, shape)
+        r, c = (r + row_step) % shape[0], (c + col_step) % shape[1]
+        line, place, length = _link(r, c, way ^ 1, shape)
         start = max(start, links[way ^ 1, line * length + place] + place * hop)
     return start
 
@@ -83,14 +104,16 @@ def _hold_channels(links, row, col, way, count, until, shape, hop):
     """Holds `count` channels from (row, col) on, both ways, until the same time."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
     for i in range(count):
-        line, place, length = _link(row + i * row_step, col + i * col_step, way, shape)
+        r, c = (row + i * row_step) % shape[0], (col + i * col_step) % shape[1]
+        line, place, length = _link(r, c, way, shape)
         links[way, line * length + place] = until - place * hop
-        line, place, length = _link(row + (i + 1) * row_step, col + (i + 1) * col_step, way ^ 1, shape)
+        r, c = (r + row_step) % shape[0], (c + col_step) % shape[1]
+        line, place, length = _link(r, c, way ^ 1, shape)
         links[way ^ 1, line * length + place] = until - place * hop
 
 
 @njit(cache=True)
-def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, ramps, links, fabric, end, read):
+def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
     Args:
@@ -98,6 +121,7 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
             and sends it on; 3 as shared memory.
         values: of each message, which shared memory loads one by one.
         reading: whether shared memory is read, its owner being the source, or added to, the target.
+        torus: whether lines close.
         ready: when sources have what they send.
         free: when targets may be overwritten.
         engine: when cores' engines are free; sending from memory takes them.
@@ -109,7 +133,8 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
     stage = fabric.stage if via == 1 else 0.0
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
-        across, down = abs(to_col - col), abs(to_row - row)
+        east, south = _steps(col, to_col, shape[1], torus), _steps(row, to_row, shape[0], torus)
+        across, down = abs(east), abs(south)
         hops = across + down
         if hops == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
@@ -140,8 +165,8 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
         start += fabric.post
         engine[row, col] = start + words[i] * fabric.copy
         start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
-        x_way = 0 if to_col > col else 1
-        y_way = 2 if to_row > row else 3
+        x_way = EAST if east > 0 else WEST
+        y_way = SOUTH if south > 0 else NORTH
         if fabric.locked > 0:
             # a request crosses the route and a grant comes back; then nothing else may use its channels
             start = _free_channels(links, row, col, x_way, across, start, shape, hop)
@@ -165,18 +190,76 @@ def messages(sr, sc, tr, tc, words, values, via, reading, ready, free, engine, r
 
 
 @njit(cache=True)
-def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fabric, end, left):
-    """From the first member of each line to all others, both ways at once; the network copies where the path forks.
+def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
+    """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `messages`.
+
+    Args:
+        stage: that the target's software takes. [s]
+    """
+    cols = ready.shape[1]
+    pace = max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        if row == to_row and col == to_col:
+            end[i] = max(ready[row, col], free[row, col])
+            read[row, col] = max(read[row, col], end[i])
+            continue
+        start = max(ready[row, col], engine[row, col]) + fabric.post
+        engine[row, col] = start + words[i] * fabric.copy
+        source, target = row * cols + col, to_row * cols + to_col
+        start = max(start, free[to_row, to_col], links[source, target] - fabric.ramp)
+        links[source, target] = start + fabric.ramp + words[i] * fabric.word
+        read[row, col] = max(read[row, col], start + words[i] * pace)
+        end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
+
+
+@njit(cache=True)
+def combined(tr, tc, values, ready, engine, fabric, end):
+    """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
+    for i in range(len(tr)):
+        r, c = tr[i], tc[i]
+        done = max(end[i], ready[r, c], engine[r, c]) + fabric.call + values[i] * fabric.combine
+        engine[r, c] = end[i] = done
+
+
+@njit(cache=True)
+def _branches(row, col, rows_first, shape, torus, places):
+    """How far the tree of some cores reaches from its root, the first of them, along its trunk and along each branch.
+
+    Args:
+        rows_first: whether the trunk is the root's column and branches are rows, as of sums; else the other way round.
+        places: filled with the two ends of the branch at each place of the trunk's line, shape (2, places).
+
+    Returns:
+        The two ends of the trunk: links forth (south or east) and back.
+    """
+    forth = back = 0
+    places[:] = 0
+    for m in range(len(row)):
+        down, across = _steps(row[0], row[m], shape[0], torus), _steps(col[0], col[m], shape[1], torus)
+        trunk, branch, place = (down, across, row[m]) if rows_first else (across, down, col[m])
+        forth, back = max(forth, trunk), max(back, -trunk)
+        places[0, place], places[1, place] = max(places[0, place], branch), max(places[1, place], -branch)
+    return forth, back
+
+
+@njit(cache=True)
+def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
+    """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
+
+    The tree is that of all ways: along the root's row, and from there along the columns.
 
     Args:
         row, col: shape (groups, members), the root first.
         switched: whether routes are set for this message, a task of every core.
+        torus: whether lines close.
         engine: when cores' engines are free; sending from memory takes the root's.
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
     """
     hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
+    branches = np.zeros((2, shape[1]), np.int64)
     for g in range(len(row)):
         r0, c0 = row[g, 0], col[g, 0]
         if row.shape[1] == 1:
@@ -188,24 +271,30 @@ def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fab
             start += fabric.launch
         engine[r0, c0] = start + words[g] * fabric.copy
         start = max(start, ramps[0, r0, c0])
-        ends = [c0, c0, r0, r0]
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(r - r0) + abs(c - c0)
+            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
             start = max(start, free[r, c])
             if away:
                 start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
-            ends[0], ends[1] = max(ends[0], c), min(ends[1], c)
-            ends[2], ends[3] = max(ends[2], r), min(ends[3], r)
-        for way in range(4):
-            count = abs(ends[way] - (c0 if way < 2 else r0))
-            start = _free_line(links, r0, c0, way, count, start, ramp, shape, hop)
-        for way in range(4):
-            count = abs(ends[way] - (c0 if way < 2 else r0))
-            _hold_line(links, r0, c0, way, count, start + ramp + words[g] * fabric.word, shape, hop)
+        east, west = _branches(row[g], col[g], False, shape, torus, branches)
+        start = _free_line(links, r0, c0, EAST, east, start, ramp, shape, hop)
+        start = _free_line(links, r0, c0, WEST, west, start, ramp, shape, hop)
+        for step in range(-west, east + 1):
+            c = (c0 + step) % shape[1]
+            first = ramp + abs(step) * hop
+            start = _free_line(links, r0, c, SOUTH, branches[0, c], start, first, shape, hop)
+            start = _free_line(links, r0, c, NORTH, branches[1, c], start, first, shape, hop)
+        until = start + ramp + words[g] * fabric.word
+        _hold_line(links, r0, c0, EAST, east, until, shape, hop)
+        _hold_line(links, r0, c0, WEST, west, until, shape, hop)
+        for step in range(-west, east + 1):
+            c = (c0 + step) % shape[1]
+            _hold_line(links, r0, c, SOUTH, branches[0, c], until + abs(step) * hop, shape, hop)
+            _hold_line(links, r0, c, NORTH, branches[1, c], until + abs(step) * hop, shape, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(r - r0) + abs(c - c0)
+            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
             end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
                 ramps[1, r, c] = end[g, m]
@@ -213,22 +302,75 @@ def multicasts(row, col, words, switched, ready, free, engine, ramps, links, fab
 
 
 @njit(cache=True)
-def reductions(row, col, order, words, software, ready, free, ramps, links, fabric, left, end):
-    """Along each line to its first member, from both ends at once; each member adds its own words as the others come by.
+def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
+    """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
+
+    Words come along the rows to the root's column, and along it to the root. They move in step: the root's first word is there
+    when the last of the members' first ones is, and no link is used before.
+
+    Args:
+        row, col: shape (groups, members), the root first.
+        torus: whether lines close.
+        engine: when cores' engines are free; sending from memory takes them.
+        left: filled with when each member has sent its words, shape (groups, members).
+        end: filled with when the root has the sums, shape (groups,).
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
+    pace = max(fabric.word, fabric.copy)
+    branches = np.zeros((2, shape[0]), np.int64)
+    for g in range(len(row)):
+        r0, c0 = row[g, 0], col[g, 0]
+        if row.shape[1] == 1:
+            end[g] = left[g, 0] = max(ready[r0, c0], free[r0, c0])
+            continue
+        stream = words[g] * pace
+        first = max(free[r0, c0], ramps[1, r0, c0]) - ramp  # when the root's router has the first word of the sums
+        for m in range(row.shape[1]):
+            r, c = row[g, m], col[g, m]
+            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            start = max(ready[r, c], engine[r, c]) + fabric.post
+            engine[r, c] = start + words[g] * fabric.copy
+            first = max(first, max(start, ramps[0, r, c]) + ramp + away * hop)
+        south, north = _branches(row[g], col[g], True, shape, torus, branches)
+        first = _free_line(links, (r0 + south) % shape[0], c0, NORTH, south, first, -south * hop, shape, hop)
+        first = _free_line(links, (r0 - north) % shape[0], c0, SOUTH, north, first, -north * hop, shape, hop)
+        for step in range(-north, south + 1):
+            r = (r0 + step) % shape[0]
+            east, west = branches[0, r], branches[1, r]
+            before = -(abs(step) + east) * hop
+            first = _free_line(links, r, (c0 + east) % shape[1], WEST, east, first, before, shape, hop)
+            before = -(abs(step) + west) * hop
+            first = _free_line(links, r, (c0 - west) % shape[1], EAST, west, first, before, shape, hop)
+        until = first + words[g] * fabric.word
+        _hold_line(links, (r0 + south) % shape[0], c0, NORTH, south, until - south * hop, shape, hop)
+        _hold_line(links, (r0 - north) % shape[0], c0, SOUTH, north, until - north * hop, shape, hop)
+        for step in range(-north, south + 1):
+            r = (r0 + step) % shape[0]
+            east, west = branches[0, r], branches[1, r]
+            _hold_line(links, r, (c0 + east) % shape[1], WEST, east, until - (abs(step) + east) * hop, shape, hop)
+            _hold_line(links, r, (c0 - west) % shape[1], EAST, west, until - (abs(step) + west) * hop, shape, hop)
+        for m in range(row.shape[1]):
+            r, c = row[g, m], col[g, m]
+            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            left[g, m] = ramps[0, r, c] = first - away * hop - ramp + stream
+        end[g] = ramps[1, r0, c0] = first + ramp + stream
+
+
+@njit(cache=True)
+def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
+    """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
 
     Paths are set up ahead and words start what they find, so that nothing is posted.
 
     Args:
         row, col: shape (groups, members), the root first.
         order: members by their place on the line, shape (groups, members).
-        software: whether each member takes a stage, or the network adds.
         left: filled with when each member has sent its words on, shape (groups, members).
         end: filled with when the root has the sums, shape (groups,).
     """
     members = row.shape[1]
     hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
     pace = max(fabric.word, fabric.copy)
-    stage = fabric.stage if software else 0.0
     for g in range(len(row)):
         r0, c0 = row[g, 0], col[g, 0]
         stream = words[g] * pace
@@ -253,7 +395,7 @@ def reductions(row, col, order, words, software, ready, free, ramps, links, fabr
                 start = _free_line(links, r, c, way, hops, start, ramp, shape, hop)
                 _hold_line(links, r, c, way, hops, start + ramp + words[g] * fabric.word, shape, hop)
                 left[g, m] = ramps[0, r, c] = start + stream
-                head = start + 2 * ramp + hops * hop + stage
+                head = start + 2 * ramp + hops * hop + fabric.stage
             if head >= 0:
                 end[g] = max(end[g], head + stream)
         if members > 1:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evaluators import METRICS, evaluate, explain
-from space.chip import MeshChip
+from space.chip import MeshChip, TileChip
 from space.design import Design, Designs
 from space.fields import leaves, replaced
 from space.knobs import Space
@@ -26,7 +26,8 @@ SPACES = sorted(
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     """Random designs of a space, and what is asked of them."""
-    chip: tuple[str, ...] = ("chip=wse2", "workload.batch=[1,4]") if name.startswith("wafer") else ()
+    chips = {"wafer": ("chip=wse2", "workload.batch=[1,4]"), "npu": ("chip=npu64", "model=qwen3_4b")}
+    chip: tuple[str, ...] = chips.get(name.split("_")[0], ()) if name != "npu_cluster" else ()
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
     question = asked(*chip, f"space={name}") if name != "wide" else asked()
@@ -44,7 +45,7 @@ def test_random_designs_are_answered(name: str) -> None:
     assert {"latency", "system_mm2", *phases} <= set(here)
     for metric in here:
         assert np.isfinite(outcomes.columns[metric]).all(), metric
-        if metric not in ("transition", "kv_capacity"):  # nothing to move, or no room
+        if metric not in ("transition", "kv_capacity", "hbm_used"):  # nothing to move, no room, or room for everything
             assert (outcomes.columns[metric] > 0).all(), metric
     found = outcomes.columns
     if name.startswith("product"):
@@ -82,6 +83,9 @@ def peaks(design: Design, phase: str, weights: float, tokens: float) -> list[tup
     chip, plan = design.chip, getattr(design.mapping, phase)
     if isinstance(chip, MeshChip):
         return [(weights * tokens, chip.mesh.rows * chip.mesh.cols * chip.clock / chip.core.mac)]
+    if isinstance(chip, TileChip):
+        engine = np.maximum(chip.tile.matrix.rows * chip.tile.matrix.cols, chip.tile.vector.lanes)
+        return [(weights * tokens, chip.mesh.rows * chip.mesh.cols * chip.clock * engine)]
     nbytes = weights * BYTES[design.mapping.precision.weights]
     return [(2 * weights * tokens, plan.tp * chip.cores * chip.core.matrix), (nbytes, plan.tp * chip.hbm.bandwidth)]
 

@@ -27,6 +27,13 @@ def test_the_gain_and_the_optimum_of_figure_6_come_out() -> None:
     assert rows["p-f6-l2-off"].simulated == 8
 
 
+def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> None:
+    rows = {row.id: row for row in compare(ROOT / "studies/flat_fig7/published.csv")}
+    for name in ("f-mc-tree", "f-mc-seq"):
+        for size in ("", "-64k", "-384k"):
+            assert abs(rows[name + size].error or 0.0) < 0.10
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_finding_says_what_comes_out(name: str) -> None:
     old, new = written(name)

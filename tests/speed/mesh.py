@@ -9,10 +9,11 @@ import numpy as np
 from evaluators import closed_mesh
 from evaluators.events import play
 from evaluators.graph import lay
+from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
-from evaluators.machine.fabric import Fabric
+from evaluators.machine.fabric import Fabric, summing
 from evaluators.numeric import play as compute
 from space.fields import replaced
 from tests.samples import asked
@@ -76,6 +77,13 @@ def played() -> list[tuple[str, str, str]]:
     seconds, memory = (float(x) for x in subprocess.run(
         [sys.executable, "-m", "tests.speed.mesh"], capture_output=True, text=True, check=True).stdout.split())  # fmt: skip
     lines.append(("events: MeshGEMM 8192^3 on 720x720", f"{seconds:.2f} s CPU", f"{memory:,.0f} MB peak"))
+    tiles = asked("chip=tile32", "workload=collective").base.chip
+    for name in TEAMS:
+        row = TEAMS[name].steps(Shape(2**19, 1, 1), Mesh(32, 32), "float16", pattern="multicast", rows=32, cols=32)
+        network = summing(tiles)
+        play(row, network)
+        seconds = cpu(lambda row=row, network=network: play(row, network), 10)  # type: ignore[misc]
+        lines.append((f"events: row multicast of 1 MiB on 32x32 tiles, {name}", f"{1e3 * seconds:.2f} ms CPU", ""))
     layer = decode_layer(on)
 
     def once() -> None:

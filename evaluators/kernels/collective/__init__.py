@@ -1,15 +1,29 @@
-"""Collectives between dies, by name.
+"""Collectives by name: between dies, of teams of cores on a mesh, and among all cores of a mesh, a torus or a full mesh.
 
-Each module has
+Each module of `ALLREDUCE`, between dies, has
 
     PORTS               links a die needs
     cost(nbytes, links) the closed form
     steps(rows, peers)  the program, on a slot ``x`` of `rows` rows a die
+
+Each of `TEAMS` (multicasts and reductions along rows, columns and rectangles) and of `EXCHANGES` (allgather, reduce-scatter,
+allreduce, all-to-all) has
+
+    cost(shape, mesh, fabric, pattern=.., ..)   the closed form; shape.m elements of 2 bytes on a core
+    steps(shape, mesh, dtype, pattern=.., ..)   the program
+    slots(shape, mesh, dtype, pattern=..)       tiles that a core holds meanwhile
+
+with how the mesh is cut (`team.Groups`) or its topology as further options. Teams' modules also have
+
+    multicast(groups, mesh, tile)               the rounds, for programs that need them in between
+    reduction(groups, mesh, tile, combine)
+
+and exchanges' ``place`` and ``result``, operands as tiles and back.
 """
 
 from types import ModuleType
 
-from evaluators.kernels.collective import bidirectional_ring, full_mesh, ring
+from evaluators.kernels.collective import bidirectional_ring, direct, full_mesh, hardware, ring, rings, sequential, tree
 from space.errors import chosen
 
 ALLREDUCE: dict[str, ModuleType] = {
@@ -18,7 +32,16 @@ ALLREDUCE: dict[str, ModuleType] = {
     "full_mesh": full_mesh,
 }
 
+TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential": sequential}
+
+EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
+
 
 def allreduce(name: str) -> ModuleType:
     """The allreduce of a name."""
     return chosen(ALLREDUCE, name, "mapping.both.allreduce")
+
+
+def collective(name: str) -> ModuleType:
+    """The implementation of a name, of teams or of an exchange."""
+    return chosen(TEAMS | EXCHANGES, name, "mapping.collective")

@@ -37,7 +37,7 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
 
 def steps(rows: int, peers: int) -> Program:
-    """The program on a 1 x `peers` mesh whose last core neighbours the first: a strand a direction."""
+    """The program on a ring, a torus of one row: a strand a direction."""
     ring = np.arange(peers)
     strands = (rounds(ring, 0, rows // 2), rounds(ring[::-1], rows // 2, rows))
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), strands)
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), strands, "torus")

@@ -38,7 +38,7 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
 
 def steps(rows: int, peers: int) -> Program:
-    """The program on a 1 x `peers` mesh of linked pairs; slot ``x`` has `rows` rows a core."""
+    """The program on `peers` cores, every pair linked; slot ``x`` has `rows` rows a core."""
     bounds = np.linspace(0, rows, peers + 1).round().astype(int)
     source, target = (grid[~np.eye(peers, dtype=bool)] for grid in np.indices((peers, peers)))
     row = np.zeros(len(source), int)
@@ -46,4 +46,4 @@ def steps(rows: int, peers: int) -> Program:
     reduce = Send("x", *pairs, bounds[target], bounds[target + 1], combine="sum")
     gather = Send("x", *pairs, bounds[source], bounds[source + 1])
     turns = (Round((reduce,)), Round((gather,))) if peers > 1 else ()
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (turns,))
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (turns,), "full")

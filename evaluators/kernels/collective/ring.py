@@ -41,8 +41,8 @@ def cost(nbytes: Number, links: Links) -> Cost:
 
 
 def steps(rows: int, peers: int) -> Program:
-    """The program on a 1 x `peers` mesh whose last core neighbours the first; slot ``x`` has `rows` rows a core."""
-    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (rounds(np.arange(peers), 0, rows),))
+    """The program on a ring, a torus of one row; slot ``x`` has `rows` rows a core."""
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (rounds(np.arange(peers), 0, rows),), "torus")
 
 
 def rounds(ring: Array, start: int, stop: int) -> tuple[Round, ...]:

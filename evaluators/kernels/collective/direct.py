@@ -1,0 +1,125 @@
+"""Collectives among all cores in which every one sends to every other one directly, the nearest numbers first.
+
+Where every pair has a link all messages go side by side; on a mesh or torus they crowd, and the closed form is what the ramps
+and the busiest link take at least.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from evaluators.kernels.collective import exchange
+from evaluators.kernels.collective.exchange import parts, slice_of
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.numeric import Tiles
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum, where
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: str = "mesh") -> Cost:
+    """Time until every core is done, where every pair is linked; else at least that. Leaves broadcast over designs.
+
+    With n = cores - 1 messages of w words from each core, through at most c on one link,
+
+        t = post + 2 ramp + hop + stage + max((n - 1) post + w          every pair linked, copies by a DMA engine
+                                              max(n w, c w)             mesh or torus: ramps, the busiest link
+
+    and what comes is summed one after the other.
+
+    Args:
+        shape: m elements of 2 bytes on each core, as a whole vector.
+        mesh, fabric: leaves broadcast over designs.
+        pattern: a word of `exchange.PATTERNS`.
+        topology: of the network.
+
+    Source:
+        [chan2007] section 5, direct exchange on a fully connected network; [luczynski2024] contention as a lower bound.
+
+    >>> on = Fabric(1, 0, 1, 0, 0, 2, 0, 0, 0, 0, 0, word_bytes=4)
+    >>> for name in ("full", "torus", "mesh"):
+    ...     print(cost(Shape(80, 1, 1), Mesh(1, 8), on, pattern="allgather", topology=name).seconds)
+    10.0
+    55.0
+    85.0
+    """
+    cores, each = mesh.rows * mesh.cols, slice_of(shape, mesh)
+    others = cores - 1.0
+    nbytes = 2.0 * each
+    words = ceil_div(nbytes, fabric.word_bytes)
+    stream = words * fabric.pace
+    begin = words * fabric.copy + fabric.post
+    way = fabric.post + 2 * fabric.ramp + fabric.hop + fabric.stage
+    if topology == "full":
+        later = (others - 1) * begin
+        first, last = way + stream, way + later + stream
+    else:
+        later = (others - 1) * maximum(stream, begin)
+        first, last = way + stream, way + maximum(later + stream, _busiest(mesh, topology) * words * fabric.word)
+    add = where(fabric.combine == 0, 0.0, fabric.call + each * fabric.combine)
+    times = {"allgather": last, "all_to_all": last, "reduce_scatter": maximum(first + others * add, last + add)}
+    each_way = Activity(sent_bytes=nbytes * cores * others, hop_bytes=nbytes * _all_hops(mesh, topology))
+    done = parts(pattern, topology)
+    seconds = sum((times[part] for part in done), 0.0)
+    return Cost(where(cores > 1, seconds, 0.0), each_way * (len(done) * 1.0))
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, topology: str = "mesh") -> Program:
+    """The program: a round for each part of the pattern."""
+    cores = mesh.rows * mesh.cols
+    shift, number = np.indices((cores, cores)).reshape(2, -1)
+    other = (number + shift) % cores
+    rounds = []
+    for part in parts(pattern, topology):
+        apart = slice(None) if part == "all_to_all" else shift > 0
+        source, target = (Cores(at[apart] // mesh.cols, at[apart] % mesh.cols) for at in (number, other))
+        of = number[apart] if part == "allgather" else other[apart]
+        if part == "all_to_all":
+            sent = Send("x", source, target, of, of + 1, at=number, into="y", via="core")
+        else:
+            sent = Send("x", source, target, of, of + 1, combine="sum" if part == "reduce_scatter" else "set", via="core")
+        if cores > 1 or part == "all_to_all":
+            rounds.append(Round((sent,)))
+    return Program(mesh.rows, mesh.cols, slots(shape, mesh, dtype, pattern=pattern), (tuple(rounds),), topology)
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str) -> tuple[Slot, ...]:
+    """The slices, as they are sent and received."""
+    slices = (mesh.rows * mesh.cols, slice_of(shape, mesh))
+    if pattern == "all_to_all":
+        return Slot("x", slices, dtype), Slot("y", slices, dtype)
+    return (Slot("x", slices, dtype, depth=2),)
+
+
+def place(shape: Shape, mesh: Mesh, x: Array, *, pattern: str, topology: str = "mesh") -> Tiles:
+    """Vectors of all cores, shape (rows, cols, m), as tiles."""
+    return {"x": exchange.place(shape, mesh, x, pattern)}
+
+
+def result(shape: Shape, mesh: Mesh, tiles: Tiles, *, pattern: str, topology: str = "mesh") -> Array:
+    """What cores have, shape (rows, cols, m), slices in order of the cores that they are of, or from."""
+    return exchange.result(shape, mesh, tiles, "y" if pattern == "all_to_all" else "x")
+
+
+def _busiest(mesh: Mesh, topology: str) -> Any:
+    """Messages on the link that most of them cross, one from each core to each other one."""
+
+    def line(places: Any, lines: Any) -> Any:
+        half = places // 2
+        return lines * (half * (half + 1) // 2 if topology == "torus" else half * (places - half))
+
+    return maximum(line(mesh.cols, mesh.rows), line(mesh.rows, mesh.cols)) * 1.0
+
+
+def _all_hops(mesh: Mesh, topology: str) -> Any:
+    """Links that these cross together."""
+    cores = mesh.rows * mesh.cols
+    if topology == "full":
+        return cores * (cores - 1.0)
+
+    def line(places: Any, lines: Any) -> Any:
+        apart = places * (places**2 // 4) if topology == "torus" else places * (places**2 - 1) // 3
+        return lines**2 * apart * 1.0
+
+    return line(mesh.cols, mesh.rows) + line(mesh.rows, mesh.cols)

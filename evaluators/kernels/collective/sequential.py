@@ -1,0 +1,77 @@
+"""Multicasts and reductions one message after the other ([zhang2026] section V-A, SW.Seq): the root sends to each member in
+turn, or hears from each in turn and has added one message before the next one may come, since it keeps one at a time.
+
+Sending needs no synchronisation; before it may send, a member waits to be told that it is its turn.
+"""
+
+from typing import Any
+
+from evaluators.kernels.collective import team
+from evaluators.kernels.collective.team import Chain, Groups, Rounds, Stages, Team, Tile
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Program, Slot
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str = "sum", **cut: Any) -> Cost:
+    """Time until all teams are done; leaves broadcast over designs. For p members
+
+        multicast   post + (p - 2) max(words, post) + 2 ramp + hops hop + words, of the last one, or of one whose way is longer
+        reduce      post + (p - 1) (2 ramp + words + stage + sum) + all hops hop
+
+    >>> on = Fabric(1, 0, 1, 0, 5, 2, 0, 0, 0, 0, 0, word_bytes=4)
+    >>> [cost(Shape(20, 1, 1), Mesh(1, 8), on, pattern=name, rows=1, cols=8).seconds for name in ("multicast", "reduce")]
+    [86.0, 131.0]
+    """
+    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
+    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    groups, tile = Groups(**cut), Tile("x", 0, shape.m)
+    return team.program(
+        mesh,
+        slots(shape, mesh, dtype, pattern=pattern),
+        pattern,
+        lambda: multicast(groups, mesh, tile),
+        lambda: reduction(groups, mesh, tile, combine),
+    )
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str) -> tuple[Slot, ...]:
+    """Data of a core, and of one message."""
+    return team.slots(shape, dtype, arriving="reduce" in team.parts(pattern))
+
+
+def multicast(groups: Groups, mesh: Mesh, tile: Tile) -> Rounds:
+    """The root's tile to its team."""
+    return team.stepped(groups, mesh, lambda of: [_pairs(of)] if of.members > 1 else [], tile, "set", "router")
+
+
+def reduction(groups: Groups, mesh: Mesh, tile: Tile, combine: str) -> Rounds:
+    """The team's tiles, summed or compared, to its root."""
+
+    def turns(of: Team) -> Stages:
+        return [[(target, source)] for source, target in _pairs(of)]
+
+    return team.stepped(groups, mesh, turns, tile, team.combined(combine), "core")
+
+
+def chains(pattern: str, of: Team) -> list[Chain]:
+    """To each member, after those before it; or from each after the other."""
+    ways = [of.hops(*pair) for pair in _pairs(of)]
+    if pattern == "multicast":
+        return team.kept(Chain(posts=1, messages=1, hops=hops, intervals=turn) for turn, hops in enumerate(ways)) or [Chain()]
+    count = len(ways)
+    return [Chain(posts=min(count, 1), messages=count, stages=count, hops=sum(ways), sums=count)]
+
+
+def moved(pattern: str, of: Team) -> tuple[int, int]:
+    """Messages, and links that they cross."""
+    return of.members - 1, sum(of.hops(*pair) for pair in _pairs(of))
+
+
+def _pairs(of: Team) -> list[tuple[int, int]]:
+    """The root, and every other member in turn."""
+    return [(of.root, place) for place in range(of.members) if place != of.root]

@@ -1,0 +1,291 @@
+"""Teams of cores on a mesh, each with a root: what multicasts and reductions in the network, by tree and by sequence share.
+
+A mesh is cut in groups of `rows` x `cols` cores. A team is a row of a group, a column of it, or the whole of it, and all teams
+work at once. The root of a team is at some place of it, rows after rows, or on the group's diagonal, which puts the roots of
+its rows in different columns ([zhang2026] section III-B).
+
+Every closed form is the longest of some chains of messages, each a count of what it consists of; chains that others outlast
+whatever things cost are left out.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from space.elementwise import Array, ceil_div, maximum, where
+from space.errors import DesignError, nearest
+from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How a mesh is cut in teams.
+
+    Attributes:
+        rows, cols: cores of a group.
+        along: which cores of a group are a team, a word of `ALONG`.
+        root: place in the team, or `DIAGONAL`.
+    """
+
+    rows: Any
+    cols: Any
+    along: str = "row"
+    root: int | str = DIAGONAL
+
+
+class Team(NamedTuple):
+    """Cores of a team, and the place of its root among them, rows after rows."""
+
+    rows: int
+    cols: int
+    root: int
+
+    @property
+    def members(self) -> int:
+        """How many cores."""
+        return self.rows * self.cols
+
+    def hops(self, one: int, other: int) -> int:
+        """Links between two places."""
+        return abs(one // self.cols - other // self.cols) + abs(one % self.cols - other % self.cols)
+
+
+class Chain(NamedTuple):
+    """Dependent messages on the way to the end of a collective.
+
+    Attributes:
+        posts: started from memory with nothing to hide behind.
+        messages: that come through two ramps, word after word.
+        stages: of software that synchronises.
+        hops: links.
+        sums: of what arrived with what is there.
+        intervals: from the start of a message to the start of the next one of the same core.
+    """
+
+    posts: int = 0
+    messages: int = 0
+    stages: int = 0
+    hops: int = 0
+    sums: int = 0
+    intervals: int = 0
+
+    def then(self, other: "Chain") -> "Chain":
+        """One after the other."""
+        return Chain(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Tile(NamedTuple):
+    """What is moved: rows `start` to `stop` of a slot of every core."""
+
+    slot: str
+    start: int
+    stop: int
+
+
+Stages = list[list[tuple[int, int]]]
+"""Messages as (source, target) places of a team, step by step."""
+
+Chains = Callable[[str, Team], list[Chain]]
+"""The chains of a pattern (multicast or reduce) in a team."""
+
+Moved = Callable[[str, Team], tuple[int, int]]
+"""Messages of a pattern in a team, and links that they cross."""
+
+Rounds = tuple[Round, ...]
+
+
+def checked(groups: Groups, mesh: Mesh) -> None:
+    """Refuses groups that do not make teams of a mesh.
+
+    Raises:
+        DesignError: naming the field.
+    """
+    for name, side, whole in (("rows", groups.rows, mesh.rows), ("cols", groups.cols, mesh.cols)):
+        if side < 1 or whole % side:
+            raise DesignError(f"group: {side} {name} do not divide the {whole} {name} of the mesh")
+    if groups.along not in ALONG:
+        raise DesignError(f"along: no option {groups.along!r}; {nearest(groups.along, ALONG)}")
+    if groups.root == DIAGONAL:
+        if groups.along == "rectangle":
+            raise DesignError(f"root: a {groups.rows} x {groups.cols} rectangle has one root; give its place, as in 0")
+        return
+    height, width = _sides(groups)
+    if isinstance(groups.root, str) or not 0 <= groups.root < height * width:
+        raise DesignError(f"root: no place {groups.root!r} in a team of {height} x {width} cores; 0 to {height * width - 1}")
+
+
+def teams(groups: Groups, mesh: Mesh) -> dict[Team, Cores]:
+    """The first cores of all teams of a mesh, by team."""
+    checked(groups, mesh)
+    height, width = _sides(groups)
+    row, col = np.mgrid[0 : mesh.rows : height, 0 : mesh.cols : width].reshape(2, -1)
+    place = _root_at(groups, row, col)
+    return {Team(height, width, int(root)): Cores(row[place == root], col[place == root]) for root in np.unique(place)}
+
+
+def members(groups: Groups, mesh: Mesh) -> Cores:
+    """All teams, shape (teams, members), the root first."""
+    rows, cols = [], []
+    for team, first in teams(groups, mesh).items():
+        places = np.array([team.root, *(place for place in range(team.members) if place != team.root)])
+        rows.append(first.row[:, None] + places // team.cols)
+        cols.append(first.col[:, None] + places % team.cols)
+    return Cores(np.concatenate(rows), np.concatenate(cols))
+
+
+def stepped(groups: Groups, mesh: Mesh, stages: Callable[[Team], Stages], tile: Tile, combine: str, via: str) -> Rounds:
+    """A round for each step of all teams."""
+    steps: list[list[Array]] = []
+    for team, first in teams(groups, mesh).items():
+        for number, pairs in enumerate(stages(team)):
+            steps += [[]] if number == len(steps) else []
+            ends = np.array(pairs)[:, :, None]  # pairs, source and target, teams
+            steps[number].append(
+                np.stack([first.row + ends // team.cols, first.col + ends % team.cols]).reshape(2, len(pairs), 2, -1)
+            )
+    rounds = []
+    for parts in steps:
+        row, col = (np.concatenate([part[axis].swapaxes(0, 1).reshape(2, -1) for part in parts], axis=1) for axis in (0, 1))
+        source, target = Cores(row[0], col[0]), Cores(row[1], col[1])
+        moved = Send(tile.slot, source, target, np.asarray(tile.start), np.asarray(tile.stop), combine=combine, via=via)
+        rounds.append(Round((moved,)))
+    return tuple(rounds)
+
+
+def slots(shape: Shape, dtype: str, *, arriving: bool) -> tuple[Slot, ...]:
+    """What every core has, or gets, and where software keeps what arrives until it is combined."""
+    x = Slot("x", (shape.m, 1), dtype)
+    return (x, Slot("arriving", (shape.m, 1), dtype)) if arriving else (x,)
+
+
+def program(
+    mesh: Mesh, slots: tuple[Slot, ...], pattern: str, multicast: Callable[[], Rounds], reduction: Callable[[], Rounds]
+) -> Program:
+    """The rounds of a pattern."""
+    rounds = {"multicast": multicast, "reduce": reduction}
+    return Program(mesh.rows, mesh.cols, slots, (tuple(turn for part in parts(pattern) for turn in rounds[part]()),))
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups, chains: Chains, moved: Moved) -> Cost:
+    """Time until the last team is done, and what all of them move; leaves broadcast over designs.
+
+    Args:
+        shape: m elements on each core, of 2 bytes.
+        mesh, fabric: leaves broadcast over designs, as do the sides of `groups`.
+        pattern: a word of `PATTERNS`.
+        groups: the teams.
+        chains: of a team.
+        moved: messages of a team, and links that they cross.
+    """
+    nbytes = 2.0 * shape.m
+    words = ceil_div(nbytes, fabric.word_bytes)
+    stream = words * fabric.pace
+    prices = (
+        fabric.post,
+        2 * fabric.ramp + stream,
+        fabric.stage,
+        fabric.hop,
+        where(fabric.combine == 0, 0.0, fabric.call + shape.m * fabric.combine),
+        maximum(stream, words * fabric.copy + fabric.post),
+    )
+    sides = (groups.rows, groups.cols)
+    seconds = _by_sides(sides, prices, lambda rows, cols: _longest(chains, pattern, _group(groups, rows, cols)))
+    count = (mesh.rows // groups.rows) * (mesh.cols // groups.cols) * nbytes
+    sent = _by_sides(sides, (1.0,), lambda rows, cols: ((_moved(moved, pattern, _group(groups, rows, cols))[0],),))
+    hops = _by_sides(sides, (1.0,), lambda rows, cols: ((_moved(moved, pattern, _group(groups, rows, cols))[1],),))
+    return Cost(seconds, Activity(sent_bytes=sent * count, hop_bytes=hops * count))
+
+
+def kept(chains: Iterable[Chain]) -> list[Chain]:
+    """Those that no other one outlasts whatever things cost."""
+    found: list[Chain] = []
+    for chain in sorted(set(chains), reverse=True):
+        if not any(all(a <= b for a, b in zip(chain, other, strict=True)) for other in found):
+            found.append(chain)
+    return found
+
+
+def parts(pattern: str) -> tuple[str, ...]:
+    """What a pattern consists of, one after the other.
+
+    Raises:
+        DesignError: no such pattern.
+    """
+    if pattern not in PATTERNS:
+        raise DesignError(f"pattern: no option {pattern!r}; {nearest(pattern, PATTERNS)}")
+    return ("reduce", "multicast") if pattern == "allreduce" else (pattern,)
+
+
+def combined(combine: str) -> str:
+    """The word, if it is one that reductions know.
+
+    Raises:
+        DesignError: it is not.
+    """
+    if combine not in COMBINE:
+        raise DesignError(f"combine: no option {combine!r}; {nearest(combine, COMBINE)}")
+    return combine
+
+
+def _sides(groups: Groups) -> tuple[int, int]:
+    height = 1 if groups.along == "row" else groups.rows
+    return height, 1 if groups.along == "column" else groups.cols
+
+
+def _root_at(groups: Groups, row: Array, col: Array) -> Array:
+    """Places of the roots of teams that begin at some cores."""
+    if groups.root != DIAGONAL:
+        return np.full(row.shape, groups.root, dtype=int)
+    across, along = (row % groups.rows, groups.cols) if groups.along == "row" else (col % groups.cols, groups.rows)
+    return np.asarray(across % along)
+
+
+def _group(groups: Groups, rows: int, cols: int) -> Groups:
+    return Groups(rows, cols, groups.along, groups.root)
+
+
+@lru_cache(maxsize=4096)
+def _longest(chains: Chains, pattern: str, group: Groups) -> tuple[Chain, ...]:
+    """Chains of all teams of a group."""
+    found: list[Chain] = []
+    for team in teams(group, Mesh(group.rows, group.cols)):
+        ways = [Chain()]
+        for part in parts(pattern):
+            ways = [before.then(after) for before in ways for after in chains(part, team)]
+        found += ways
+    return tuple(kept(found))
+
+
+@lru_cache(maxsize=4096)
+def _moved(moved: Moved, pattern: str, group: Groups) -> tuple[float, float]:
+    """Messages and their links of all teams of a group."""
+    total = np.zeros(2)
+    for team, first in teams(group, Mesh(group.rows, group.cols)).items():
+        for part in parts(pattern):
+            total += len(first.row) * np.array(moved(part, team))
+    return float(total[0]), float(total[1])
+
+
+def _by_sides(
+    sides: tuple[Any, Any], prices: tuple[Any, ...], counts: Callable[[int, int], Iterable[tuple[float, ...]]]
+) -> Any:
+    """The largest of some counts times prices, the counts depending on the sides of a group."""
+    if not any(isinstance(leaf, np.ndarray) for leaf in sides):
+        total: Any = 0.0
+        for row in counts(int(sides[0]), int(sides[1])):
+            total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
+        return total
+    rows, cols, *each = np.broadcast_arrays(*sides, *prices)
+    out = np.empty(rows.shape)
+    for side in np.unique(np.stack([rows.ravel(), cols.ravel()], axis=1), axis=0):
+        here = (rows == side[0]) & (cols == side[1])
+        table = np.array(list(counts(int(side[0]), int(side[1]))), dtype=float)
+        out[here] = (table @ np.stack([price[here] for price in each])).max(axis=0)
+    return out

@@ -1,0 +1,111 @@
+"""Multicasts and reductions in a logarithmic number of steps of software, which synchronise one after the other ([zhang2026]
+section V-A, SW.Tree).
+
+Whoever holds the data of a stretch of a line sends it over to the nearest core of its other half, and both go on with their
+halves: messages of a step never share a link. A rectangle does so along the root's row, and then along all columns. A
+reduction is the same tree backwards, with a sum at each step.
+"""
+
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any
+
+from evaluators.kernels.collective import team
+from evaluators.kernels.collective.team import Chain, Groups, Rounds, Stages, Team, Tile
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import Program, Slot
+
+
+def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str = "sum", **cut: Any) -> Cost:
+    """Time until all teams are done; leaves broadcast over designs. For a line of p = 2^s members with the root at its end
+
+        multicast   s (post + 2 ramp + words + stage) + (p - 1) hop
+        reduce      s (post + 2 ramp + words + stage + sum) + (p - 1) hop
+
+    >>> on = Fabric(1, 7, 1, 0, 5, 2, 0, 0, 0, 0, 0, word_bytes=4)
+    >>> [cost(Shape(20, 1, 1), Mesh(1, 8), on, pattern=name, rows=1, cols=8).seconds for name in ("multicast", "reduce")]
+    [85.0, 85.0]
+    """
+    return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+
+
+def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
+    """The program: ``x`` of the root to its team, of the team to its root, or both."""
+    groups, tile = Groups(**cut), Tile("x", 0, shape.m)
+    return team.program(
+        mesh,
+        slots(shape, mesh, dtype, pattern=pattern),
+        pattern,
+        lambda: multicast(groups, mesh, tile),
+        lambda: reduction(groups, mesh, tile, combine),
+    )
+
+
+def slots(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str) -> tuple[Slot, ...]:
+    """Data of a core, and of one message."""
+    return team.slots(shape, dtype, arriving="reduce" in team.parts(pattern))
+
+
+def multicast(groups: Groups, mesh: Mesh, tile: Tile) -> Rounds:
+    """The root's tile to its team."""
+    return team.stepped(groups, mesh, stages, tile, "set", "core")
+
+
+def reduction(groups: Groups, mesh: Mesh, tile: Tile, combine: str) -> Rounds:
+    """The team's tiles, summed or compared, to its root."""
+    return team.stepped(groups, mesh, _backwards, tile, team.combined(combine), "core")
+
+
+@lru_cache(maxsize=4096)
+def stages(of: Team) -> Stages:
+    """Messages of a multicast, step by step.
+
+    >>> stages(Team(1, 5, 1))
+    [[(1, 3)], [(1, 2), (3, 4)], [(1, 0)]]
+    """
+    height, width = divmod(of.root, of.cols)
+    across = [[(height * of.cols + a, height * of.cols + b) for a, b in step] for step in _halved(0, of.cols, width)]
+    down = [
+        [(a * of.cols + col, b * of.cols + col) for a, b in step for col in range(of.cols)]
+        for step in _halved(0, of.rows, height)
+    ]
+    return across + down
+
+
+def chains(pattern: str, of: Team) -> list[Chain]:
+    """What can be the last to be done: for each member what came before it, of all its tree."""
+    late: dict[int, list[Chain]] = {}
+    for pairs in stages(of) if pattern == "multicast" else _backwards(of):
+        for source, target in pairs:
+            here, there = late.get(source, [Chain()]), late.get(target, [Chain()])
+            message = Chain(messages=1, stages=1, hops=of.hops(source, target))
+            posted = message._replace(posts=1)
+            if pattern == "multicast":
+                late[target] = [chain.then(posted) for chain in here]
+                late[source] = team.kept(chain.then(Chain(intervals=1)) for chain in here)
+            else:
+                added = message._replace(sums=1), posted._replace(sums=1)
+                late[target] = team.kept([chain.then(added[0]) for chain in there] + [chain.then(added[1]) for chain in here])
+    ends = late.values() if pattern == "multicast" else [late.get(of.root, [Chain()])]
+    return team.kept(chain for chains in ends for chain in chains) or [Chain()]
+
+
+def moved(pattern: str, of: Team) -> tuple[int, int]:
+    """Messages, and links that they cross."""
+    return of.members - 1, sum(of.hops(*pair) for pairs in stages(of) for pair in pairs)
+
+
+def _backwards(of: Team) -> Stages:
+    return [[(target, source) for source, target in pairs] for pairs in reversed(stages(of))]
+
+
+def _halved(start: int, stop: int, root: int) -> Stages:
+    """Of places `start` to `stop` of a line."""
+    if stop - start < 2:
+        return []
+    middle = start + (stop - start + 1) // 2
+    other = middle if root < middle else middle - 1
+    halves = _halved(start, middle, min(root, other)), _halved(middle, stop, max(root, other))
+    return [[(root, other)], *([*first, *second] for first, second in zip_longest(*halves, fillvalue=()))]

@@ -1,0 +1,47 @@
+"""Cycles of row multicasts and row sums by size and implementation, and what the network gains, as a table and as pictures."""
+
+from dse.build import question
+from dse.compose import compose, folder_of
+from evaluators import evaluate
+from studies.write import table
+
+SIZES = (*(f"{2**power} KiB" for power in range(10)), "1 MiB")
+"""Beyond what L1 has room for as well: what would be, if it had."""
+
+PICTURE = """```mermaid
+xychart-beta
+    title "{title}, cycles of software over cycles of hardware"
+    x-axis [{sizes}]
+    y-axis "times" {low} --> {high}
+    line [{tree}]
+    line [{sequential}]
+```"""
+
+
+def finding() -> str:
+    """A row a pattern and size, and a picture a pattern."""
+    config = compose(["study=flat_fig7", f"workload.bytes=[{','.join(size.replace(' ', '') for size in SIZES)}]"])
+    asked = question(config, folder_of(config))
+    names = asked.space.knob("mapping.collective").values
+    columns = asked.space.grid(0, len(names))
+    found = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"], cases=True).cases
+    rows, pictures = [], []
+    for pattern in dict.fromkeys(case.pattern for case in asked.workload.cases):
+        here = [place for place, case in enumerate(asked.workload.cases) if case.pattern == pattern]
+        cycles = {name: found["cycles"][here, at] for at, name in enumerate(names)}
+        fits = found["fits"][here].all(axis=1)
+        gains = {name: cycles[name] / cycles["hardware"] for name in ("tree", "sequential")}
+        for at, size in enumerate(SIZES):
+            numbers = [f"{cycles[name][at]:,.0f}" for name in names]
+            rows.append([pattern, size, *numbers, *(f"{gains[name][at]:.2f}" for name in gains), "" if fits[at] else "no"])
+        pictures.append(
+            PICTURE.format(
+                title=f"Row {pattern}",
+                sizes=", ".join(f'"{size}"' for size in SIZES),
+                low=0,
+                high=10 * (int(max(gains["sequential"])) // 10 + 1),
+                **{name: ", ".join(f"{gain:.2f}" for gain in gains[name]) for name in gains},
+            )
+        )
+    head = ["pattern", "size", *(f"{name}, cycles" for name in names), "tree / hardware", "sequential / hardware", "fits L1"]
+    return "\n\n".join([table(head, rows), *pictures])

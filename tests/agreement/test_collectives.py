@@ -1,0 +1,242 @@
+"""Collectives: closed forms are their programs played where nothing is contended, and other traffic makes nothing faster."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.events import play
+from evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
+from evaluators.kernels.collective.exchange import PATTERNS as EXCHANGED
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.fabric import Fabric
+from evaluators.machine.link import Links
+from evaluators.numeric import play as computed
+from evaluators.rounds import TOPOLOGIES, Activity, Cores, Multicast, Program, Reduce, Round, Send, Slot, activity
+from space.workload import PATTERNS
+from tests.agreement.test_closed import same
+from tests.agreement.test_events import CYCLES, DMA, SLOW
+from tests.agreement.test_strands import ENGINES
+from tests.evaluators.test_teams import cuts
+
+ADDING = DMA._replace(combine=0.5, operation=1 / 16, call=3.0)
+"""Where the engine adds what arrives, and takes what `ENGINES` does to turn a tile."""
+
+FABRICS = st.sampled_from([CYCLES, SLOW, DMA, ADDING])
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", TEAMS)
+@given(cuts(), st.integers(1, 200), FABRICS)
+@settings(max_examples=40)
+def test_the_closed_form_of_a_team_is_its_program_played(
+    name: str, pattern: str, cut: tuple, elements: int, on: Fabric
+) -> None:
+    mesh, how = cut
+    shape, kernel = Shape(elements, 1, 1), TEAMS[name]
+    closed = kernel.cost(shape, mesh, on, pattern=pattern, **how)
+    program = kernel.steps(shape, mesh, "float16", pattern=pattern, **how)
+    assert closed.seconds == pytest.approx(play(program, on).seconds, rel=1e-9)
+    same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize("pattern", EXCHANGED)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 400), FABRICS)
+@settings(max_examples=20)
+def test_the_closed_form_of_rings_is_their_program_played(
+    topology: str, pattern: str, rows: int, cols: int, elements: int, on: Fabric
+) -> None:
+    shape, mesh, how = Shape(elements, 1, 1), Mesh(rows, cols), {"pattern": pattern, "topology": topology}
+    closed = EXCHANGES["rings"].cost(shape, mesh, on, **how)
+    program = EXCHANGES["rings"].steps(shape, mesh, "float16", **how)
+    assert closed.seconds == pytest.approx(play(program, on).seconds, rel=1e-9)
+    same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize("pattern", EXCHANGED)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 400), st.sampled_from([DMA, ADDING]))
+@settings(max_examples=20)
+def test_direct_exchange_is_its_closed_form_where_all_are_linked_and_at_least_that_elsewhere(
+    topology: str, pattern: str, rows: int, cols: int, elements: int, on: Fabric
+) -> None:
+    shape, mesh, how = Shape(elements, 1, 1), Mesh(rows, cols), {"pattern": pattern, "topology": topology}
+    closed = EXCHANGES["direct"].cost(shape, mesh, on, **how)
+    program = EXCHANGES["direct"].steps(shape, mesh, "float16", **how)
+    played = play(program, on, engines=ENGINES).seconds
+    assert closed.seconds == pytest.approx(played, rel=1e-9) if topology == "full" else closed.seconds <= played * (1 + 1e-9)
+    same(closed.activity, activity(program))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", TEAMS)
+def test_a_batch_of_teams_is_its_singles(name: str, pattern: str) -> None:
+    sides, stage = np.array([1.0, 2.0, 8.0, 8.0, 32.0]), np.array([10.0, 20.0, 30.0, 40.0, 50.0])
+    sizes = np.array([[16.0], [4096.0]])
+    kernel, on = TEAMS[name], ADDING
+    many = kernel.cost(Shape(sizes, 1, 1), Mesh(32, 32), on._replace(stage=stage), pattern=pattern, rows=sides, cols=sides)
+    for place in np.ndindex(2, 5):
+        side = int(sides[place[1]])
+        one = kernel.cost(
+            Shape(sizes[place[0], 0], 1, 1),
+            Mesh(32, 32),
+            on._replace(stage=stage[place[1]]),
+            pattern=pattern,
+            rows=side,
+            cols=side,
+        )
+        assert many.seconds[place] == pytest.approx(one.seconds, rel=1e-12)
+        assert np.broadcast_to(many.activity.hop_bytes, (2, 5))[place] == one.activity.hop_bytes
+
+
+@pytest.mark.parametrize("pattern", EXCHANGED)
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_a_batch_of_exchanges_is_its_singles(name: str, pattern: str) -> None:
+    rows, cols = np.array([1.0, 2.0, 5.0, 8.0]), np.array([7.0, 2.0, 4.0, 1.0])
+    for topology in TOPOLOGIES:
+        how = {"pattern": pattern, "topology": topology}
+        many = EXCHANGES[name].cost(Shape(1000, 1, 1), Mesh(rows, cols), ADDING, **how)
+        ones = [
+            EXCHANGES[name].cost(Shape(1000, 1, 1), Mesh(int(r), int(c)), ADDING, **how)
+            for r, c in zip(rows, cols, strict=True)
+        ]
+        assert many.seconds.tolist() == [one.seconds for one in ones]
+        assert many.activity.hop_bytes.tolist() == [one.activity.hop_bytes for one in ones]
+
+
+def links(peers: int) -> tuple[Links, Fabric]:
+    """Of dies, and the same as a network of cores."""
+    free = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
+    return Links(float(peers), 1e9, 1e-6, "hop"), Fabric(hop=1e-6, word=4e-9, word_bytes=4, **free)
+
+
+@pytest.mark.parametrize("name", ["ring", "full_mesh"])
+@pytest.mark.parametrize("peers", [1, 2, 3, 8])
+def test_an_allreduce_between_dies_is_its_program_played(name: str, peers: int) -> None:
+    between, on = links(peers)
+    kernel = ALLREDUCE[name]
+    assert kernel.cost(4.0 * 240, between).seconds == pytest.approx(play(kernel.steps(240, peers), on).seconds, rel=1e-9)
+
+
+def test_a_line_that_closes_is_gone_along_the_shorter_way() -> None:
+    for topology, hops in (("mesh", 6), ("torus", 1)):
+        slots = (Slot("x", (20, 1), depth=2),)
+        step = Send(
+            "x", Cores(np.array([0]), np.array([0])), Cores(np.array([0]), np.array([6])), np.asarray(0), np.asarray(20)
+        )
+        program = Program(1, 7, slots, ((Round((step,)),),), topology)
+        assert play(program, CYCLES).seconds == 2 * CYCLES.ramp + hops * CYCLES.hop + 20
+        assert activity(program).hop_bytes == 80 * hops
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 35), st.booleans())
+def test_a_tree_on_a_torus_reaches_all_by_the_shorter_ways(rows: int, cols: int, root: int, back: bool) -> None:
+    """As far as half of each side, and every link once: a tree has as many as members beside its root."""
+    root %= rows * cols
+    places = np.array([root, *(place for place in range(rows * cols) if place != root)])
+    path = Cores(places[None] // cols, places[None] % cols)
+    ends = np.asarray(0), np.asarray(20)
+    step: Any = Reduce("x", path, *ends, "x", via="router") if back else Multicast("x", path, *ends, "x")
+    program = Program(rows, cols, (Slot("x", (20, 1)),), ((Round((step,)),),), "torus")
+    expected = 2 * CYCLES.ramp + (rows // 2 + cols // 2) * CYCLES.hop + 20 if rows * cols > 1 else 0
+    assert play(program, CYCLES).seconds == expected
+    assert activity(program).hop_bytes == 80 * (rows * cols - 1)
+
+
+@pytest.mark.parametrize("step", ["multicast", "reduce", "relay"])
+def test_what_a_full_mesh_cannot_carry_is_refused(step: str) -> None:
+    program = TEAMS["tree" if step == "relay" else "hardware"].steps(
+        Shape(4, 1, 1), Mesh(2, 2), "float16", pattern="reduce" if step == "reduce" else "multicast", rows=2, cols=2
+    )
+    if step == "relay":
+        (turn, *rest) = program.strands[0]
+        program = replace(program, strands=((Round((replace(turn.steps[0], via="relay"),)), *rest),))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every pair is linked"):
+        play(replace(program, topology="full"), CYCLES)
+
+
+COLLECTIVES = [*((name, pattern) for name in TEAMS for pattern in PATTERNS)]
+COLLECTIVES += [(name, pattern) for name in EXCHANGES for pattern in EXCHANGED]
+
+Pairs = list[tuple[int, int, int, int, int]]
+
+
+def alone(name: str, pattern: str, mesh: Mesh) -> Program:
+    """A collective on a whole mesh."""
+    shape = Shape(240, 1, 1)
+    if name in TEAMS:
+        return TEAMS[name].steps(shape, mesh, "float16", pattern=pattern, rows=mesh.rows, cols=mesh.cols)
+    return EXCHANGES[name].steps(shape, mesh, "float16", pattern=pattern)
+
+
+def background(mesh: Mesh, pairs: Pairs) -> tuple[tuple[Slot, ...], tuple[Round, ...]]:
+    """Messages between other tiles of the same cores, one round each."""
+    slots = Slot("from", (200, 1), "float16"), Slot("to", (200, 1), "float16")
+    rounds = []
+    for r, c, to_r, to_c, length in pairs:
+        one, other = (Cores(np.array([a % mesh.rows]), np.array([b % mesh.cols])) for a, b in ((r, c), (to_r, to_c)))
+        rounds.append(Round((Send("from", one, other, np.asarray(0), np.asarray(length), into="to"),)))
+    return slots, tuple(rounds)
+
+
+traffic = st.lists(st.tuples(*[st.integers(0, 11)] * 4, st.integers(1, 200)), min_size=1, max_size=12)
+meshes = st.builds(Mesh, st.integers(2, 5), st.integers(2, 6))
+
+
+@pytest.mark.parametrize(("name", "pattern"), COLLECTIVES)
+@given(meshes, traffic, st.booleans())
+@settings(max_examples=15)
+def test_other_traffic_makes_nothing_faster_and_changes_no_result(
+    name: str, pattern: str, mesh: Mesh, pairs: Pairs, first: bool
+) -> None:
+    program = alone(name, pattern, mesh)
+    slots, rounds = background(mesh, pairs)
+    strands = (rounds, *program.strands) if first else (*program.strands, rounds)
+    together = replace(program, slots=program.slots + slots, strands=strands)
+    other = Program(mesh.rows, mesh.cols, slots, (rounds,))
+    on = ADDING
+
+    crowded, free, others = play(together, on), play(program, on), play(other, on)
+    assert all((crowded.ready[slot.name] >= free.ready[slot.name] - 1e-9).all() for slot in program.slots)
+    assert crowded.seconds >= max(free.seconds, others.seconds) - 1e-9
+    counted = activity(program) + activity(other)
+    same(
+        crowded.activity, Activity(**{name: getattr(counted, name) for name in ("macs", "sent_bytes", "hop_bytes", "elements")})
+    )
+    rng = np.random.default_rng(len(pairs))
+    x = {slot.name: rng.integers(-9, 9, (mesh.rows, mesh.cols, *slot.shape)).astype(np.float32) for slot in program.slots}
+    assert all((computed(together, x)[slot.name] == computed(program, x)[slot.name]).all() for slot in program.slots)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", TEAMS)
+@given(meshes, traffic, st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_whatever_the_order_no_link_carries_more_than_it_can(
+    name: str, pattern: str, mesh: Mesh, pairs: Pairs, random: Any
+) -> None:
+    program = alone(name, pattern, mesh)
+    busiest = 0
+    for _ in range(3):
+        random.shuffle(pairs)
+        slots, rounds = background(mesh, pairs)
+        together = replace(program, slots=program.slots + slots, strands=(*program.strands, rounds))
+        load = Counter[tuple[tuple[int, int], tuple[int, int]]]()
+        for r, c, to_r, to_c, length in pairs:
+            load.update(dict.fromkeys(crossed((r, c), (to_r, to_c), mesh), -(-2 * length // 4)))
+        busiest = max(load.values(), default=0)
+        assert play(together, ADDING).seconds >= max(busiest, play(program, ADDING).seconds)
+
+
+def crossed(source: tuple[int, int], target: tuple[int, int], mesh: Mesh) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Links of a way: to the target's column first."""
+    (r, c), (to_r, to_c) = ((a % mesh.rows, b % mesh.cols) for a, b in (source, target))
+    across = [(r, col) for col in range(c, to_c, 1 if to_c > c else -1)]
+    down = [(row, to_c) for row in range(r, to_r, 1 if to_r > r else -1)]
+    return list(pairwise([*across, *down, (to_r, to_c)]))

@@ -1,0 +1,146 @@
+"""A collective by itself: batch = one by one, readers agree, limits as values, the crossover at small sizes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluators import evaluate, explain
+from evaluators.evaluation import infeasible
+from evaluators.kernels.collective import TEAMS
+from evaluators.machine.fabric import summing
+from space.chip import TileChip
+from space.design import stacked
+from space.errors import DesignError
+from space.fields import replaced
+from space.workload import PATTERNS
+from tests.samples import asked
+
+ALONE = ("chip=tile32", "workload=collective", "workload.pattern=[multicast,reduce,allreduce]", "workload.bytes=[1KiB,64KiB]")
+
+
+def cycles(*overrides: str) -> float:
+    asked_ = asked("chip=tile32", "workload=collective", *overrides)
+    return float(evaluate(stacked([asked_.base]), asked_.workload, fidelity="events").columns["cycles"][0])
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_a_batch_is_its_singles(fidelity: str) -> None:
+    asked_ = asked(*ALONE, "workload.group=4x4")
+    rng = np.random.default_rng(2)
+    changes: list[dict[str, Any]] = [
+        {
+            "chip.mesh.rows": int(rng.choice([4, 6, 8, 32])),
+            "chip.mesh.cols": int(rng.choice([4, 8, 12])),
+            "chip.tile.sync": float(rng.integers(0, 99)),
+            "chip.noc.hop": float(rng.choice([1, 2])),
+            "mapping.collective": str(rng.choice(sorted(TEAMS))),
+        }
+        for _ in range(10)
+    ]
+    designs = [replaced(asked_.base, change) for change in changes]
+    many = evaluate(stacked(designs), asked_.workload, fidelity=fidelity, cases=True)
+    assert not many.feasible.all()  # groups do not divide a mesh of six rows
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), asked_.workload, fidelity=fidelity, cases=True)
+        for metric in ("latency", "cycles", "sram_used"):
+            assert many.columns[metric][row] == pytest.approx(one.columns[metric][0], rel=1e-12)
+            assert many.cases[metric][:, row] == pytest.approx(one.cases[metric][:, 0], rel=1e-12)
+        assert many.limit[row] == one.limit[0]
+
+
+@pytest.mark.parametrize("along", ["row", "column", "rectangle"])
+@pytest.mark.parametrize("name", TEAMS)
+def test_readers_agree_and_the_breakdown_sums_to_the_total(name: str, along: str) -> None:
+    asked_ = asked(*ALONE, f"workload.along={along}", "workload.root=2", "workload.group=8x16", f"mapping.collective={name}")
+    closed, events = (
+        evaluate(stacked([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
+        for fidelity in ("closed", "events")
+    )
+    assert closed == pytest.approx(events, rel=1e-9)
+    for seconds, case in zip(closed, asked_.workload.cases, strict=True):
+        parts = explain(asked_.base, case)
+        assert parts.seconds == pytest.approx(seconds, rel=1e-12)
+        assert sum(parts.by_bound().values()) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_a_sequence_beats_a_tree_at_small_sizes_only() -> None:
+    """Where synchronising five times costs more than 31 starts."""
+    small, large = (
+        {name: cycles(f"workload.bytes=[{size}]", f"mapping.collective={name}") for name in TEAMS}
+        for size in ("1KiB", "128KiB")
+    )
+    assert small["hardware"] < small["sequential"] < small["tree"]
+    assert large["hardware"] < large["tree"] < large["sequential"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_gain_over_software_tends_to_its_steps(pattern: str) -> None:
+    """A tree has five; a sequence 31; a sum takes as long as what is summed takes to come."""
+    by = {name: cycles("workload.bytes=[64MiB]", f"workload.pattern={pattern}", f"mapping.collective={name}") for name in TEAMS}
+    each = {"multicast": 1.0, "reduce": 2.0, "allreduce": 1.5}[pattern]
+    assert by["tree"] / by["hardware"] == pytest.approx(5 * each, rel=0.001)
+    assert by["sequential"] / by["hardware"] == pytest.approx(31 * each, rel=0.001)
+
+
+def test_what_arrives_is_summed_at_the_rate_of_the_lanes_or_of_the_memory() -> None:
+    chip = asked(*ALONE).base.chip
+    assert isinstance(chip, TileChip)
+    assert summing(chip).combine * chip.clock == pytest.approx(1 / 64)
+    assert summing(replaced(chip, {"tile.sram_bandwidth": 192.0})).combine * chip.clock == pytest.approx(1 / 32)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit", "said"),
+    [
+        (("workload.bytes=[385KiB]",), "chip.tile.sram", "in 2 parts would do"),
+        (
+            ("workload.bytes=[200KiB]", "workload.pattern=reduce", "mapping.collective=tree"),
+            "chip.tile.sram",
+            "arriving 204.8 kB",
+        ),
+        (("workload.group=5x8",), "workload.group", "5 x 8 tiles do not divide 32 x 32"),
+        (("workload.group=8x64",), "workload.group", "8 x 64 tiles do not divide 32 x 32"),
+        (("workload.root=32",), "workload.root", "the last place of a team is 31"),
+        (("workload.group=4x8", "workload.along=column", "workload.root=4"), "workload.root", "the last place of a team is 3"),
+    ],
+)
+def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: str, said: str) -> None:
+    asked_ = asked("chip=tile32", "workload=collective", *overrides)
+    verdict = infeasible(asked_.base, asked_.workload)
+    assert verdict is not None
+    assert verdict.limit == limit
+    assert said in str(verdict)
+    assert not evaluate(stacked([asked_.base]), asked_.workload, fidelity="events").feasible[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("workload.pattern=scatter", "workload.pattern: no option 'scatter'"),
+        ("workload.along=diagonal", "workload.along: no option 'diagonal'"),
+        ("workload.combine=mean", "workload.combine: no option 'mean'"),
+        ("workload.bytes=[]", "workload.bytes: .* is not a list of sizes with units"),
+        ("workload.bytes=[1024]", "workload.bytes: 1024 has no unit"),
+        ("workload.bytes=[0 B]", "workload.bytes: '0 B' is not a whole number of bytes above 0"),
+        ("workload.bytes=[-1 KiB]", "workload.bytes: '-1 KiB' is not a whole number of bytes above 0"),
+        ("workload.group=8", "workload.group: '8' is not rows x columns of tiles"),
+        ("workload.group=0x8", "workload.group: '0x8' is not rows x columns of tiles"),
+        ("workload.root=corner", "workload.root: 'corner' is not a place in a team"),
+        ("workload.root=-1", "workload.root: -1 is not a place in a team"),
+        ("workload.along=rectangle", "workload.root: a rectangle has one root"),
+        ("+workload.batch=1", "no field 'workload.batch'"),
+        ("mapping=product", "choose mapping=collective"),
+        ("chip=wse2", "nothing runs collectives on this chip"),
+    ],
+)
+def test_what_makes_no_question_is_refused_by_name(override: str, said: str) -> None:
+    chip = () if override.startswith("chip=") else ("chip=tile32",)
+    with pytest.raises(DesignError, match=said):
+        asked(*chip, "workload=collective", override)
+
+
+def test_an_unknown_implementation_is_answered_with_the_address() -> None:
+    asked_ = asked("chip=tile32", "workload=collective", "mapping.collective=trees")
+    with pytest.raises(DesignError, match=r"mapping\.collective: no option 'trees'; did you mean 'tree'"):
+        evaluate(stacked([asked_.base]), asked_.workload)
