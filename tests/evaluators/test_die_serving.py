@@ -1,6 +1,7 @@
 """Serving on dies: agreement with single batches, loads that do not fit, traces, and arrays of designs."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -120,4 +121,4 @@ def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
     assert any("prompt tokens" in entry["name"] for entry in bars)
     for track in (0, 1):
         mine = [entry for entry in bars if entry["tid"] == track]
-        assert all(a["ts"] + a["dur"] <= b["ts"] * (1 + 1e-9) for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a["ts"] + a["dur"] <= b["ts"] * (1 + 1e-9) for a, b in pairwise(mine))

@@ -35,7 +35,11 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
     while any(len(r["tokens"]) < r["output"] for r in requests):
         ends = [lane["end"] for m in machines for lane in m["lanes"] if lane["end"] is not None]
         starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
-        now = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
+        then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
+        for m in machines:
+            used = world["pools"][m["pool"]].memory.blocks - len(m["free"])
+            m["area"] += used * (then - now) if used else 0.0
+        now = then
         for m in machines:
             for lane in m["lanes"]:
                 if lane["end"] is not None and lane["end"] <= now:
@@ -60,7 +64,7 @@ def machine(number: int, pool: Pool) -> dict[str, Any]:
     return {
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
-        "prefixes": OrderedDict(), "expected": 0,
+        "prefixes": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
     }  # fmt: skip
 
 
@@ -103,6 +107,7 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
         end = max(end, m["stages"][stage]) + step / pool.stages
         m["stages"][stage] = end
     lane["end"] = end
+    m["busy"] += step
     for r, n in plan:
         r["now"] = n or 1
     count = world["total"]

@@ -97,6 +97,8 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     assert found["preempted"].tolist() == [r["preempted"] for r in plain]
     assert found["hit"].tolist() == [r["hit"] for r in plain]
     assert {name: found.total[name] for name in world["total"]} == world["total"]
+    for name in ("area", "busy"):
+        assert found.state.instances[name] == pytest.approx([m[name] for m in world["machines"]]), name
     gaps = found.state.gaps
     assert gaps["count"].sum() == len(world["gaps"])
     assert gaps["seconds"].sum() == pytest.approx(sum(world["gaps"]))
