@@ -44,7 +44,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     for row, load in enumerate(cast(tuple[Load, ...], workload.cases)):
         each = [_metrics(single, load) for single in singles]
         names = dict.fromkeys(name for one in each for name in one)
-        held = [_held(single, load) for single in singles]
+        held = [max((_held(single, load, plan.tp) for plan in _plans(single)), key=lambda one: one.total) for single in singles]
         have = np.array([float(_chip(single).hbm.capacity) for single in singles])
         # a request alone must fit: beside more of them, requests wait
         kv = np.array([_longest(load) * entry.kv for entry in held])
@@ -114,26 +114,34 @@ def _metrics(design: Design, load: Load) -> dict[str, float]:
 
 
 def _served(design: Design, load: Load, log: int) -> tuple[Served | None, Error]:
-    """A run, and the error of its prices; None where no request fits beside the weights."""
+    """A run, and the largest error of its prices; None where no request fits beside the weights."""
     chip, serving = _chip(design), _mapping(design).serving
-    held = _held(design, load)
-    room = float(chip.hbm.capacity) - held.weights - held.activations
-    kept = room * float(serving.prefix)
-    blocks = int((room - kept) // (held.kv * serving.block)) if room > 0 else 0
-    if blocks * serving.block < _longest(load):
+    plans = _plans(design)
+    held = [_held(design, load, plan.tp) for plan in plans]
+    room = [float(chip.hbm.capacity) - one.weights - one.activations for one in held]
+    kept = [free * float(serving.prefix) for free in room]
+    per_block = [one.kv * serving.block for one in held]
+    blocks = [int(max(0.0, free - keep) // size) for free, keep, size in zip(room, kept, per_block, strict=True)]
+    if min(blocks) * serving.block < _longest(load):
         return None, Error(float("nan"), float("nan"), 0)
-    policies = _policies(serving)
-    memory = Memory(blocks, int(serving.block), host=held.kv / float(serving.host))
-    price, off = _priced(design, load, policies)
-    prefixes = int(kept // (held.kv * load.requests.block))
-    counts = [int(serving.prefill_instances), int(serving.instances)][-len(policies) :]
-    pools = [
-        Pool(price, rule, memory, count, 1, int(serving.batch), prefixes) for rule, count in zip(policies, counts, strict=True)
-    ]
-    # every die sends its share of a cache by a port of its own; an instance sends one cache at a time
-    per_token = held.kv / (float(chip.network.bandwidth) * float(chip.network.achieved))
+    counts = [int(serving.prefill_instances), int(serving.instances)][-len(plans) :]
+    pools, off = [], Error(0.0, 0.0, 0)
+    for place, rule in enumerate(_policies(serving)):
+        price, here = _priced(design, load, rule, plans[place].tp)
+        off = max(off, here)
+        memory = Memory(blocks[place], int(serving.block), host=held[place].kv / float(serving.host))
+        prefixes = int(kept[place] // (held[place].kv * load.requests.block))
+        pools.append(Pool(price, rule, memory, counts[place], 1, int(serving.batch), prefixes))
+    # every die sends or takes its share of a cache by a port of its own, and an instance one cache at a time
+    per_token = max(one.kv for one in held) / (float(chip.network.bandwidth) * float(chip.network.achieved))
     transfer = Transfer(per_token, float(chip.network.latency), min(counts), True)
     return serve(load.requests, pools, transfer=transfer, routing=serving.routing, log=log), off
+
+
+def _plans(design: Design) -> tuple[Plan, ...]:
+    """Of each pool: that which prefills, where there is one, and that which decodes."""
+    mapping = _mapping(design)
+    return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
 
 
 def _policies(serving: Serving) -> tuple[Policy, ...]:
@@ -143,29 +151,29 @@ def _policies(serving: Serving) -> tuple[Policy, ...]:
     return (policy("prefill_first"), chosen) if serving.prefill_instances else (chosen,)
 
 
-def _priced(design: Design, load: Load, policies: tuple[Policy, ...]) -> tuple[Price, Error]:
-    """A table of iterations up to the longest that the load and the policies can make, and its error."""
+def _priced(design: Design, load: Load, rule: Policy, tp: Any) -> tuple[Price, Error]:
+    """A table of iterations on `tp` dies, up to the longest that the load and the policy can make, and its error."""
     batch, longest = int(_mapping(design).serving.batch), _longest(load) + 1
-    most = 1
-    for rule in policies:
-        whole = max(longest, min(rule.tokens, batch * longest))
-        chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
-        most = max(most, chunked if rule.chunked else whole)
+    whole = max(longest, min(rule.tokens, batch * longest))
+    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
+    most = chunked if rule.chunked else whole
     axes = spread(most, longest, batch, longest)
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-        return _seconds(design, load, prompt, prompt_context, decodes, context)
+        return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
 
     table = tabled(pricing, axes)
     return table, error(table, pricing, axes, compositions=300)
 
 
-def _seconds(design: Design, load: Load, prompt: Array, prompt_context: Array, decodes: Array, context: Array) -> Array:
+def _seconds(
+    design: Design, load: Load, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
+) -> Array:
     """Seconds of iterations, shape (iterations,); NaN for those of nothing."""
     found = np.full(len(prompt), np.nan)
     for name, rows in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
         if rows.any():
-            plan = cast(Plan, getattr(_mapping(design), name))
+            plan = replaced(cast(Plan, getattr(_mapping(design), name)), {"tp": tp})
             columns = (column[rows][:, None] for column in (prompt, prompt_context, decodes, context))
             found[rows] = _step_seconds(design, load, name, plan, *columns)
     return found
@@ -187,14 +195,11 @@ def _step_seconds(design: Design, load: Load, phase: str, plan: Plan, *compositi
     return np.broadcast_to(total, prompt.shape)[:, 0]
 
 
-def _held(design: Design, load: Load) -> Footprint:
-    """What a die holds: weights, the KV cache of one position, and the activations of the longest prompt."""
-    mapping = _mapping(design)
+def _held(design: Design, load: Load, tp: Any) -> Footprint:
+    """What one of `tp` dies holds: weights, the KV cache of one position, and the activations of the longest prompt."""
     one = Step("decode", 1.0, 1.0, 1.0, 1.0)
-    tokens = float(load.requests.prompt.max())
-    return footprint(
-        transformer(load.model, one), load.model, mapping.decode.tp, mapping.precision, positions=1.0, tokens=tokens
-    )
+    tokens, precision = float(load.requests.prompt.max()), _mapping(design).precision
+    return footprint(transformer(load.model, one), load.model, tp, precision, positions=1.0, tokens=tokens)
 
 
 def _longest(load: Load) -> int:

@@ -122,3 +122,19 @@ def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
     for track in (0, 1):
         mine = [entry for entry in bars if entry["tid"] == track]
         assert all(a["ts"] + a["dur"] <= b["ts"] * (1 + 1e-9) for a, b in pairwise(mine))
+
+
+def test_prefill_instances_may_have_a_parallelism_of_their_own() -> None:
+    apart = (*SERVING, "mapping.prefill.tp=16", "mapping.decode.tp=8")
+    found = asked(*apart)
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "mapping.decode.tp"
+    found = asked(*apart, "mapping.serving.prefill_instances=1")
+    assert infeasible(found.base, found.workload) is None
+    wide, narrow = (
+        metrics(*SERVING, "mapping.serving.prefill_instances=1", f"mapping.prefill.tp={tp}", "mapping.decode.tp=8")
+        for tp in (8, 2)
+    )
+    assert wide["ttft"] < narrow["ttft"]
+    assert wide["tbt_p50"] == pytest.approx(narrow["tbt_p50"])
