@@ -74,8 +74,8 @@ def verdict(served: Served) -> str:
 def growth(served: Served) -> float:
     """By how much queues are longer at the end of the second half of the arrivals than at its start, over its requests.
 
-    In a fluid, 1 - served load / offered load. What lies within three standard deviations of as many Poisson arrivals, and
-    within one batch of all instances, is no growth. 0 where requests come at once.
+    In a fluid, 1 - served load / offered load. What lies within three standard deviations of as many Poisson arrivals, or
+    leaves less in queues than a twentieth of what the instances run at a time, is no growth. 0 where requests come at once.
     """
     if served.never:
         return 1.0
@@ -87,12 +87,6 @@ def growth(served: Served) -> float:
     more = int(queued[-1] - queued[half])
     slots = sum(pool.instances * pool.batch for pool in served.pools)
     return more / coming if more > 3 * coming**0.5 and queued[-1] > min(slots, coming) * GROWTH else 0.0
-
-
-def busy(served: Served) -> Array:
-    """Share of the time that each instance's stages are busy, shape (instances,)."""
-    s = served.state.instances
-    return np.asarray(s["busy"] / s["stages"] / (np.nanmax(served["completed"]) - served.requests.arrival[0]))
 
 
 def _utilisation(served: Served, span: float) -> dict[str, float]:

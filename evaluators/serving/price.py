@@ -117,12 +117,13 @@ def spread(
 ) -> list[Array]:
     """Axes from nothing to the largest values given, in equal ratios, so that points are close where counts are small."""
 
-    def axis(largest: int, smallest: float) -> Array:
-        steps = np.geomspace(smallest, max(float(largest), 2 * smallest), points)
-        return np.unique(np.concatenate([[0.0], steps]))
+    def axis(largest: int, smallest: float, more: int = 0) -> Array:
+        steps = np.geomspace(smallest, max(float(largest), 2 * smallest), points + more)
+        # with 1, no iteration of something lies in a cell with that of nothing, which has no price
+        return np.unique(np.concatenate([[0.0, 1.0], steps]))
 
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
-    return [axis(prefill_tokens, 16), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
+    return [axis(prefill_tokens, 1, 4), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
 
 
 def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0) -> Error:

@@ -71,6 +71,13 @@ def test_a_linear_price_is_the_sum_of_its_counts(counts: tuple[int, ...]) -> Non
     assert seconds(price, float(prompt), float(pairs), float(decodes), float(positions), float(past), float(far)) == expected
 
 
+@given(st.integers(0, 600), st.integers(0, 80), st.integers(1, 9000), st.integers(1, 9000))
+def test_an_iteration_of_nothing_has_no_part_in_the_price_of_others(prompt: int, decodes: int, first: int, second: int) -> None:
+    table = tabled(lambda p, c, d, e, s: np.where((p > 0) | (d > 0), 0.25, np.nan), AXES)
+    if prompt or decodes:
+        assert interpolated(table, (float(prompt), float(first), float(decodes), float(second), 0.5)) == pytest.approx(0.25)
+
+
 def test_prices_that_are_no_time_are_refused() -> None:
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(DesignError, match="step price"):
