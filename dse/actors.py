@@ -8,10 +8,12 @@ the design that did it is known from those that stood beside it.
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -282,6 +284,22 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
 
 
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Holds back Ctrl-C until the end: Ray that is interrupted while it starts can take the process with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
 def _connected(crew: Crew) -> bool:
     """Starts Ray here, or finds the cluster at the address; False where the caller's own Ray is used."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -294,14 +312,15 @@ def _connected(crew: Crew) -> bool:
     # Ray would print a paragraph on standard output for each worker that dies; why it did is stored with its design
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     if not crew.address:
-        ray.init(
-            address="local",
-            num_cpus=crew.count or cpus(),
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        with _undisturbed():
+            ray.init(
+                address="local",
+                num_cpus=crew.count or cpus(),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
         return True
     host, _, port = crew.address.removeprefix("ray://").rpartition(":")
     try:

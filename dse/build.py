@@ -17,6 +17,7 @@ from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
 from space.memory import MemoryChip, refuse
 from space.model import Model
+from space.requests import requests
 from space.units import parse
 from space.workload import (
     ALONG,
@@ -29,6 +30,7 @@ from space.workload import (
     Attention,
     Case,
     Collective,
+    Load,
     Product,
     Stream,
     Workload,
@@ -169,6 +171,8 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
     if spec.get("patterns") is not None:
         return Workload(str(spec.get("name", "workload")), _streams(spec, seed))
+    if spec.get("arrivals") is not None:
+        return Workload(str(spec.get("name", "workload")), _loads(spec, folder, seed, config["model"]))
     if spec.get("kernel") is not None:
         return Workload(str(spec.get("name", "workload")), _products(spec))
     if spec.get("pattern") is not None:
@@ -188,8 +192,8 @@ def workload(config: Dict[str, Any], folder: Path) -> Workload:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
     cases = []
     for model in models(config["model"]).values():
-        for label, requests in kind(spec, folder, seed):
-            cases.append(Case(f"{model.name} {label}", model, requests))
+        for label, batch in kind(spec, folder, seed):
+            cases.append(Case(f"{model.name} {label}", model, batch))
     return Workload(str(spec.get("name", "workload")), tuple(cases), decode_at)
 
 
@@ -259,6 +263,33 @@ def _products(spec: dict[str, Any]) -> tuple[Product, ...]:
         m, k, n = map(int, sizes.groups())
         found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
     return tuple(found)
+
+
+def _loads(spec: dict[str, Any], folder: Path, seed: int, given: Dict[str, Any]) -> tuple[Load, ...]:
+    allowed = {"name", "arrivals", "rate", "cv", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip", "scale"}
+    for key in spec:
+        if key not in allowed | {"ttft", "tpot"}:
+            raise DesignError(f"workload: served requests have no field 'workload.{key}'; {nearest(key, allowed)}")
+    count = None if spec.get("requests") is None else _whole_numbers(spec, "requests")[0]
+    if spec.get("trace") is not None:
+        from evaluators.serving.traces import read
+
+        asked = read(_found(spec["trace"], "workload.trace", folder), ticks=spec.get("ticks"))
+        asked = asked.shuffled(seed) if spec.get("shuffle") else asked
+        asked = asked.first(count) if count else asked
+    else:
+        asked = requests([(_whole_numbers(spec, "prompt")[0], _whole_numbers(spec, "output")[0])] * (count or 1000))
+    asked = asked.clipped(_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else asked
+    if spec["arrivals"] == "trace":
+        if not asked.timed:
+            raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
+        asked = asked.scaled(parsed(spec.get("scale", 1.0), "1", "workload.scale"))
+    else:
+        rate, cv = parsed(spec.get("rate"), "Hz", "workload.rate"), parsed(spec.get("cv", 1.0), "1", "workload.cv")
+        asked = asked.arriving(str(spec["arrivals"]), rate=rate, cv=cv, seed=seed)
+    slo = [parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot")]
+    label = f"{len(asked):,} requests at {asked.rate:.3g} a second"
+    return tuple(Load(f"{model.name} {label}", model, asked, *slo) for model in models(given).values())
 
 
 def _streams(spec: dict[str, Any], seed: int) -> tuple[Stream, ...]:
@@ -380,14 +411,12 @@ def _equal_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
 
 
 def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
-    from evaluators.serving.lengths import draw
+    from evaluators.serving.traces import read
 
-    path = Path(str(spec["lengths"]))
-    found = next((p for p in (path, folder / path) if p.exists()), None)
-    if found is None:
-        raise DesignError(f"workload.lengths: no file {str(path)!r} here or in {folder}")
+    found = _found(spec["lengths"], "workload.lengths", folder)
     (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
-    drawn = draw(found, wanted, seed)
+    picked = read(found).drawn(wanted, seed)
+    drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
     for batch in _whole_numbers(spec, "batch"):
         for start in range(0, len(drawn) - batch + 1, batch):
@@ -396,6 +425,15 @@ def _drawn_requests(spec: dict[str, Any], folder: Path, seed: int) -> Requests:
     if not cases:
         raise DesignError(f"workload.batch: no batch as large as {spec['batch']} in {wanted} requests; raise workload.requests")
     return cases
+
+
+def _found(name: Any, address: str, folder: Path) -> Path:
+    """A file here, or in the folder of a study."""
+    path = Path(str(name))
+    found = next((p for p in (path, folder / path) if p.exists()), None)
+    if found is None:
+        raise DesignError(f"{address}: no file {str(path)!r} here or in {folder}")
+    return found
 
 
 def _whole_numbers(spec: dict[str, Any], key: str, *, low: int = 1) -> list[int]:

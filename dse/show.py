@@ -26,10 +26,10 @@ from evaluators.evaluation import infeasible
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import leaves, spec_at
-from space.mapping import BYTES, AttentionMapping, CollectiveMapping, ProductMapping, StreamMapping
+from space.mapping import BYTES, Precision
 from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
-from space.workload import Case
+from space.workload import Case, Load
 
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
@@ -54,11 +54,10 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         + (f" and {cases - 1} more cases; metrics are means" if cases > 1 else "")
     )
     mapping = asked.base.mapping
-    if not isinstance(mapping, ProductMapping | StreamMapping | CollectiveMapping | AttentionMapping) and isinstance(
-        asked.workload.cases[0], Case
-    ):
+    if isinstance(asked.workload.cases[0], Case | Load):
+        formats: Precision = mapping.precision  # type: ignore[union-attr]
         for name, model in models(config["model"]).items():
-            console.print(f"model     {escape(_model_text(model, mapping.precision.kv, config['model'][name]))}")
+            console.print(f"model     {escape(_model_text(model, formats.kv, config['model'][name]))}")
     if verdict is not None:
         console.print(f"[red]infeasible:[/] {escape(str(verdict))}")
     console.print(_metrics_table(metrics))

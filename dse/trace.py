@@ -27,12 +27,16 @@ def events(parts: Breakdown) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for process, (phase, segments) in enumerate(parts.segments.items()):
         found.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": phase}})
-        for track, stream in enumerate(STREAMS):
+        bars_of = [bar for bars in segments.values() for bar in bars]
+        tracks = list(dict.fromkeys((*STREAMS, *(stream for stream, *_ in bars_of))))
+        if not any(stream in STREAMS for stream, *_ in bars_of):
+            tracks = tracks[len(STREAMS) :]
+        for track, stream in enumerate(tracks):
             found.append({"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": stream}})
         origin = 0.0
         for segment, bars in segments.items():
             for stream, name, start, end in bars:
-                place = {"pid": process, "tid": STREAMS.index(stream), "cat": segment}
+                place = {"pid": process, "tid": tracks.index(stream), "cat": segment}
                 found.append({"ph": "X", "name": name, "ts": (origin + start) * 1e6, "dur": (end - start) * 1e6, **place})
             origin += max(end for _, _, _, end in bars)
     return found

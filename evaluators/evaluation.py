@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, mesh, product, stream, tiles
+from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tiles
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -14,7 +14,7 @@ from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
 from space.memory import MemoryChip
-from space.workload import Asked, Attention, Case, Collective, Product, Stream, Workload
+from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -25,6 +25,7 @@ FIDELITIES = ("closed", "events")
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
     (Chip, Product): die_product,
+    (Chip, Load): die_serving,
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
     (TileChip, Case): tiles,

@@ -28,10 +28,16 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {
-    "throughput": Metric("token/s", "max", "output tokens over prefill and decode time, all devices together"),
+    "throughput": Metric(
+        "token/s",
+        "max",
+        "output tokens over prefill and decode time, or of served requests over the time they take; all devices",
+    ),
     "decode_throughput": Metric("token/s", "max", "output tokens over decode time, all devices together"),
-    "ttft": Metric("s", "min", "time to first token: prefill of the batch"),
-    "tpot": Metric("s", "min", "time per output token: decode time over decode steps"),
+    "ttft": Metric(
+        "s", "min", "time to first token: prefill of the batch; from arrival, where requests are served as they come"
+    ),
+    "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
     "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
     "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
     "latency": Metric(
@@ -84,6 +90,38 @@ METRICS: dict[str, Metric] = {
     "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
     "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
     "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
+    "ttft_p50": Metric("s", "min", "time to first token that half of the requests keep"),
+    "ttft_p90": Metric("s", "min", "time to first token that 90 % of the requests keep"),
+    "ttft_p99": Metric("s", "min", "time to first token that 99 % of the requests keep"),
+    "tbt": Metric("s", "min", "time between tokens: mean over all tokens but the requests' first ones"),
+    "tbt_p50": Metric("s", "min", "time between tokens that half of them keep"),
+    "tbt_p90": Metric("s", "min", "time between tokens that 90 % of them keep"),
+    "tbt_p99": Metric("s", "min", "time between tokens that 99 % of them keep"),
+    "latency_p50": Metric("s", "min", "from arrival to the last token, of half of the requests"),
+    "latency_p90": Metric("s", "min", "from arrival to the last token, of 90 % of the requests"),
+    "latency_p99": Metric("s", "min", "from arrival to the last token, of 99 % of the requests"),
+    "queue_delay": Metric("s", "min", "from arrival until a request's first prompt tokens are computed"),
+    "request_throughput": Metric("Hz", "max", "requests served over the time from the first arrival to the last token"),
+    "goodput": Metric(
+        "Hz", "max", "requests served within the bounds on time to first token and per output token, over that time"
+    ),
+    "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
+    "load_verdict": Metric(
+        "1", "min", "0 stable; 1 backlogged: requests wait longer than they run; 2 overloaded: queues grow", "max"
+    ),
+    "queue_growth": Metric(
+        "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
+    ),
+    "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
+    "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
+    "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
+    "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
+    "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
+    "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
+    "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
+    "step_price_error": Metric(
+        "1", "min", "of the table of step prices: mean relative error at compositions between its points"
+    ),
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),

@@ -10,7 +10,16 @@ import numpy as np
 from space.chip import Chip, MeshChip, TileChip
 from space.elementwise import Array
 from space.fields import leaves, replaced
-from space.mapping import AttentionMapping, CollectiveMapping, Mapping, MeshMapping, ProductMapping, StreamMapping, TileMapping
+from space.mapping import (
+    AttentionMapping,
+    CollectiveMapping,
+    Mapping,
+    MeshMapping,
+    ProductMapping,
+    ServingMapping,
+    StreamMapping,
+    TileMapping,
+)
 from space.memory import MemoryChip
 
 
@@ -19,7 +28,16 @@ class Design:
     """A chip and the mapping on it."""
 
     chip: Chip | MeshChip | TileChip | MemoryChip
-    mapping: Mapping | MeshMapping | ProductMapping | TileMapping | StreamMapping | CollectiveMapping | AttentionMapping
+    mapping: (
+        Mapping
+        | MeshMapping
+        | ProductMapping
+        | TileMapping
+        | StreamMapping
+        | CollectiveMapping
+        | AttentionMapping
+        | ServingMapping
+    )
 
 
 @dataclass(frozen=True, slots=True)

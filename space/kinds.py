@@ -4,9 +4,18 @@ from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
 from space.chip import Chip, MeshChip, TileChip
-from space.mapping import AttentionMapping, CollectiveMapping, Mapping, MeshMapping, ProductMapping, StreamMapping, TileMapping
+from space.mapping import (
+    AttentionMapping,
+    CollectiveMapping,
+    Mapping,
+    MeshMapping,
+    ProductMapping,
+    ServingMapping,
+    StreamMapping,
+    TileMapping,
+)
 from space.memory import MemoryChip
-from space.workload import Attention, Case, Collective, Product, Stream
+from space.workload import Attention, Case, Collective, Load, Product, Stream
 
 
 class Kind(NamedTuple):
@@ -20,7 +29,7 @@ class Kind(NamedTuple):
 CHIPS = (Chip, MeshChip, TileChip, MemoryChip)
 """Kinds of chips."""
 
-CASES = {"kernel": Product, "patterns": Stream, "pattern": Collective, "keys": Attention}
+CASES = {"kernel": Product, "patterns": Stream, "pattern": Collective, "keys": Attention, "arrivals": Load}
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
@@ -31,6 +40,7 @@ KINDS: dict[tuple[type, type], Kind] = {
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
     (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
     (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
+    (Chip, Load): Kind(ServingMapping, "requests are served as they come", "serving"),
     (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
 }
 """By kinds of chip and of case."""
@@ -41,6 +51,7 @@ WHERE: dict[type, str] = {
     Stream: "chip=hbm3",
     Collective: "chip=tile32",
     Attention: "chip=tile32",
+    Load: "chip=npu_dse",
 }
 """A chip for each kind of case."""
 

@@ -106,6 +106,43 @@ class MeshMapping:
     resident_layers: Number = whole("layers on the chip, whose time stands for all; 0 where the whole model is there", low=0)
 
 
+PREEMPTION = ("recompute", "swap")
+"""What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
+
+ROUTING = ("round_robin", "least_loaded")
+"""Which instance a request goes to: the next in turn, or the one that holds the fewest, running and queued."""
+
+
+@record
+class Serving:
+    """How requests are served: instances of the model, and who is served next."""
+
+    policy: str = word("how an instance forms an iteration")
+    instances: Number = whole("copies of the model, each with its own queue; with prefill instances, those that decode")
+    prefill_instances: Number = whole("copies that only prefill and send caches on; 0 where every instance does both", low=0)
+    batch: Number = whole("the most requests that an instance runs at a time")
+    tokens: Number = whole(
+        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
+    )
+    unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    chunk: Number = whole("the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0)
+    block: Number = whole("tokens in a block of KV memory")
+    preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
+    host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
+    prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
+    routing: str = word("which instance a request goes to", ROUTING)
+
+
+@record
+class ServingMapping:
+    """Software on chips that serve requests as they come."""
+
+    prefill: Plan
+    decode: Plan
+    precision: Precision
+    serving: Serving
+
+
 PARTITIONS = ("input_only", "mn", "k", "mn_k")
 """What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
 weights; the inner dimension; or both ([zhu2025] section 4.1)."""

@@ -1,14 +1,16 @@
-"""What is asked of a design: batches of requests to models, products of matrices, collectives or attention by
+"""What is asked of a design: batches or streams of requests to models, products of matrices, collectives or attention by
 themselves, or requests to a memory.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
-its last token leaves, and its place stays empty until the batch ends. Streams of requests are not said here.
+its last token leaves, and its place stays empty until the batch ends. A load is a
+stream of requests, served as they come.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from space.model import Model
+from space.requests import Requests
 
 DECODE_AT = ("mean", "last")
 """Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
@@ -216,7 +218,35 @@ class Attention:
         return f"{self.subject} {sizes!r}"
 
 
-Asked = Case | Product | Stream | Collective | Attention
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A stream of requests to a model, served as they come.
+
+    Attributes:
+        label: short text for tables.
+        model: the model that is served.
+        requests: with times of arrival.
+        ttft, tpot: what a request must keep to count as good: time to first token, and mean time per output token. [s]
+    """
+
+    label: str
+    model: Model
+    requests: Requests
+    ttft: float
+    tpot: float
+
+    @property
+    def subject(self) -> Model:
+        """What cases that are worked out together have in common."""
+        return self.model
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.model!r} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
+
+
+Asked = Case | Product | Stream | Collective | Attention | Load
 """A case of a workload."""
 
 

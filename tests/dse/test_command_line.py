@@ -272,7 +272,7 @@ def test_ctrl_c_stores_what_is_finished(tmp_path: Path) -> None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "the same command goes on from here" in err
     assert asked(tmp_path) > 64
 

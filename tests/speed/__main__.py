@@ -27,7 +27,7 @@ from space.design import Designs, stacked
 from space.fields import replaced
 from space.knobs import Choice, Interval, Space
 from tests.samples import asked
-from tests.speed import hbm, mesh, tiles
+from tests.speed import hbm, mesh, serving, tiles
 from tests.speed.clock import cpu
 
 
@@ -283,7 +283,7 @@ def main() -> None:
     for column in ("what", "measured", "baseline, same process"):
         table.add_column(column)
     kernels = (products, mesh.closed_forms, mesh.played, mesh.computed, hbm.transactions, hbm.blocks, tiles.priced)
-    for part in (closed_form, screening, *kernels, driver, loading, reporting, start_up):
+    for part in (closed_form, screening, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)

@@ -1,0 +1,631 @@
+"""The serving loop, compiled: what happens at each instant, and how an instance forms an iteration.
+
+An instant is when a request comes, an iteration ends, a first stage is free, or a cache has been sent. All that ends at an
+instant is booked before anything new is formed, instances and their lanes in order, so that a run is a function of its
+requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays in the one that took
+it up. One file, because compiled code that is kept on disk is renewed when its own file changes.
+
+Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, lane one of its
+lanes, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+import numpy as np
+from numba import njit
+
+PER_OCTAVE, OCTAVES = 512, 80
+"""Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
+
+ENDED, STOPPED, UNPRICED, STUCK = range(4)
+"""How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen."""
+
+PLENTY = 1 << 40
+
+compiled = njit(cache=True, error_model="numpy")
+
+
+@compiled
+def play(s, prices, transfer, stop):
+    """Plays all requests; what came of them is in `s`. Returns how it ended."""
+    now, coming, n, total = 0.0, 0, len(s.requests), s.total[0]
+    while total.served < n:
+        t = _next(s, s.requests[coming].arrival if coming < n else np.inf, now)
+        if t == np.inf:
+            return STUCK
+        if t > stop.seconds or total.queued > stop.waiting:
+            return STOPPED
+        total.system_area += (t - now) * total.in_system
+        total.queue_area += (t - now) * total.queued
+        now = t
+        for i in range(len(s.lanes)):
+            if s.lanes[i].end <= t:
+                _finish(s, s.lanes[i], transfer, t)
+        while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
+            _receive(s, t)
+        while coming < n and s.requests[coming].arrival <= t:
+            total.in_system += 1
+            _queue(s, coming, _route(s, s.pools[0], transfer.nearest))
+            s.requests[coming].queued = total.queued
+            coming += 1
+        until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
+        for i in range(len(s.instances)):
+            here = s.instances[i]
+            if here.due or (here.stages > 1 and s.stage_free[i, 0] == t):
+                here.due = False
+                _settle(here, t)
+                _send(s, here, transfer, t)
+                if not _start(s, prices, here, t, until):
+                    return UNPRICED
+                _send(s, here, transfer, t)
+    return ENDED
+
+
+@compiled
+def _next(s, arrival, now):
+    """The next instant."""
+    t = arrival
+    for i in range(len(s.lanes)):
+        t = min(t, s.lanes[i].end)
+    for i in range(len(s.instances)):
+        if s.instances[i].stages > 1 and s.stage_free[i, 0] > now:
+            t = min(t, s.stage_free[i, 0])
+    if s.transit[0] >= 0:
+        t = min(t, s.requests[s.transit[0]].ready)
+    return t
+
+
+@compiled
+def _settle(here, t):
+    """Brings an instance's block-seconds up to date; done before its blocks change, and before it forms anything."""
+    here.area += (t - here.since) * here.used
+    here.since = t
+    here.due = True
+
+
+@compiled
+def _start(s, prices, here, t, until):
+    """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
+    pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
+    for _ in range(here.stages):
+        lane = s.lanes[here.first_lane + turn]
+        turn = (turn + 1) % here.stages
+        if free[0] > t:
+            return True
+        if lane.end < np.inf or (lane.count == 0 and here.head < 0) or not _form(s, here, pool, lane, t):
+            continue
+        if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
+            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
+        step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.moved * pool.host
+        if not (step > 0 and step < np.inf):
+            return False
+        end = t
+        for stage in range(here.stages):
+            end = max(end, free[stage]) + step / here.stages
+            free[stage] = end
+        lane.end = end
+        here.next_lane = turn
+        _count(s, here, lane, t, end, step)
+    here.due = False
+    return True
+
+
+@compiled
+def _closed(s, here, pool, lane):
+    """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
+    if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
+        return True
+    return not _fits(pool, here, s.requests[here.head])
+
+
+@compiled
+def _horizon(s, here, t, until):
+    """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
+    if s.instances[0].pool == here.pool:
+        return until
+    if s.total[0].remote > 0 or s.transit[0] >= 0:
+        return t
+    # caches come from iterations of the other pool, which an arrival alone can start while none is under way
+    for i in range(here.first_lane):
+        if s.instances[s.lanes[i].instance].pool != here.pool:
+            until = min(until, s.lanes[i].end)
+    for i in range(here.number):
+        if s.instances[i].pool != here.pool and s.stage_free[i, 0] > t:
+            until = min(until, s.stage_free[i, 0])
+    return until
+
+
+@compiled
+def _ahead(s, price, here, pool, lane, t, horizon):
+    """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
+
+    They differ by one position a request, so each is one price. The first has been formed; what is left at the end is the
+    formed iteration that comes after those played, and the instant of its start, which is returned.
+    """
+    f, running, requests, grows = s.step[0], s.running[lane.number], s.requests, s.scratch
+    grows[: pool.block] = 0
+    count, longest, played = lane.count, PLENTY, 0
+    for k in range(count):
+        q = requests[running[k]]
+        longest = min(longest, q.output - q.made - 1)
+        # a block is taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
+        if not pool.lifetime:
+            grows[((q.blocks + q.spilled) * pool.block - q.prompt - q.made + 1) % pool.block] += 1
+    while played < longest:
+        step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
+        end, more = t + step, grows[(played + 1) % pool.block]
+        if not (step > 0 and end < horizon and here.used + more <= pool.blocks):
+            break
+        if played == 0:
+            for k in range(count):
+                _gap(s.gaps, end - requests[running[k]].last, 1)
+        else:
+            _gap(s.gaps, end - t, count)
+        _count(s, here, lane, t, end, step)
+        t = end
+        _settle(here, t)
+        here.used += more
+        f.positions += count
+        played += 1
+    if played > 0:
+        here.peak = max(here.peak, here.used)
+        for k in range(count):
+            q = requests[running[k]]
+            q.made += played
+            q.last = t
+            q.blocks = max(q.blocks, -(-(q.prompt + q.made) // pool.block) - q.spilled)
+        s.stage_free[here.number, 0] = t
+    return t
+
+
+@compiled
+def _count(s, here, lane, t, end, step):
+    f, total = s.step[0], s.total[0]
+    here.busy += step
+    total.iterations += 1
+    total.prefilled += int(f.prompt)
+    total.decoded += int(f.requests)
+    total.swapped += int(f.moved)
+    if total.logged < len(s.log):
+        row = s.log[total.logged]
+        row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
+        row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
+        total.logged += 1
+
+
+@compiled
+def _form(s, here, pool, lane, t):
+    """Chooses what a lane runs next: requests' tokens in `part`, their counts in `step`. Returns whether any."""
+    f = s.step[0]
+    f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = 0.0
+    share = -(-(here.held + here.queued) // here.stages)
+    room = min(-(-pool.batch // here.stages), share)
+    for _ in range(2):
+        new = not pool.static or lane.count == 0
+        _resume(s, here, pool, lane, room)
+        if not pool.mixed:
+            _prefill(s, here, pool, lane, t, room, new)
+            if f.prompt > 0:
+                return True
+        kept = _decode(s, here, pool, lane)
+        if pool.mixed:
+            _prefill(s, here, pool, lane, t, room, new and kept)
+        if f.prompt > 0 or f.requests > 0:
+            return True
+        if kept:
+            return False
+        # all have left, for want of memory that others held: whom it has room for now may come back
+    return False
+
+
+@compiled
+def _resume(s, here, pool, lane, room):
+    """Brings back from the host what waits first, where it fits."""
+    while here.head >= 0 and lane.count < room and here.held < pool.batch:
+        q = s.requests[here.head]
+        if not q.parked or not _take(pool, here, q):
+            return
+        q.parked = False
+        s.step[0].moved += _held(q)
+        _join(s, here, lane, _unqueue(s, here))
+
+
+@compiled
+def _decode(s, here, pool, lane):
+    """All that can decode does, in the order of admission. Returns whether memory sufficed: else the last to come have left."""
+    f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
+    limit = pool.tokens if pool.chunked else PLENTY
+    while k < lane.count and f.requests < limit:
+        q = requests[running[k]]
+        if q.done == q.target:
+            if not _grow(pool, here, q):
+                _preempt(s, here, pool, lane)
+                kept = False
+                continue
+            context = q.prompt + q.made
+            q.part = 1
+            f.requests += 1
+            f.positions += context
+            f.far += min(q.spilled * pool.block, context)
+        k += 1
+    return kept
+
+
+@compiled
+def _prefill(s, here, pool, lane, t, room, new):
+    """Prompts, as far as the budget goes: those begun first, then new ones in the order of the queue."""
+    f = s.step[0]
+    budget, chunks = pool.tokens, PLENTY
+    if pool.unit > 0:
+        budget, chunks = PLENTY, (pool.tokens - int(f.requests)) // pool.unit
+    elif pool.chunked:
+        budget -= int(f.requests)
+    longest = pool.chunk if pool.chunk > 0 else PLENTY
+    if budget > 0 and chunks > 0:
+        for k in range(lane.count):
+            q = s.requests[s.running[lane.number, k]]
+            if q.done < q.target:
+                tokens = min(q.target - q.done, budget, longest)
+                _chunk(f, pool, q, tokens)
+                budget -= tokens
+                chunks -= 1
+                if budget <= 0 or chunks <= 0:
+                    break
+    while new and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
+        q = s.requests[here.head]
+        if q.parked or q.remote or not _fits(pool, here, q):
+            return
+        hit = _known(s, here, pool, q)
+        tokens = q.target - hit
+        if pool.chunked:
+            tokens = min(tokens, budget, longest)
+        elif tokens > budget and f.prompt > 0:
+            return
+        _take(pool, here, q)
+        _join(s, here, lane, _unqueue(s, here))
+        _remember(s, here, pool, q, hit)
+        q.done = hit
+        s.total[0].reused += hit
+        if math.isnan(q.scheduled):
+            q.scheduled = t
+            q.hit = hit
+        _chunk(f, pool, q, tokens)
+        budget -= tokens
+        chunks -= 1
+
+
+@compiled
+def _chunk(f, pool, q, tokens):
+    q.part = tokens
+    f.prompt += tokens
+    f.pairs += tokens * q.done + tokens * (tokens + 1) // 2
+    f.past += q.done
+    f.far += min(q.spilled * pool.block, q.done)
+
+
+@compiled
+def _finish(s, lane, transfer, t):
+    """Books the iteration of a lane."""
+    here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
+    pool = s.pools[here.pool]
+    _settle(here, t)
+    lane.end = np.inf
+    for k in range(lane.count):
+        r = running[k]
+        q = s.requests[r]
+        if q.part > 0:
+            if q.done < q.target:
+                q.done += q.part
+                if q.done == q.target:
+                    _remember(s, here, pool, q, q.target)
+            q.part = 0
+            if q.done == q.target:
+                _token(gaps, q, t)
+                if q.made == q.output or pool.hands_over:
+                    _leave(s, here, pool, r, q, transfer, t)
+                    continue
+        running[keep] = r
+        keep += 1
+    lane.count = keep
+
+
+@compiled
+def _token(gaps, q, t):
+    """One more token of a request is there."""
+    q.made += 1
+    if q.made == 1:
+        q.first = t
+    else:
+        _gap(gaps, t - q.last, 1)
+    q.last = t
+
+
+@compiled
+def _leave(s, here, pool, r, q, transfer, t):
+    """A request that is done here is completed, or waits for its cache to be sent."""
+    here.held -= 1
+    if q.made == q.output:
+        q.completed = t
+        s.total[0].served += 1
+        s.total[0].in_system -= 1
+        _release(pool, here, q)
+        return
+    q.source, q.left = here.number, q.blocks
+    q.blocks = q.spilled = 0
+    q.remote = True
+    s.total[0].remote += 1
+    _queue(s, r, _route(s, s.pools[1], transfer.nearest))
+
+
+@compiled
+def _gap(gaps, gap, times):
+    """Counts a gap between two tokens in the histogram."""
+    mantissa, exponent = math.frexp(gap)
+    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
+    entry = gaps[min(max(place, 0), len(gaps) - 1)]
+    entry.count += times
+    entry.seconds += times * gap
+
+
+@compiled
+def _preempt(s, here, pool, lane):
+    """The last to come leaves its lane, for the front of the queue; its cache goes to the host, or is lost."""
+    lane.count -= 1
+    r = s.running[lane.number, lane.count]
+    q, total = s.requests[r], s.total[0]
+    here.held -= 1
+    q.preempted += 1
+    total.preempted += 1
+    _release(pool, here, q)
+    if pool.swap:
+        q.parked = True
+        s.step[0].moved += _held(q)
+    else:
+        total.lost += _held(q)
+        q.done, q.target = 0, q.prompt + q.made
+    q.follower = here.head
+    here.head = r
+    if here.tail < 0:
+        here.tail = r
+    here.queued += 1
+    total.queued += 1
+
+
+@compiled
+def _held(q):
+    """Positions whose keys and values have been computed."""
+    return q.prompt + q.made - 1 if q.done == q.target else q.done
+
+
+@compiled
+def _need(pool, q):
+    """Blocks to take a request up: up to its next token's position, or its last one's."""
+    positions = q.prompt + q.made
+    if pool.lifetime and not pool.hands_over:
+        positions = max(positions, q.prompt + q.output - 1)
+    return -(-positions // pool.block)
+
+
+@compiled
+def _fits(pool, here, q):
+    if pool.buffers > 0:
+        return here.buffers < pool.buffers
+    return here.used == 0 or pool.blocks - here.used - _need(pool, q) >= pool.spare
+
+
+@compiled
+def _take(pool, here, q):
+    """Memory for a request: blocks, and a buffer in the second memory, if any, for what has no block. Returns success."""
+    if not _fits(pool, here, q):
+        return False
+    need = _need(pool, q)
+    q.blocks = min(need, pool.blocks - here.used)
+    q.spilled = need - q.blocks
+    here.used += q.blocks
+    here.peak = max(here.peak, here.used)
+    here.buffers += 1
+    return True
+
+
+@compiled
+def _grow(pool, here, q):
+    """Room for the next token's position. Returns success."""
+    if q.prompt + q.made <= (q.blocks + q.spilled) * pool.block:
+        return True
+    if here.used < pool.blocks:
+        q.blocks += 1
+        here.used += 1
+        here.peak = max(here.peak, here.used)
+        return True
+    if pool.buffers > 0:
+        q.spilled += 1
+        return True
+    return False
+
+
+@compiled
+def _release(pool, here, q):
+    here.used -= q.blocks
+    here.buffers -= 1
+    q.blocks = q.spilled = 0
+
+
+@compiled
+def _join(s, here, lane, r):
+    s.running[lane.number, lane.count] = r
+    lane.count += 1
+    here.held += 1
+
+
+@compiled
+def _queue(s, r, i):
+    here, q = s.instances[i], s.requests[r]
+    q.instance = i
+    q.follower = -1
+    here.due = True
+    if here.head < 0:
+        here.head = r
+    else:
+        s.requests[here.tail].follower = r
+    here.tail = r
+    here.queued += 1
+    s.total[0].queued += 1
+
+
+@compiled
+def _unqueue(s, here):
+    """The first in the queue, which leaves it."""
+    r = here.head
+    here.head = s.requests[r].follower
+    if here.head < 0:
+        here.tail = -1
+    here.queued -= 1
+    s.total[0].queued -= 1
+    return r
+
+
+@compiled
+def _route(s, pool, nearest):
+    """The instance of a pool that a request goes to."""
+    best = pool.first
+    if not nearest:
+        best += pool.turn
+        pool.turn = (pool.turn + 1) % pool.instances
+        return best
+    for i in range(pool.first + 1, pool.first + pool.instances):
+        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
+            best = i
+    return best
+
+
+@compiled
+def _send(s, here, transfer, t):
+    """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
+    pool = s.pools[here.pool]
+    while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
+        q = s.requests[here.head]
+        if not _take(pool, here, q):
+            return
+        r = _unqueue(s, here)
+        s.total[0].remote -= 1
+        here.held += 1
+        channel = np.argmin(s.channels)
+        gone = max(t, s.channels[channel]) + q.prompt * transfer.per_token
+        s.channels[channel] = gone
+        q.ready = gone + transfer.latency
+        s.total[0].sent += q.prompt
+        before, after = -1, s.transit[0]
+        while after >= 0 and s.requests[after].ready <= q.ready:
+            before, after = after, s.requests[after].follower
+        q.follower = after
+        if before < 0:
+            s.transit[0] = r
+        else:
+            s.requests[before].follower = r
+
+
+@compiled
+def _receive(s, t):
+    """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
+    r = s.transit[0]
+    q = s.requests[r]
+    s.transit[0] = q.follower
+    q.remote = False
+    source, here = s.instances[q.source], s.instances[q.instance]
+    _settle(source, t)
+    source.used -= q.left
+    source.buffers -= 1
+    best = here.first_lane
+    for other in range(best + 1, best + here.stages):
+        if s.lanes[other].count < s.lanes[best].count:
+            best = other
+    here.held -= 1
+    here.due = True
+    _join(s, here, s.lanes[best], r)
+
+
+@compiled
+def _known(s, here, pool, q):
+    """Positions of a prompt that the prefix cache has: leading blocks, and never all, since the last one makes the token."""
+    if pool.prefix == 0:
+        return 0
+    blocks = 0
+    while blocks < q.hashed and s.cache[here.number, s.hashes[q.first_hash + blocks]].there:
+        blocks += 1
+    return min(blocks * pool.prefix_block, q.prompt - 1)
+
+
+@compiled
+def _remember(s, here, pool, q, positions):
+    """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all."""
+    if pool.prefix == 0:
+        return
+    ring = s.cache[here.number]
+    end = ring[len(ring) - 1]
+    blocks = min(q.hashed, -(-positions // pool.prefix_block))
+    for k in range(blocks - 1, -1, -1):
+        h = s.hashes[q.first_hash + k]
+        if ring[h].there:
+            _unlink(ring, ring[h])
+        elif here.cached == pool.prefix:
+            oldest = ring[end.newer]
+            oldest.there = False
+            _unlink(ring, oldest)
+        else:
+            here.cached += 1
+        entry = ring[h]
+        entry.there = True
+        entry.older, entry.newer = end.older, len(ring) - 1
+        ring[end.older].newer = h
+        end.older = h
+
+
+@compiled
+def _unlink(ring, entry):
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older
+
+
+@compiled
+def seconds(price, prompt, pairs, requests, positions, past, far):
+    """Of an iteration by a `price.Price`; counts as in `state.STEP`."""
+    c = price.linear
+    linear = c[0] + c[1] * prompt + c[2] * pairs + c[3] * requests + c[4] * positions + c[5] * far
+    if len(price.table) == 0:
+        return linear
+    prefill_context = pairs / prompt if prompt > 0 else 0.0
+    decode_context = positions / requests if requests > 0 else 0.0
+    spilled = far / (positions + past) if far > 0 else 0.0
+    return linear + interpolated(price, (prompt, prefill_context, requests, decode_context, spilled))
+
+
+@compiled
+def interpolated(price, point):
+    """A table at a composition, multilinear between its points and beyond its ends."""
+    places, weights, corners, stride = price.places, price.weights, 1, len(price.table)
+    places[0], weights[0] = 0, 1.0
+    for axis in range(len(point)):
+        size, x, grid = price.sizes[axis], point[axis], price.grid[axis]
+        stride //= size
+        if size == 1:
+            continue
+        low, high = 0, size - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if grid[middle] <= x:
+                low = middle
+            else:
+                high = middle
+        above = (x - grid[low]) / (grid[high] - grid[low])
+        for corner in range(corners):
+            places[corner + corners] = places[corner] + high * stride
+            weights[corner + corners] = weights[corner] * above
+            places[corner] += low * stride
+            weights[corner] *= 1 - above
+        corners *= 2
+    value = 0.0
+    for corner in range(corners):
+        value += weights[corner] * price.table[places[corner]]
+    return value

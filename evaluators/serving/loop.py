@@ -1,0 +1,170 @@
+"""Requests on instances: what is deployed, and what came of a run.
+
+Iterations are priced as they are formed (`price`); requests are arrays (`requests`); who is served next is a `policy`. Nothing
+here knows a chip.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from evaluators.serving.compiled import ENDED, OCTAVES, PER_OCTAVE, STOPPED, UNPRICED, play
+from evaluators.serving.kvcache import Memory
+from evaluators.serving.policy import Policy
+from evaluators.serving.price import Price
+from evaluators.serving.state import POOL, REQUEST, TOTAL, State, Stop, Transfer, fresh, records
+from space.elementwise import Array
+from space.errors import DesignError, nearest
+from space.mapping import ROUTING
+from space.requests import Requests
+
+UNBOUNDED = Stop(float("inf"), 1 << 40)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Instances that are alike.
+
+    Attributes:
+        price: of an iteration, through all stages.
+        policy: how an instance forms one.
+        memory: of an instance.
+        instances: each with the whole model, its own queue and its own memory (data parallelism).
+        stages: of the pipeline of an instance, alike in length; as many micro-batches are in flight.
+        batch: the most requests of an instance, over all its micro-batches.
+        prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
+    """
+
+    price: Price
+    policy: Policy
+    memory: Memory
+    instances: int = 1
+    stages: int = 1
+    batch: int = 128
+    prefix: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.instances, self.stages, self.batch) < 1 or self.prefix < 0:
+            raise DesignError(
+                f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What came of a run. Instants are NaN for what did not happen.
+
+    Attributes:
+        requests: that were asked.
+        pools: that served them.
+        state: the arrays of the loop, at the end.
+        stopped: whether it was ended at the caller's bound.
+        never: why the load can never be served, in one line; empty where it can.
+    """
+
+    requests: Requests
+    pools: tuple[Pool, ...]
+    state: State
+    stopped: bool = False
+    never: str = ""
+
+    @property
+    def total(self) -> dict[str, float]:
+        """Counts and areas by name, as `state.TOTAL` says."""
+        return {name: self.state.total[name][0].item() for name in TOTAL.names or ()}
+
+    @property
+    def log(self) -> Array:
+        """The first iterations, records of `state.LOG`."""
+        return self.state.log[: int(self.state.total["logged"][0])]
+
+    def __getitem__(self, name: str) -> Array:
+        """A column of the requests, as `state.REQUEST` says; shape (requests,)."""
+        return self.state.requests[name]
+
+
+def serve(
+    requests: Requests,
+    pools: Sequence[Pool],
+    *,
+    transfer: Transfer | None = None,
+    routing: str = "least_loaded",
+    stop: Stop = UNBOUNDED,
+    log: int = 0,
+) -> Served:
+    """Plays requests on one pool, or on a pool that prefills and one that decodes.
+
+    A prefill instance makes a request's first token; its cache is then queued at a decode instance, sent when that one has
+    room, and holds its blocks at the source until it is there.
+
+    Args:
+        requests: with times.
+        pools: one, or prefill and decode.
+        transfer: of caches between two pools; `nearest` is set by `routing`. None is at once.
+        routing: a word of `space.mapping.ROUTING`.
+        stop: bounds on time played and on queues.
+        log: how many iterations to keep.
+
+    Raises:
+        DesignError: no times, an unknown word, or an iteration whose price is no time.
+    """
+    if routing not in ROUTING:
+        raise DesignError(f"routing: no option {routing!r}; {nearest(routing, ROUTING)}")
+    if not 1 <= len(pools) <= 2:
+        raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
+    if not len(requests) or not requests.timed:
+        raise DesignError("requests: no times of arrival; choose an arrival process")
+    sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing == "least_loaded")
+    if sent.channels < 1 or not (0 <= sent.per_token < np.inf and 0 <= sent.latency < np.inf):
+        raise DesignError(
+            f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
+        )
+    state = fresh(
+        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.stages for pool in pools],
+        sent.channels, OCTAVES * PER_OCTAVE, log,
+    )  # fmt: skip
+    never = _never(requests, pools)
+    if never:
+        return Served(requests, tuple(pools), state, never=never)
+    ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
+    if ended == UNPRICED:
+        raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
+    assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
+    return Served(requests, tuple(pools), state, ended == STOPPED)
+
+
+def _asked(requests: Requests) -> Array:
+    asked = records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
+    if len(requests.starts):
+        asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
+    return asked
+
+
+def _never(requests: Requests, pools: Sequence[Pool]) -> str:
+    """Why a load can never be served: a request that no memory holds."""
+    whole = requests.prompt.astype(np.int64) + requests.output - 1
+    for number, pool in enumerate(pools):
+        positions = requests.prompt if len(pools) == 2 and number == 0 else whole
+        worst = int(np.argmax(positions))
+        if positions[worst] > pool.memory.longest:
+            return f"request {worst} needs {positions[worst]} tokens of KV memory, an instance has {pool.memory.longest}"
+    return ""
+
+
+def _pools(pools: Sequence[Pool], requests: Requests) -> Array:
+    found, first = records(POOL, len(pools)), 0
+    for number, (row, pool) in enumerate(zip(found, pools, strict=True)):
+        for part in (pool.policy, pool.memory, pool):
+            for name in set(POOL.names or ()) & {spec.name for spec in fields(part)}:
+                row[name] = getattr(part, name)
+        row["spare"] = int(pool.memory.spare * pool.memory.blocks)
+        row["first"], row["prefix_block"] = first, requests.block
+        row["hands_over"] = len(pools) == 2 and number == 0
+        first += pool.instances
+    return found
+
+
+def _composition(state: State) -> str:
+    step = state.step[0]
+    return f"{step['prompt']:.0f} prompt tokens and {step['requests']:.0f} decodes at {step['positions']:.0f} positions"

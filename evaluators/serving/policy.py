@@ -1,0 +1,69 @@
+"""Who is served next: scheduling policies as choices that the loop knows, and their names in the field."""
+
+from dataclasses import dataclass, replace
+
+from space.errors import DesignError, chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How an instance forms an iteration. Requests are taken up in the order of arrival, preempted ones first.
+
+    Attributes:
+        mixed: prompts and decodes share iterations, decodes first; otherwise prompts go first, by themselves.
+        chunked: a prompt may be cut over several iterations; otherwise it is prefilled whole.
+        tokens: token budget of an iteration: of all its tokens where prompts are chunked (a decode takes one), else of its
+            prompts, one longer prompt by itself being let through.
+        unit: prompts are counted in chunks of `chunk` tokens that take `unit` of the budget each, whatever their length;
+            0 counts tokens.
+        chunk: the longest chunk of one prompt; 0 for no bound but the budget. [token]
+        static: requests are taken up only when the last batch is done, to its last request.
+        lifetime: memory is taken for a request's last token at once; otherwise it grows, and may run out.
+        swap: what memory has no room for goes to the host and comes back; otherwise it is recomputed.
+    """
+
+    mixed: bool = False
+    chunked: bool = False
+    tokens: int = 1 << 40
+    unit: int = 0
+    chunk: int = 0
+    static: bool = False
+    lifetime: bool = False
+    swap: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
+            raise DesignError(
+                f"policy: budget {self.tokens}, unit {self.unit}, chunk {self.chunk}; none may be negative or no budget"
+            )
+        if self.unit and (not self.chunked or self.chunk < 1):
+            raise DesignError("policy.unit: a prompt's chunk of N units needs chunked prompts and the length of a chunk")
+        if self.unit > self.tokens:
+            raise DesignError(
+                f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt would ever run"
+            )
+
+
+POLICIES: dict[str, Policy] = {
+    "static": Policy(static=True, lifetime=True),
+    "prefill_first": Policy(tokens=4096),
+    "orca": Policy(mixed=True, lifetime=True),
+    "chunked": Policy(mixed=True, chunked=True, tokens=512),
+    "fusion": Policy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
+}
+"""Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
+decodes, memory reserved (Orca); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
+units a core, of which a decode takes one and a prompt's chunk N (NpuSim 4.3.2).
+
+Source:
+    [yu2022] iteration-level scheduling; [kwon2023] paged memory, preemption; [agrawal2024] chunked prefill; [zhu2025] budgets.
+"""
+
+
+def policy(name: str, **changes: object) -> Policy:
+    """The policy of a name, with some of its choices made otherwise.
+
+    >>> policy("chunked", tokens=256).tokens
+    256
+    """
+    return replace(chosen(POLICIES, name, "policy"), **changes)  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""What an iteration takes: a constant, a linear form, or a table over batch compositions made from any other price.
+
+An iteration is known by its composition alone: tokens of prompts and the positions that each of them attends to on average,
+itself included; decoding requests and the positions that each of them reads on average; and the share of all positions read
+that had been spilled from SRAM. Compositions are priced elsewhere; here they are only remembered.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from space.elementwise import Array
+from space.errors import DesignError
+
+AXES = ("prefill_tokens", "prefill_context", "decode_requests", "decode_context", "spilled")
+"""Of a table, in order; units token, positions a token, requests, positions a request, share."""
+
+Pricing = Callable[[Array, Array, Array, Array, Array], Any]
+"""Seconds of many compositions, each argument of shape (compositions,) in the order of `AXES`."""
+
+
+class Price(NamedTuple):
+    """A step price as the loop reads it: a linear form and a table, added.
+
+    Attributes:
+        linear: seconds a step, a prompt token, a pair of query and key in prompts, a decoding request, a position that decoding
+            requests read, and a position of those that is in HBM while the rest is in SRAM; shape (6,). [s]
+        grid: values of each axis of the table, padded; shape (5, longest).
+        sizes: of each axis; shape (5,).
+        table: seconds at the grid's points, the last axis fastest; empty for none. [s]
+        places, weights: room for the corners of a cell, shape (32,).
+    """
+
+    linear: Array
+    grid: Array
+    sizes: Array
+    table: Array
+    places: Array
+    weights: Array
+
+
+class Error(NamedTuple):
+    """Relative error of a table against the price it was made from, at random compositions between its points.
+
+    Attributes:
+        mean, worst: of the absolute values.
+        compositions: how many.
+    """
+
+    mean: float
+    worst: float
+    compositions: int
+
+
+def constant(seconds: float) -> Price:
+    """Every iteration takes the same."""
+    return linear(seconds)
+
+
+def linear(
+    step: float,
+    prefill_token: float = 0.0,
+    pair: float = 0.0,
+    decode_request: float = 0.0,
+    position: float = 0.0,
+    spilled: float = 0.0,
+) -> Price:
+    """A sum of counts; the coefficients are those of `Price.linear`. [s]
+
+    Raises:
+        DesignError: a step takes no time, or a coefficient is negative.
+    """
+    coefficients = np.array([step, prefill_token, pair, decode_request, position, spilled], float)
+    if not step > 0 or not (np.isfinite(coefficients).all() and (coefficients >= 0).all()):
+        raise DesignError(f"step price: coefficients {coefficients.tolist()} s; a step takes time, and nothing gives time back")
+    return _price(coefficients, np.zeros((5, 1)), np.ones(5, np.int64), np.zeros(0))
+
+
+def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
+    """A table of a price at all combinations of the axes' values; between them it is multilinear, beyond them it goes on.
+
+    Args:
+        pricing: called once, with all points.
+        axes: rising values of each of `AXES`; shapes (any,).
+
+    Raises:
+        DesignError: an axis that does not rise, or a composition that takes no time.
+    """
+    for name, values in zip(AXES, axes, strict=True):
+        if len(values) < 1 or (np.diff(values) <= 0).any():
+            raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
+    sizes = np.array([len(values) for values in axes])
+    points = [np.ravel(mesh) for mesh in np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij")]
+    idle = (points[0] == 0) & (points[2] == 0)
+    table = np.broadcast_to(np.asarray(pricing(*points), float), idle.shape).copy()
+    # an iteration of nothing is never asked for, but stands at a corner of cells that are
+    table[idle & ~np.isfinite(table)] = 0.0
+    if not (np.isfinite(table).all() and (table[~idle] > 0).all()):
+        bad = int(np.argmax(~np.isfinite(table) | ((table <= 0) & ~idle)))
+        where = ", ".join(f"{name} {column[bad]:g}" for name, column in zip(AXES, points, strict=True))
+        raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
+    grid = np.zeros((len(AXES), sizes.max()))
+    for row, values in zip(grid, axes, strict=True):
+        row[: len(values)] = values
+    return _price(np.zeros(6), grid, sizes, table)
+
+
+def spread(
+    prefill_tokens: int,
+    prefill_context: int,
+    decode_requests: int,
+    decode_context: int,
+    *,
+    points: int = 12,
+    spilled: bool = False,
+) -> list[Array]:
+    """Axes from nothing to the largest values given, in equal ratios, so that points are close where counts are small."""
+
+    def axis(largest: int, smallest: float, more: int = 0) -> Array:
+        steps = np.geomspace(smallest, max(float(largest), 2 * smallest), points + more)
+        # with 1, no iteration of something lies in a cell with that of nothing, which has no price
+        return np.unique(np.concatenate([[0.0, 1.0], steps]))
+
+    shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
+    return [axis(prefill_tokens, 1, 4), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
+
+
+def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0) -> Error:
+    """How far a table is from its price at compositions drawn between the axes' ends, evenly in their logarithm.
+
+    Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
+    attend to at least half of themselves.
+    """
+    from evaluators.serving.compiled import interpolated
+
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for values in axes:
+        low, high = (values[1], values[-1]) if len(values) > 1 else (0.0, 0.0)
+        drawn.append(np.exp(rng.uniform(np.log(low), np.log(high), compositions)) if high > 0 else np.zeros(compositions))
+    drawn[0], drawn[2] = np.round(drawn[0]), np.round(drawn[2])
+    kind = rng.integers(0, 3, compositions)
+    drawn[0][kind == 1] = 0.0
+    drawn[2][kind == 2] = 0.0
+    drawn[1] = np.minimum(np.maximum(drawn[1], (drawn[0] + 1) / 2), axes[1][-1])
+    true = np.asarray(pricing(*drawn), float)
+    found = np.array([interpolated(price, composition) for composition in zip(*drawn, strict=True)])
+    off = np.abs(found / true - 1)
+    return Error(float(off.mean()), float(off.max()), compositions)
+
+
+def _price(coefficients: Array, grid: Array, sizes: Array, table: Array) -> Price:
+    return Price(coefficients, grid, sizes, table, np.zeros(32, np.int64), np.zeros(32))

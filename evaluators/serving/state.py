@@ -1,0 +1,156 @@
+"""What the compiled loop reads and writes: tables of records, one a request, an instance, a lane; made anew for each run."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from space.elementwise import Array
+
+
+def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
+    kinds = ((whole, np.int64), (real, np.float64), (flags, np.bool_))
+    return np.dtype([(name, kind) for names, kind in kinds for name in names.split()], align=True)
+
+
+REQUEST = _fields(
+    "prompt output target done made part blocks spilled follower instance source left preempted hit queued first_hash hashed",
+    "arrival last scheduled first completed ready",
+    "parked remote",
+)
+"""Lengths; positions to compute before the next token, and computed; tokens made; tokens in the iteration that runs; blocks
+held, and blocks that have overflowed; the next in a queue; where it is; where its cache still is, and its blocks there;
+preemptions; tokens reused when first scheduled; requests in queues when it came; its hashes. Instants: as `measures` names
+them, that of its last token, and when its cache is where it is sent. Whether its cache is on the host, or in another
+instance. [token], [s]"""
+
+INSTANCE = _fields(
+    "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since", "due"
+)
+"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds, up to when, and busy
+seconds; whether something has happened."""
+
+LANE = _fields("number instance count", "end")
+"""How many requests, and when its iteration ends; infinite where it is idle."""
+
+POOL = _fields(
+    "first instances turn tokens unit chunk batch block blocks spare buffers prefix prefix_block",
+    "host",
+    "mixed chunked static lifetime swap hands_over",
+)
+"""Fields of `Policy` and `loop.Pool`; its first instance, and which is next in turn."""
+
+STEP = _fields(real="prompt pairs requests positions past far moved")
+"""What an iteration is made of: prompt tokens, pairs of query and key in prompts, decoding requests, positions that these read,
+earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there."""
+
+TOTAL = _fields(
+    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged",
+    "system_area queue_area",
+)
+"""Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
+cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
+sent; iterations kept; request-seconds."""
+
+LOG = _fields("instance lane prompt requests positions queued", "start end")
+GAP = _fields("count", "seconds")
+CACHED = _fields("older newer", flags="there")
+"""A ring by age round a last entry that is no block."""
+
+
+class Stop(NamedTuple):
+    """Bounds beyond which a run is stopped: seconds played, and requests in queues."""
+
+    seconds: float
+    waiting: int
+
+
+class Transfer(NamedTuple):
+    """KV caches on their way from prefill to decode instances.
+
+    Attributes:
+        per_token: on a channel, which carries one cache at a time. [s]
+        latency: after a cache's last byte has left, until it is there. [s]
+        channels: that carry caches side by side.
+        nearest: whether a cache goes to the instance that holds the fewest requests, else to the next in turn; so do arrivals.
+    """
+
+    per_token: float
+    latency: float
+    channels: int
+    nearest: bool
+
+
+class State(NamedTuple):
+    """Tables, all but the last ones of the records above.
+
+    Attributes:
+        requests, instances, lanes, pools: one record each.
+        step, total: one record.
+        gaps: histogram of the gaps between tokens.
+        cache: of prefix blocks, shape (instances, hashes + 1).
+        log: the first iterations.
+        hashes: of all prompts.
+        running: of each lane, in the order of admission; shape (lanes, most requests).
+        stage_free: when each stage of an instance is free; shape (instances, most stages). [s]
+        channels: when each channel is free. [s]
+        transit: the first cache on its way, shape (1,).
+        scratch: room for one number a position of a block.
+    """
+
+    requests: Array
+    instances: Array
+    lanes: Array
+    pools: Array
+    step: Array
+    total: Array
+    gaps: Array
+    cache: Array
+    log: Array
+    hashes: Array
+    running: Array
+    stage_free: Array
+    channels: Array
+    transit: Array
+    scratch: Array
+
+
+def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
+    """Records of a kind, all 0 but for some columns."""
+    found = np.zeros(count, kind)
+    for name, values in columns.items():
+        found[name] = values
+    return found
+
+
+def fresh(requests: Array, hashes: Array, pools: Array, stages: Sequence[int], channels: int, bins: int, log: int) -> State:
+    """The state before the first request.
+
+    Args:
+        requests: records with arrival, lengths and hashes.
+        hashes: of all prompts.
+        pools: records.
+        stages: of the instances of each pool.
+        channels: between pools.
+        bins: of the histogram of gaps.
+        log: iterations to keep.
+    """
+    for name in ("last", "scheduled", "first", "completed", "ready"):
+        requests[name] = np.nan
+    requests["target"] = requests["prompt"]
+    pool_of = np.repeat(np.arange(len(pools)), pools["instances"])
+    depth = np.repeat(np.asarray(stages, np.int64), pools["instances"])
+    numbers = np.arange(len(pool_of))
+    instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, tail=-1)
+    instances["first_lane"] = np.cumsum(depth) - depth
+    of_lane = np.repeat(numbers, depth)
+    lanes = records(LANE, len(of_lane), number=np.arange(len(of_lane)), instance=of_lane, end=np.inf)
+    blocks = int(hashes.max()) + 1 if len(hashes) and pools["prefix"].any() else 0
+    cache = np.zeros((len(pool_of), blocks + 1), CACHED)
+    cache["older"] = cache["newer"] = blocks
+    widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
+    return State(
+        requests, instances, lanes, pools, records(STEP, 1), records(TOTAL, 1), records(GAP, bins), cache, records(LOG, log),
+        hashes, np.zeros((len(of_lane), widest), np.int64), np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels),
+        np.full(1, -1, np.int64), np.zeros(int(pools["block"].max()), np.int64),
+    )  # fmt: skip

@@ -1,0 +1,254 @@
+"""Request traces from files, read row by row into arrays; which format a file has is seen from its first line.
+
+Rows are numbered as an editor does. All bad rows of a file are reported in one message.
+"""
+
+import csv
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from space.errors import DesignError, chosen
+from space.requests import Requests
+
+NAMED = 10
+"""Bad rows that a message names; the others are counted."""
+
+LARGEST = 2**31 - 1
+
+
+class Format(NamedTuple):
+    """Where a kind of file keeps what.
+
+    Attributes:
+        lines: "csv", with a header, or "jsonl", an object a line.
+        arrival: column of the time of arrival; empty where there is none.
+        prompt, output: columns of tokens.
+        unit: seconds in one of the arrival's; 0 for dates.
+        hashes: column of block hashes; empty where there is none.
+        ticks: whether the clock is coarse, so that requests may come at the same time.
+    """
+
+    lines: str
+    arrival: str
+    prompt: str
+    output: str
+    unit: float = 1.0
+    hashes: str = ""
+    ticks: bool = False
+
+
+FORMATS = {
+    "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
+    "llmservingsim": Format("jsonl", "arrival_time_ns", "input_toks", "output_toks", 1e-9, ticks=True),
+    "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0),
+    "vidur": Format("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
+    "plain": Format("csv", "arrival", "prompt", "output"),
+    "vidur_lengths": Format("csv", "", "num_prefill_tokens", "num_decode_tokens"),
+    "lengths": Format("csv", "", "prompt", "output"),
+}
+"""The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, LLMServingSim's bursts come at once."""
+
+
+def read(path: Path, kind: str = "", *, ticks: bool | None = None) -> Requests:
+    """All requests of a file, the first at 0 s.
+
+    Args:
+        path: of the file.
+        kind: a name of `FORMATS`; empty to see from the first line.
+        ticks: whether requests may come at the same time; None for what the format says.
+
+    Raises:
+        DesignError: no file, a column that is missing, or rows that are no request or come before the one above them: the
+        message
+            gives file, row and column, of up to ten rows, and how many more.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return _requests(path, file, kind, ticks)
+    except OSError as error:
+        raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DesignError(f"{path}: not text; a trace is CSV or JSONL") from None
+
+
+@dataclass
+class _Rows:
+    """Columns as they grow, and what is wrong with them."""
+
+    path: Path
+    of: Format
+    ticks: bool
+    arrival: Any = field(default_factory=lambda: array("d"))
+    prompt: Any = field(default_factory=lambda: array("i"))
+    output: Any = field(default_factory=lambda: array("i"))
+    counts: Any = field(default_factory=lambda: array("q", [0]))
+    hashes: Any = field(default_factory=lambda: array("q"))
+    bad: list[str] = field(default_factory=list)
+    more: int = 0
+    before: int = 0
+    start: tuple[int, float] | None = None
+    last: float = float("-inf")
+
+    def fault(self, row: int, what: str) -> None:
+        if len(self.bad) < NAMED:
+            self.bad.append(f"row {row + self.before}, {what}")
+        else:
+            self.more += 1
+
+    def add(self, number: int, row: dict[str, Any]) -> None:
+        prompt = self._whole(number, row, self.of.prompt)
+        output = self._whole(number, row, self.of.output)
+        arrival = self._time(number, row) if self.of.arrival else float("nan")
+        if self.of.hashes:
+            self._hash(number, row)
+        if prompt is not None and output is not None and arrival is not None:
+            self.prompt.append(prompt)
+            self.output.append(output)
+            self.arrival.append(arrival)
+
+    def _whole(self, number: int, row: dict[str, Any], column: str) -> int | None:
+        value = row.get(column)
+        try:
+            found = int(value)  # type: ignore[arg-type]
+            whole = not isinstance(value, float | bool) or (value == found and not isinstance(value, bool))
+        except (TypeError, ValueError, OverflowError):
+            found, whole = _decimal(value)
+        if whole and 1 <= found <= LARGEST:
+            return found
+        self.fault(number, f"column {column}: {_shown(value)} is not a whole number of tokens above 0")
+        return None
+
+    def _time(self, number: int, row: dict[str, Any]) -> float | None:
+        value = row.get(self.of.arrival)
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            seconds = self._date(str(value)) if self.of.unit == 0 else float(value) * self.of.unit  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            seconds = float("nan")
+        if not np.isfinite(seconds):
+            wanted = "a date and time" if self.of.unit == 0 else "a number"
+            self.fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
+            return None
+        if seconds < self.last or (seconds == self.last and not self.ticks):
+            order = "the same time as" if seconds == self.last else "earlier than"
+            self.fault(number, f"column {self.of.arrival}: {_shown(value)} is {order} the row above")
+            return None
+        self.last = seconds
+        return seconds
+
+    def _date(self, text: str) -> float:
+        """Seconds since the first row's date, to the last digit given."""
+        whole, _, fraction = text.partition(".")
+        digits = fraction[: len(fraction) - len(fraction.lstrip("0123456789"))]
+        moment = datetime.fromisoformat(whole + fraction[len(digits) :])
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        found = (int(moment.timestamp()), float(f"0.{digits or 0}"))
+        if self.start is None:
+            self.start = found
+        return found[0] - self.start[0] + (found[1] - self.start[1])
+
+    def _hash(self, number: int, row: dict[str, Any]) -> None:
+        ids = row.get(self.of.hashes) or []
+        if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
+            self.fault(number, f"column {self.of.hashes}: {_shown(ids)} is not a list of whole numbers")
+            ids = []
+        self.hashes.extend(ids)
+        self.counts.append(len(self.hashes))
+
+    def requests(self) -> Requests:
+        if self.bad:
+            rest = f"; and {self.more} more" if self.more else ""
+            hint = ""
+            if any("the same time" in entry for entry in self.bad):
+                hint = " (where the clock is coarse, say so: ticks)"
+            raise DesignError(f"{self.path}: {'; '.join(self.bad)}{rest}{hint}")
+        if not self.prompt:
+            raise DesignError(f"{self.path}: no requests")
+        arrival = np.frombuffer(self.arrival, float)
+        found = Requests(arrival - arrival[0], np.frombuffer(self.prompt, np.int32), np.frombuffer(self.output, np.int32))
+        if not self.of.hashes or not self.hashes:
+            return found
+        numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
+        return Requests(found.arrival, found.prompt, found.output, np.frombuffer(self.counts, np.int64), numbers)
+
+
+def _requests(path: Path, file: Any, kind: str, ticks: bool | None) -> Requests:
+    before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
+    lines = "jsonl" if first.lstrip().startswith("{") else "csv"
+    columns = _object(first) if lines == "jsonl" else next(csv.reader([first]), [])
+    of = chosen(FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
+    missing = [name for name in (of.arrival, of.prompt, of.output) if name and name not in (columns or ())]
+    if lines != of.lines or missing:
+        raise DesignError(
+            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; "
+            f"there are {', '.join(map(str, columns or ['none']))}"
+        )
+    rows = _Rows(path, of, of.ticks if ticks is None else ticks)
+    walk: Callable[[Any, str, _Rows], Iterator[tuple[int, dict[str, Any]]]] = _objects if lines == "jsonl" else _records
+    rows.before = before
+    for number, row in walk(file, first, rows):
+        rows.add(number, row)
+    return rows.requests()
+
+
+def _seen(path: Path, lines: str, columns: Any) -> Format:
+    found = [of for of in FORMATS.values() if of.lines == lines]
+    names = {name: {of.arrival, of.prompt, of.output} - {""} for name, of in FORMATS.items() if of.lines == lines}
+    for (_, wanted), of in zip(names.items(), found, strict=True):
+        if columns is not None and wanted <= set(columns):
+            return of
+    known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
+    there = ", ".join(map(str, columns)) if columns else "nothing"
+    raise DesignError(f"{path}: row 1: no known columns; there are {there}; known are {known}")
+
+
+def _records(file: Any, first: str, rows: _Rows) -> Iterator[tuple[int, dict[str, Any]]]:
+    table = csv.reader(chain([first], file))
+    header = next(table)
+    for values in table:
+        if values:
+            if len(values) != len(header):
+                rows.fault(table.line_num, f"{len(values)} columns where the header has {len(header)}")
+                continue
+            yield table.line_num, dict(zip(header, values, strict=True))
+
+
+def _objects(file: Any, first: str, rows: _Rows) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(chain([first], file), start=1):
+        if line.strip():
+            row = _object(line)
+            if row is None:
+                rows.fault(number, "not a JSON object")
+            else:
+                yield number, row
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _decimal(value: Any) -> tuple[int, bool]:
+    """A whole number written with a decimal point, as some tools write it."""
+    try:
+        number = float(value)
+        return (int(number), number == int(number)) if np.isfinite(number) else (0, False)
+    except (TypeError, ValueError):
+        return 0, False
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None or value == "" else repr(value)[:40]

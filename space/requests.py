@@ -1,0 +1,139 @@
+"""Requests as arrays: when they come, how long they are, and which leading blocks of a prompt they share."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from space.elementwise import Array
+from space.errors import DesignError, chosen
+
+
+def _none() -> Array:
+    return np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """A stream of requests; request i is row i, and rows are in the order of arrival.
+
+    Attributes:
+        arrival: not falling; NaN in all rows where only lengths are known. Shape (requests,). [s]
+        prompt, output: at least 1. Shape (requests,). [token]
+        starts: request i has the block hashes `hashes[starts[i]:starts[i + 1]]`; shape (requests + 1,), or empty for none.
+        hashes: of the blocks of all prompts, numbered from 0; equal leading ones are a prefix that can be reused.
+        block: tokens that a hash stands for.
+    """
+
+    arrival: Array
+    prompt: Array
+    output: Array
+    starts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    hashes: Array = field(default_factory=_none)
+    block: int = 512
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal requests."""
+        parts = (self.arrival, self.prompt, self.output, self.starts, self.hashes)
+        found = hashlib.sha256(str(self.block).encode())
+        for part in parts:
+            found.update(np.ascontiguousarray(part, float).tobytes())
+        return found.hexdigest()[:32]
+
+    @property
+    def timed(self) -> bool:
+        """Whether requests have times of arrival."""
+        return not bool(np.isnan(self.arrival).any())
+
+    @property
+    def rate(self) -> float:
+        """Requests over the time in which they come; infinite where they come at once. [1/s]"""
+        window = float(self.arrival[-1] - self.arrival[0])
+        return (len(self) - 1) / window if window > 0 else float("inf")
+
+    def first(self, count: int) -> "Requests":
+        """The first so many."""
+        return self._rows(np.arange(min(count, len(self))), self.arrival[:count])
+
+    def shuffled(self, seed: int) -> "Requests":
+        """Requests in another order; the times of arrival stay where they are."""
+        return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
+
+    def drawn(self, count: int, seed: int) -> "Requests":
+        """So many, with replacement, without times."""
+        return self._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
+
+    def clipped(self, total: int) -> "Requests":
+        """Prompt and output together at most `total`: the prompt gives way first, down to one token. [token]
+
+        Raises:
+            DesignError: no room for a prompt and an output.
+        """
+        if total < 2:
+            raise DesignError(f"clip: a request has at least 2 tokens, {total} are allowed")
+        prompt = np.maximum(1, np.minimum(self.prompt, total - self.output)).astype(np.int32)
+        return replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
+
+    def scaled(self, factor: float) -> "Requests":
+        """The same requests, `factor` times as fast."""
+        if not factor > 0 or not np.isfinite(factor):
+            raise DesignError(f"rate scale: {factor!r} is not a number above 0")
+        return replace(self, arrival=self.arrival / factor)
+
+    def arriving(self, process: str, *, rate: float = 1.0, cv: float = 1.0, seed: int = 0) -> "Requests":
+        """The same requests with other times of arrival, the first at 0.
+
+        Args:
+            process: a name of `PROCESSES`.
+            rate: requests over time. [1/s]
+            cv: standard deviation over mean of the times between two requests, of a gamma process. [-]
+            seed: of the generator.
+        """
+        gaps = chosen(PROCESSES, process, "arrival process")
+        for name, value in (("rate", rate), ("cv", cv)):
+            if not value > 0 or not np.isfinite(value):
+                raise DesignError(f"arrival {name}: {value!r} is not a number above 0")
+        between = gaps(np.random.default_rng(seed), len(self) - 1, 1 / rate, cv)
+        return replace(self, arrival=np.concatenate([[0.0], np.cumsum(between)]))
+
+    def _rows(self, rows: Array, arrival: Array) -> "Requests":
+        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows])
+        if not len(self.starts):
+            return some
+        counts = np.diff(self.starts)[rows]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        places = np.repeat(self.starts[rows] - starts[:-1], counts) + np.arange(starts[-1])
+        return replace(some, starts=starts, hashes=self.hashes[places])
+
+
+def requests(lengths: Any, arrival: Any = None) -> Requests:
+    """Requests of (prompt, output) pairs, shape (requests, 2), and times that default to none. [token], [s]"""
+    pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
+    times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
+    return Requests(times, pairs[:, 0].copy(), pairs[:, 1].copy())
+
+
+def _poisson(rng: Any, count: int, mean: float, cv: float) -> Array:
+    return np.asarray(rng.exponential(mean, count))
+
+
+def _gamma(rng: Any, count: int, mean: float, cv: float) -> Array:
+    return np.asarray(rng.gamma(1 / cv**2, mean * cv**2, count))
+
+
+def _fixed(rng: Any, count: int, mean: float, cv: float) -> Array:
+    return np.full(count, mean)
+
+
+def _at_once(rng: Any, count: int, mean: float, cv: float) -> Array:
+    return np.zeros(count)
+
+
+PROCESSES = {"poisson": _poisson, "gamma": _gamma, "fixed": _fixed, "at_once": _at_once}
+"""Times between two requests."""

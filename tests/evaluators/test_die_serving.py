@@ -1,0 +1,140 @@
+"""Serving on dies: agreement with single batches, loads that do not fit, traces, and arrays of designs."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse.build import question
+from dse.compose import compose
+from dse.trace import events
+from evaluators import evaluate, explain
+from evaluators.evaluation import infeasible
+from space.design import Design, Designs, stacked
+from space.errors import DesignError
+from space.fields import replaced
+from tests.samples import asked
+
+SERVING = ("workload=serving", "workload.requests=40")
+
+
+def metrics(*overrides: str) -> dict[str, float]:
+    found = asked(*overrides)
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    return {name: float(column[0]) for name, column in outcomes.columns.items()}
+
+
+@pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "deepseek_v2_lite"])
+@pytest.mark.parametrize("policy", ["prefill_first", "static", "orca"])
+def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: str) -> None:
+    """Whole prompts, one request at a time: the two readings differ by the table's error alone."""
+    far = metrics(
+        *SERVING, f"model={model}", "workload.rate=0.01 Hz", "workload.arrivals=fixed", f"mapping.serving.policy={policy}"
+    )
+    one = metrics("workload.batch=[1]", "workload.prompt=1024", "workload.output=256", f"model={model}")
+    assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
+    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
+    assert far["load_verdict"] == 0
+    assert far["step_price_error"] < 0.02
+
+
+def test_more_requests_than_can_be_served_are_overload_and_more_instances_help() -> None:
+    much = ("workload.requests=4000", "workload.rate=300 Hz")
+    assert metrics(*SERVING, *much)["load_verdict"] == 2
+    assert metrics(*SERVING, *much, "mapping.serving.instances=8")["load_verdict"] == 0
+
+
+def test_prefill_instances_of_their_own_leave_decodes_alone() -> None:
+    busy = (*SERVING, "workload.requests=400", "workload.rate=20 Hz", "workload.prompt=8000")
+    both, apart = metrics(*busy, "mapping.serving.instances=2"), metrics(*busy, "mapping.serving.prefill_instances=1")
+    assert both["system_mm2"] == apart["system_mm2"]
+    assert apart["tbt_p99"] < both["tbt_p99"]
+
+
+def test_a_model_that_leaves_no_room_for_a_request_is_infeasible_with_the_bytes() -> None:
+    found = asked(*SERVING, "chip.hbm.capacity=1 GB")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+    assert dict(verdict.parts)["KV cache"] > 0
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    assert not outcomes.feasible[0]
+    assert outcomes.columns["load_verdict"][0] == 2
+
+
+def test_many_designs_are_judged_as_each_by_itself() -> None:
+    found = asked(*SERVING)
+    bandwidths = np.array([4e11, 1.2e12, 3e12])
+    many = Designs(3, ((np.arange(3), replaced(found.base, {"chip.hbm.bandwidth": bandwidths})),))
+    together = evaluate(many, found.workload)
+    for row, bandwidth in enumerate(bandwidths):
+        single: Design = replaced(found.base, {"chip.hbm.bandwidth": float(bandwidth)})
+        alone = evaluate(stacked([single]), found.workload)
+        for name in ("ttft", "tbt_p99", "throughput", "goodput"):
+            assert together.columns[name][row] == alone.columns[name][0]
+    assert (np.diff(together.columns["tpot"]) < 0).all()
+
+
+def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival,prompt,output\n0,100,5\n1.5,200,6\n4,50,7\n")
+    config = compose([*SERVING, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=150", "workload.scale=2"])
+    load = question(config, tmp_path).workload.cases[0]
+    assert load.requests.prompt.tolist() == [100, 144, 50]  # type: ignore[union-attr]
+    assert load.requests.arrival.tolist() == [0, 0.75, 2]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("workload.arrivals=trace", "workload.arrivals: no times to take"),
+        ("workload.arrivals=poison", "arrival process: no option 'poison'; did you mean 'poisson'"),
+        ("workload.rate=0 Hz", "arrival rate: 0.0 is not a number above 0"),
+        ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
+        ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
+        ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
+        ("mapping=tensor_parallel", "mapping.serving: missing"),
+        ("chip=wse2", "nothing runs loads on this chip"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
+    with pytest.raises(DesignError, match=message):
+        metrics(*SERVING, override)
+
+
+def test_a_load_is_known_by_its_requests() -> None:
+    one, same, other = (
+        asked(*SERVING, f"seed={seed}", f"run_dir=runs/{run}").workload.cases[0] for seed, run in ((0, 1), (0, 2), (1, 1))
+    )
+    assert one.content == same.content
+    assert one.content != other.content
+
+
+def test_the_timeline_of_a_load_has_a_track_for_each_instance() -> None:
+    found = asked(*SERVING, "mapping.serving.instances=2", "workload.rate=50 Hz")
+    parts = explain(found.base, found.workload.cases[0])
+    drawn = json.loads(json.dumps(events(parts)))
+    assert {entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"} == {"instance 0", "instance 1"}
+    bars = [entry for entry in drawn if entry["ph"] == "X"]
+    assert any("prompt tokens" in entry["name"] for entry in bars)
+    for track in (0, 1):
+        mine = [entry for entry in bars if entry["tid"] == track]
+        assert all(a["ts"] + a["dur"] <= b["ts"] * (1 + 1e-9) for a, b in pairwise(mine))
+
+
+def test_prefill_instances_may_have_a_parallelism_of_their_own() -> None:
+    apart = (*SERVING, "mapping.prefill.tp=16", "mapping.decode.tp=8")
+    found = asked(*apart)
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "mapping.decode.tp"
+    found = asked(*apart, "mapping.serving.prefill_instances=1")
+    assert infeasible(found.base, found.workload) is None
+    wide, narrow = (
+        metrics(*SERVING, "mapping.serving.prefill_instances=1", f"mapping.prefill.tp={tp}", "mapping.decode.tp=8")
+        for tp in (8, 2)
+    )
+    assert wide["ttft"] < narrow["ttft"]
+    assert wide["tbt_p50"] == pytest.approx(narrow["tbt_p50"])

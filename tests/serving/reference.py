@@ -1,0 +1,325 @@
+"""The serving loop once more, for clarity alone: lists and sets, every block of memory by name, one instant after the other."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import ceil, inf
+from typing import Any
+
+from evaluators.serving.loop import Pool
+from evaluators.serving.state import Transfer
+from space.requests import Requests
+
+FAR = "in the second memory"
+
+
+def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The requests, each with the instants of its tokens, and counts."""
+    requests = []
+    for r in range(len(many)):
+        hashes = list(many.hashes[many.starts[r] : many.starts[r + 1]]) if len(many.starts) else []
+        requests.append(
+            {
+                "name": r, "arrival": float(many.arrival[r]), "prompt": int(many.prompt[r]), "output": int(many.output[r]),
+                "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
+                "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
+            }
+        )  # fmt: skip
+    machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
+    world = {
+        "machines": machines, "pools": pools, "transfer": transfer, "turn": [0, 0], "channels": [0.0] * transfer.channels,
+        "travelling": [], "block": many.block,
+        "total": dict.fromkeys(("iterations", "prefilled", "decoded", "reused", "lost", "preempted", "swapped", "sent"), 0),
+        "blocks taken": 0, "blocks given back": 0, "gaps": [],
+    }  # fmt: skip
+    coming, now = list(requests), -inf
+    while any(len(r["tokens"]) < r["output"] for r in requests):
+        ends = [lane["end"] for m in machines for lane in m["lanes"] if lane["end"] is not None]
+        starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
+        then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
+        for m in machines:
+            used = world["pools"][m["pool"]].memory.blocks - len(m["free"])
+            m["area"] += used * (then - now) if used else 0.0
+        now = then
+        for m in machines:
+            for lane in m["lanes"]:
+                if lane["end"] is not None and lane["end"] <= now:
+                    book(world, m, lane, now)
+        for ready, r in list(world["travelling"]):
+            if ready <= now:
+                world["travelling"].remove((ready, r))
+                arrive(world, r)
+        while coming and coming[0]["arrival"] <= now:
+            choose(world, 0)["queue"].append(coming.pop(0))
+        for m in machines:
+            send(world, m, now)
+            order = list(range(m["next"], len(m["lanes"]))) + list(range(m["next"]))
+            for turn in order:
+                if m["stages"][0] <= now and m["lanes"][turn]["end"] is None and begin(world, m, m["lanes"][turn], now):
+                    m["next"] = (turn + 1) % len(m["lanes"])
+            send(world, m, now)
+    return requests, world
+
+
+def machine(number: int, pool: Pool) -> dict[str, Any]:
+    return {
+        "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
+        "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
+        "prefixes": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
+    }  # fmt: skip
+
+
+def load(m: dict[str, Any]) -> int:
+    return sum(len(lane["members"]) for lane in m["lanes"]) + m["expected"]
+
+
+def choose(world: dict[str, Any], number: int) -> dict[str, Any]:
+    choices = [m for m in world["machines"] if m["pool"] == number]
+    if world["transfer"].nearest:
+        return min(choices, key=lambda m: load(m) + len(m["queue"]))  # type: ignore[no-any-return]
+    world["turn"][number] += 1
+    return choices[(world["turn"][number] - 1) % len(choices)]  # type: ignore[no-any-return]
+
+
+def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
+    """Forms an iteration and starts it."""
+    pool = world["pools"][m["pool"]]
+    moved = 0
+    together = load(m) + len(m["queue"])
+    room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
+    plan: list[tuple[dict[str, Any], int]] = []
+    for _ in range(2):
+        pushed, more = compose(world, m, lane, pool, room, now, plan)
+        moved += more
+        if plan or not pushed:
+            break
+    if not plan:
+        return False
+    tokens = sum(n for _, n in plan)
+    pairs = sum(n * r["cached"] + n * (n + 1) // 2 for r, n in plan)
+    decodes = [r for r, n in plan if n == 0]
+    positions = sum(r["cached"] + 1 for r in decodes)
+    far = sum(min(r["memory"].count(FAR) * pool.memory.block, r["cached"] + (n == 0)) for r, n in plan)
+    c = [float(x) for x in pool.price.linear]
+    step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
+    step += moved * pool.memory.host
+    end = now
+    for stage in range(pool.stages):
+        end = max(end, m["stages"][stage]) + step / pool.stages
+        m["stages"][stage] = end
+    lane["end"] = end
+    m["busy"] += step
+    for r, n in plan:
+        r["now"] = n or 1
+    count = world["total"]
+    count["iterations"] += 1
+    count["prefilled"] += tokens
+    count["decoded"] += len(decodes)
+    count["swapped"] += moved
+    return True
+
+
+def compose(
+    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, plan: list[Any]
+) -> tuple[bool, int]:
+    """Fills a plan. Returns whether somebody had to leave, and positions moved from and to the host."""
+    policy, moved, pushed = pool.policy, 0, False
+    empty = not lane["members"]
+    while m["queue"] and m["queue"][0]["state"] == "on the host" and can_join(m, lane, pool, room):
+        if not take(world, m, pool, m["queue"][0]):
+            break
+        r = m["queue"].pop(0)
+        r["state"] = "running"
+        moved += r["cached"]
+        lane["members"].append(r)
+    if not policy.mixed:
+        plan += prompts(world, m, lane, pool, room, now, 0, not policy.static or empty)
+    if not plan:
+        most = policy.tokens if policy.chunked else inf
+        for r in list(lane["members"]):
+            if r not in lane["members"] or r["cached"] < r["goal"] or len(plan) >= most:
+                continue
+            while r in lane["members"] and not grow(world, m, pool, r):
+                moved += preempt(world, m, lane, pool)
+                pushed = True
+            if r in lane["members"]:
+                plan.append((r, 0))
+        if policy.mixed:
+            plan += prompts(world, m, lane, pool, room, now, len(plan), (not policy.static or empty) and not pushed)
+    return pushed, moved
+
+
+def can_join(m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int) -> bool:
+    return len(lane["members"]) < room and load(m) < pool.batch
+
+
+def prompts(
+    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, decodes: int, new: bool
+) -> list[tuple[dict[str, Any], int]]:
+    """Pieces of prompts for an iteration that has so many decodes already."""
+    policy, plan = pool.policy, []
+    budget: float = policy.tokens - (decodes if policy.chunked else 0)
+    chunks: float = inf
+    if policy.unit:
+        budget, chunks = inf, (policy.tokens - decodes) // policy.unit
+    for r in lane["members"]:
+        if r["cached"] < r["goal"] and budget > 0 and chunks > 0:
+            n = int(min(r["goal"] - r["cached"], budget, policy.chunk or inf))
+            plan.append((r, n))
+            budget, chunks = budget - n, chunks - 1
+    while new and m["queue"] and can_join(m, lane, pool, room) and budget > 0 and chunks > 0:
+        r = m["queue"][0]
+        if r["state"] != "new" or not fits(m, pool, r):
+            break
+        hit = 0
+        if pool.prefix:
+            for h in r["hashes"]:
+                if h not in m["prefixes"]:
+                    break
+                hit += world["block"]
+            hit = min(hit, r["prompt"] - 1)
+        n = r["goal"] - hit
+        if policy.chunked:
+            n = int(min(n, budget, policy.chunk or inf))
+        elif n > budget and plan:
+            break
+        take(world, m, pool, r)
+        m["queue"].pop(0)
+        lane["members"].append(r)
+        remember(world, m, pool, r, hit)
+        r["cached"] = hit
+        r["state"] = "running"
+        world["total"]["reused"] += hit
+        if r["scheduled"] is None:
+            r["scheduled"], r["hit"] = now, hit
+        plan.append((r, n))
+        budget, chunks = budget - n, chunks - 1
+    return plan
+
+
+def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int) -> None:
+    if not pool.prefix:
+        return
+    for h in reversed(r["hashes"][: ceil(positions / world["block"])]):
+        m["prefixes"].pop(h, None)
+        if len(m["prefixes"]) == pool.prefix:
+            m["prefixes"].popitem(last=False)
+        m["prefixes"][h] = True
+
+
+def wanted(pool: Pool, r: dict[str, Any], hands_over: bool) -> int:
+    positions = r["prompt"] + len(r["tokens"])
+    if pool.policy.lifetime and not hands_over:
+        positions = max(positions, r["prompt"] + r["output"] - 1)
+    return ceil(positions / pool.memory.block)
+
+
+def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
+    if pool.memory.buffers:
+        return bool(m["buffers"])
+    unused = len(m["free"]) == pool.memory.blocks
+    return unused or len(m["free"]) - wanted(pool, r, m.get("hands over", False)) >= int(pool.memory.spare * pool.memory.blocks)
+
+
+def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
+    m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
+    if not fits(m, pool, r):
+        return False
+    for _ in range(wanted(pool, r, m["hands over"])):
+        r["memory"].append(m["free"].pop() if m["free"] else FAR)
+        world["blocks taken"] += r["memory"][-1] != FAR
+    if pool.memory.buffers:
+        r["buffer"] = m["buffers"].pop()
+    return True
+
+
+def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
+    while len(r["memory"]) * pool.memory.block < r["prompt"] + len(r["tokens"]):
+        if m["free"]:
+            r["memory"].append(m["free"].pop())
+            world["blocks taken"] += 1
+        elif pool.memory.buffers:
+            r["memory"].append(FAR)
+        else:
+            return False
+    return True
+
+
+def give_back(world: dict[str, Any], m: dict[str, Any], memory: list[Any], buffer: int | None) -> None:
+    blocks = [block for block in memory if block != FAR]
+    assert not m["free"] & set(blocks)
+    m["free"] |= set(blocks)
+    world["blocks given back"] += len(blocks)
+    if buffer is not None:
+        m["buffers"].add(buffer)
+
+
+def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool) -> int:
+    """The last to come leaves. Returns what it moves to the host."""
+    r = lane["members"].pop()
+    give_back(world, m, r["memory"], r["buffer"])
+    r["memory"], r["buffer"] = [], None
+    m["queue"].insert(0, r)
+    r["preempted"] += 1
+    world["total"]["preempted"] += 1
+    if pool.policy.swap:
+        r["state"] = "on the host"
+        return int(r["cached"])
+    r["state"] = "new"
+    world["total"]["lost"] += r["cached"]
+    r["cached"], r["goal"] = 0, r["prompt"] + len(r["tokens"])
+    return 0
+
+
+def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> None:
+    """An iteration has ended."""
+    pool = world["pools"][m["pool"]]
+    lane["end"] = None
+    for r in list(lane["members"]):
+        n, r["now"] = r["now"], 0
+        if not n:
+            continue
+        prompt = r["cached"] < r["goal"]
+        r["cached"] += n
+        if r["cached"] < r["goal"]:
+            continue
+        if prompt:
+            remember(world, m, pool, r, r["goal"])
+        if r["tokens"]:
+            world["gaps"].append(now - r["tokens"][-1])
+        r["tokens"].append(now)
+        if len(r["tokens"]) == r["output"]:
+            lane["members"].remove(r)
+            give_back(world, m, r["memory"], r["buffer"])
+        elif len(world["pools"]) == 2 and m["pool"] == 0:
+            lane["members"].remove(r)
+            r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])
+            r["memory"], r["buffer"] = [], None
+            r["target"] = choose(world, 1)
+            r["target"]["queue"].append(r)
+        # a decoding request's goal moves with it
+        if not prompt:
+            r["goal"] = r["cached"]
+
+
+def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:
+    pool = world["pools"][m["pool"]]
+    while m["queue"] and m["queue"][0]["state"] == "elsewhere" and load(m) < pool.batch:
+        r = m["queue"][0]
+        if not take(world, m, pool, r):
+            break
+        m["queue"].pop(0)
+        m["expected"] += 1
+        channel = world["channels"].index(min(world["channels"]))
+        world["channels"][channel] = max(now, world["channels"][channel]) + r["prompt"] * world["transfer"].per_token
+        world["travelling"].append((world["channels"][channel] + world["transfer"].latency, r))
+        world["travelling"].sort(key=lambda entry: entry[0])
+        world["total"]["sent"] += r["prompt"]
+
+
+def arrive(world: dict[str, Any], r: dict[str, Any]) -> None:
+    source, memory, buffer = r["left"]
+    give_back(world, source, memory, buffer)
+    m = r["target"]
+    m["expected"] -= 1
+    r["state"] = "running"
+    min(m["lanes"], key=lambda lane: len(lane["members"]))["members"].append(r)

@@ -1,0 +1,197 @@
+"""The loop against its plain reference, and laws that hold for every policy and every load."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evaluators.serving.kvcache import Memory
+from evaluators.serving.loop import Pool, Served, serve
+from evaluators.serving.policy import POLICIES, Policy
+from evaluators.serving.price import linear
+from evaluators.serving.state import Transfer
+from space.requests import Requests, requests
+from tests.serving import reference
+
+
+@dataclass
+class Load:
+    requests: Requests
+    pools: list[Pool]
+    transfer: Transfer
+
+    def served(self) -> Served:
+        routing = "least_loaded" if self.transfer.nearest else "round_robin"
+        return serve(self.requests, self.pools, transfer=self.transfer, routing=routing)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Requests:
+    count = draw(st.integers(1, 25))
+    lengths = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=count, max_size=count))
+    gaps = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.5, 2.0, 40.0]), min_size=count, max_size=count))
+    many = requests(lengths, np.cumsum(gaps))
+    if not draw(st.booleans()):
+        return many
+    hashes = [draw(st.lists(st.integers(0, 5), max_size=-(-prompt // 8), min_size=-(-prompt // 8))) for prompt, _ in lengths]
+    starts = np.cumsum([0, *(len(some) for some in hashes)])
+    return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    """One by name with a budget of a small machine, or any choice at all."""
+    name = draw(st.sampled_from([*POLICIES, "", "", ""]))
+    swap = draw(st.booleans())
+    if name == "fusion":
+        unit = draw(st.integers(1, 8))
+        return replace(POLICIES[name], swap=swap, unit=unit, tokens=draw(st.integers(unit, 16)), chunk=draw(st.integers(1, 30)))
+    if name:
+        return replace(POLICIES[name], swap=swap, tokens=draw(st.integers(1, 60)))
+    flags = {key: draw(st.booleans()) for key in ("mixed", "chunked")}
+    flags |= {key: draw(st.integers(0, 3)) == 0 for key in ("static", "lifetime")}
+    return Policy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
+
+
+COEFFICIENTS = ([1.0, 0.25], [0.0, 0.125], [0.0, 0.01], [0.0, 0.25], [0.0, 0.001], [0.0, 0.002])
+
+
+@st.composite
+def pools(draw: st.DrawFn, longest: int) -> Pool:
+    """A pool whose memory holds the longest request, and often not much more."""
+    block, spare = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 0.1]))
+    if draw(st.integers(0, 3)) == 0:
+        memory = Memory(draw(st.integers(0, 12)), block, 0.0, draw(st.integers(1, 8)), longest)
+    else:
+        blocks = -(-longest // block) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
+        memory = Memory(blocks, block, spare, host=draw(st.sampled_from([0.0, 0.01])))
+    return Pool(
+        linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), draw(policies()), memory,
+        instances=draw(st.sampled_from([1, 1, 2, 3])), stages=draw(st.sampled_from([1, 1, 2, 3])),
+        batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
+    )  # fmt: skip
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    asked = draw(streams())
+    longest = int((asked.prompt + asked.output - 1).max())
+    many = draw(st.lists(pools(longest), min_size=1, max_size=2))
+    moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
+    return Load(asked, many, moving)
+
+
+many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+
+
+@many_examples
+@given(loads())
+def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
+    found = load.served()
+    plain, world = reference.run(load.requests, load.pools, load.transfer)
+    for name, told in (("scheduled", "scheduled"), ("first", 0), ("completed", -1)):
+        expected = [r[told] if isinstance(told, str) else r["tokens"][told] for r in plain]
+        assert found[name].tolist() == expected, name
+    assert found["preempted"].tolist() == [r["preempted"] for r in plain]
+    assert found["hit"].tolist() == [r["hit"] for r in plain]
+    assert {name: found.total[name] for name in world["total"]} == world["total"]
+    for name in ("area", "busy"):
+        assert found.state.instances[name] == pytest.approx([m[name] for m in world["machines"]]), name
+    gaps = found.state.gaps
+    assert gaps["count"].sum() == len(world["gaps"])
+    assert gaps["seconds"].sum() == pytest.approx(sum(world["gaps"]))
+
+
+@many_examples
+@given(loads())
+def test_everything_asked_is_made_once_and_nothing_before_its_time(load: Load) -> None:
+    found, asked = load.served(), load.requests
+    assert (found["made"] == asked.output).all()
+    assert (found["scheduled"] >= asked.arrival).all()
+    assert (found["first"] > found["scheduled"]).all()
+    assert (found["completed"] >= found["first"]).all()
+    total = found.total
+    assert total["served"] == len(asked)
+    assert total["in_system"] == total["queued"] == 0
+    # positions that were computed, taken from the prefix cache, and thrown away again
+    held = int((asked.prompt + asked.output - 1).sum())
+    assert total["prefilled"] + total["decoded"] + total["reused"] - total["lost"] == held
+    assert found.state.gaps["count"].sum() == int((asked.output - 1).sum())
+
+
+@many_examples
+@given(loads())
+def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
+    found = load.served()
+    instances = found.state.instances
+    assert (instances["used"] == 0).all()
+    assert (instances["buffers"] == 0).all()
+    assert (instances["held"] == 0).all()
+    blocks = np.array([pool.memory.blocks for pool in load.pools])[instances["pool"]]
+    assert (instances["peak"] <= blocks).all()
+    _, world = reference.run(load.requests, load.pools, load.transfer)
+    assert world["blocks taken"] == world["blocks given back"]
+    assert all(len(m["free"]) == load.pools[m["pool"]].memory.blocks for m in world["machines"])
+
+
+@many_examples
+@given(loads())
+def test_littles_law(load: Load) -> None:
+    found = load.served()
+    assert found.total["system_area"] == pytest.approx(float((found["completed"] - load.requests.arrival).sum()))
+
+
+@many_examples
+@given(loads())
+def test_no_instance_is_busier_than_always_and_no_request_faster_than_alone(load: Load) -> None:
+    found, asked = load.served(), load.requests
+    instances = found.state.instances
+    span = float(found["completed"].max())
+    assert (instances["busy"] / instances["stages"] <= span * (1 + 1e-9)).all()
+    # every token but the first takes an iteration of its own, through all stages
+    least = min(float(pool.price.linear[0]) for pool in load.pools)
+    last = float(load.pools[-1].price.linear[0])
+    assert (found["first"] - found["scheduled"] >= least * (1 - 1e-9)).all()
+    assert (found["completed"] - found["first"] >= (asked.output - 1) * last * (1 - 1e-9) - 1e-9).all()
+
+
+@many_examples
+@given(loads())
+def test_the_same_load_has_the_same_result(load: Load) -> None:
+    once, again = load.served(), load.served()
+    assert (once.state.requests == again.state.requests).all() or np.array_equal(
+        once["completed"], again["completed"], equal_nan=True
+    )
+    assert once.total == again.total
+
+
+@many_examples
+@given(loads())
+def test_first_come_first_served(load: Load) -> None:
+    """One instance, requests of one length: they are taken up, and get their first token, in the order they came."""
+    asked = load.requests
+    longest = int((asked.prompt + asked.output).argmax())
+    pair = (int(asked.prompt[longest]), int(asked.output[longest]))
+    alike = Load(requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer)
+    found = alike.served()
+    assert (np.diff(found["scheduled"]) >= 0).all()
+    if load.pools[0].stages == 1:
+        assert (np.diff(found["first"]) >= 0).all()
+
+
+@many_examples
+@given(loads())
+def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:
+    """One instance, one stage, memory and room for all: it is busy from each arrival on, until nobody is in the system."""
+    pool = load.pools[0]
+    if pool.policy.unit:
+        pool = replace(pool, policy=replace(pool.policy, tokens=pool.policy.unit + 30))
+    roomy = replace(pool, instances=1, stages=1, batch=30, memory=Memory(100_000, 8), prefix=0)
+    found = serve(load.requests, [roomy])
+    busy, end = 0.0, 0.0
+    for arrival, completed in sorted(zip(load.requests.arrival, found["completed"], strict=True)):
+        busy += max(0.0, completed - max(arrival, end))
+        end = max(end, completed)
+    assert found.state.instances["busy"][0] == pytest.approx(busy)

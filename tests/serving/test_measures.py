@@ -1,0 +1,143 @@
+"""Metrics of runs that can be worked out by hand, and the verdict on loads around what an instance can do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.serving.kvcache import Memory
+from evaluators.serving.loop import Pool, Served, serve
+from evaluators.serving.measures import Slo, measures, verdict
+from evaluators.serving.policy import policy
+from evaluators.serving.price import constant, linear
+from evaluators.serving.state import Stop, Transfer
+from evaluators.serving.traces import read
+from space.errors import DesignError
+from space.requests import Requests, requests
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+HERE = pytest.mark.skipif(not SHARED.exists(), reason="the traces are not beside this checkout")
+
+
+def test_two_requests_by_hand() -> None:
+    """Prompts first: the first one's second token waits for the second one's prompt."""
+    served = serve(requests([(10, 3), (10, 1)], [0.0, 0.5]), [Pool(constant(1.0), policy("prefill_first"), Memory(100))])
+    assert served["first"].tolist() == [1.0, 2.0]
+    assert served["completed"].tolist() == [4.0, 2.0]
+    found = measures(served, Slo(ttft=1.2))
+    assert found["ttft"] == pytest.approx((1.0 + 1.5) / 2)
+    assert found["ttft_p50"] == 1.0
+    assert found["ttft_p99"] == 1.5
+    assert found["tbt"] == pytest.approx(1.5)
+    assert (found["tbt_p50"], found["tbt_p99"]) == (1.0, 2.0)
+    assert found["tpot"] == pytest.approx(1.5)
+    assert found["latency"] == pytest.approx((4.0 + 1.5) / 2)
+    assert found["throughput"] == pytest.approx(4 / 4.0)
+    assert found["request_throughput"] == pytest.approx(2 / 4.0)
+    assert found["goodput"] == pytest.approx(1 / 4.0)
+    assert found["slo_attainment"] == 0.5
+    assert found["prefill_busy"] == 1.0
+
+
+def test_a_cache_waits_for_its_channel() -> None:
+    """Two prefills end at once; one cache of 10 tokens goes after the other, 0.1 s a token, and 0.5 s later is there."""
+    prefill = Pool(constant(1.0), policy("prefill_first"), Memory(100), instances=2)
+    pools = [prefill, Pool(constant(1.0), policy("chunked"), Memory(100))]
+    served = serve(requests([(10, 2), (10, 2)], [0.0, 0.0]), pools, transfer=Transfer(0.1, 0.5, 1, True))
+    assert served["first"].tolist() == [1.0, 1.0]
+    assert served["completed"].tolist() == [3.5, 4.5]
+
+
+def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
+    many = requests([(8, 40)] * 8).arriving("at_once")
+    alone = [Pool(constant(1.0), policy("chunked"), Memory(1000), stages=n, batch=8) for n in (1, 4)]
+    one, four = (serve(many, [pool]) for pool in alone)
+    # two requests a micro-batch; each takes as long, but four of them go at a time
+    assert four.total["iterations"] == 4 * one.total["iterations"]
+    assert four["completed"].max() < one["completed"].max() + 1.0
+    assert measures(four)["prefill_busy"] > 0.95
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))
+def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
+    from evaluators.serving.compiled import OCTAVES, PER_OCTAVE, _gap
+    from evaluators.serving.measures import _gaps
+    from evaluators.serving.state import GAP
+
+    table = np.zeros(OCTAVES * PER_OCTAVE, GAP)
+    for gap in gaps:
+        _gap(table, gap, 1)
+    found = _gaps(table["count"], table["seconds"])
+    assert found["tbt"] == pytest.approx(np.mean(gaps))
+    for name, share in (("tbt_p50", 50), ("tbt_p90", 90), ("tbt_p99", 99)):
+        assert found[name] == pytest.approx(float(np.percentile(gaps, share, method="inverted_cdf")), rel=1 / PER_OCTAVE)
+
+
+def loaded(rate: float, count: int = 3000) -> Served:
+    """Requests that take 10 iterations of 0.1 s, 20 at a time: 20 requests/s is all there is."""
+    many = requests([(10, 10)] * count).arriving("poisson", rate=rate, seed=3)
+    return serve(many, [Pool(constant(0.1), policy("orca"), Memory(10_000), batch=20)])
+
+
+def test_the_verdict_turns_where_the_load_is_more_than_can_be_served() -> None:
+    words = [verdict(loaded(rate)) for rate in (5, 15, 18, 22, 30, 60)]
+    assert words == ["stable"] * 3 + ["overloaded"] * 3
+    assert measures(loaded(40))["queue_growth"] == pytest.approx(1 - 20 / 40, abs=0.03)
+
+
+def test_a_burst_is_a_backlog_that_goes_away() -> None:
+    burst = requests([(10, 10)] * 400).arriving("at_once")
+    assert verdict(serve(burst, [Pool(constant(0.1), policy("orca"), Memory(10_000), batch=20)])) == "backlogged"
+    assert verdict(serve(burst.first(20), [Pool(constant(0.1), policy("orca"), Memory(10_000), batch=20)])) == "stable"
+
+
+def test_a_decode_pool_that_is_too_small_is_seen() -> None:
+    many = requests([(10, 20)] * 2000).arriving("poisson", rate=30.0)
+    decode = Pool(constant(0.1), policy("chunked"), Memory(10_000), batch=20)
+    assert verdict(serve(many, [Pool(constant(0.01), policy("prefill_first"), Memory(10_000)), decode])) == "overloaded"
+
+
+def test_a_request_that_no_memory_holds_is_said_at_once() -> None:
+    served = serve(requests([(10, 10), (100, 30)], [0.0, 1.0]), [Pool(constant(1.0), policy("chunked"), Memory(8, 16))])
+    assert served.never == "request 1 needs 129 tokens of KV memory, an instance has 128"
+    assert verdict(served) == "overloaded"
+    assert np.isnan(measures(served)["ttft"])
+
+
+def test_a_run_stops_at_the_bound_on_queues() -> None:
+    many = requests([(10, 10)] * 5000).arriving("poisson", rate=1000.0)
+    served = serve(many, [Pool(constant(0.1), policy("orca"), Memory(10_000), batch=20)], stop=Stop(float("inf"), 100))
+    assert served.stopped
+    assert verdict(served) == "overloaded"
+    assert served.total["served"] < 100
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    pool = Pool(constant(1.0), policy("chunked"), Memory(10))
+    timed = requests([(1, 1)], [0.0])
+    with pytest.raises(DesignError, match="choose an arrival process"):
+        serve(requests([(1, 1)]), [pool])
+    with pytest.raises(DesignError, match="did you mean 'round_robin'"):
+        serve(timed, [pool], routing="round")
+    with pytest.raises(DesignError, match="one that prefills and one that decodes"):
+        serve(timed, [pool] * 3)
+    with pytest.raises(DesignError, match="transfer: -1"):
+        serve(timed, [pool], transfer=Transfer(-1.0, 0.0, 1, True))
+    with pytest.raises(DesignError, match="did you mean 'chunked'"):
+        policy("chunk")
+    with pytest.raises(DesignError, match="no prompt would ever run"):
+        policy("fusion", tokens=8, unit=9)
+    with pytest.raises(DesignError, match="must be at least 1"):
+        Pool(constant(1.0), policy("chunked"), Memory(10), stages=0)
+
+
+@HERE
+def test_prefix_reuse_in_a_public_trace_is_what_is_stated_beside_it() -> None:
+    """With a cache of everything, at a pace that lets each request end before the next: 37.4 % of the tokens asked."""
+    many = read(SHARED / "mooncake_conversation.jsonl")
+    spaced = Requests(np.arange(len(many)) * 1e4, many.prompt, many.output, many.starts, many.hashes, many.block)
+    pool = Pool(linear(1e-3), policy("prefill_first"), Memory(1 << 20), prefix=1 << 20)
+    assert measures(serve(spaced, [pool]))["prefix_reused"] == pytest.approx(0.374, abs=0.0005)

@@ -1,0 +1,116 @@
+"""Step prices: what a table gives between its points, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import RegularGridInterpolator
+
+from evaluators.serving.compiled import interpolated, seconds
+from evaluators.serving.kvcache import Memory, paged, shared_out, two_level
+from evaluators.serving.loop import Pool, serve
+from evaluators.serving.policy import policy
+from evaluators.serving.price import constant, error, linear, spread, tabled
+from space.errors import DesignError
+from space.requests import requests
+
+
+def rough(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spilled: Any) -> Any:
+    """A roof, so that no interpolation is exact."""
+    work = prompt * (1 + 1e-4 * prompt_context) + decodes
+    read = 3000.0 + decodes * context * (0.01 + 0.1 * spilled)
+    return 1e-6 * np.maximum(30 * work, read)
+
+
+def product(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spilled: Any) -> Any:
+    return 1e-3 + 1e-6 * prompt + 1e-9 * prompt * prompt_context + 1e-5 * decodes + 1e-8 * decodes * context * (1 + spilled)
+
+
+AXES = spread(512, 8192, 64, 8192, points=7, spilled=True)
+ROUGH, PRODUCT = tabled(rough, AXES), tabled(product, AXES)
+within = st.tuples(*(st.floats(float(axis[0]), float(axis[-1])) for axis in AXES))
+
+
+@given(within)
+def test_a_table_is_multilinear_between_its_points(at: tuple[float, ...]) -> None:
+    peer = RegularGridInterpolator(tuple(AXES), ROUGH.table.reshape([len(axis) for axis in AXES]))
+    assert interpolated(ROUGH, at) == pytest.approx(float(peer([at])[0]), rel=1e-9, abs=1e-15)
+
+
+@given(within)
+def test_a_table_of_products_of_counts_is_exact(at: tuple[float, ...]) -> None:
+    assert interpolated(PRODUCT, at) == pytest.approx(float(product(*at)), rel=1e-9)
+
+
+def test_the_error_of_a_table_is_that_at_compositions_between_its_points() -> None:
+    assert error(PRODUCT, product, AXES).worst < 1e-9
+    coarse = error(ROUGH, rough, AXES)
+    axes = spread(512, 8192, 64, 8192, points=20, spilled=True)
+    fine = error(tabled(rough, axes), rough, axes)
+    assert 0 < fine.mean < coarse.mean
+    assert fine.mean < fine.worst < coarse.worst
+
+
+def test_a_table_prices_a_run_as_the_form_it_was_made_from() -> None:
+    many = requests([(40 + 7 * i, 5 + i % 9) for i in range(40)]).arriving("poisson", rate=20.0)
+    form = linear(1e-3, 1e-6, 1e-9, 1e-5, 1e-8)
+    axes = spread(512, 512, 64, 512)
+    table = tabled(lambda p, c, d, e, s: 1e-3 + 1e-6 * p + 1e-9 * p * c + 1e-5 * d + 1e-8 * d * e, axes)
+    runs = [serve(many, [Pool(price, policy("chunked", tokens=64), Memory(1000))]) for price in (form, table)]
+    assert runs[0].total["iterations"] == runs[1].total["iterations"]
+    assert runs[0]["completed"] == pytest.approx(runs[1]["completed"], rel=1e-9)
+
+
+@given(st.tuples(*(st.integers(0, 1000) for _ in range(6))))
+def test_a_linear_price_is_the_sum_of_its_counts(counts: tuple[int, ...]) -> None:
+    prompt, pairs, decodes, positions, past, far = counts
+    price = linear(1.0, 2.0, 3.0, 5.0, 7.0, 11.0)
+    expected = 1 + 2 * prompt + 3 * pairs + 5 * decodes + 7 * positions + 11 * far
+    assert seconds(price, float(prompt), float(pairs), float(decodes), float(positions), float(past), float(far)) == expected
+
+
+@given(st.integers(0, 600), st.integers(0, 80), st.integers(1, 9000), st.integers(1, 9000))
+def test_an_iteration_of_nothing_has_no_part_in_the_price_of_others(prompt: int, decodes: int, first: int, second: int) -> None:
+    table = tabled(lambda p, c, d, e, s: np.where((p > 0) | (d > 0), 0.25, np.nan), AXES)
+    if prompt or decodes:
+        assert interpolated(table, (float(prompt), float(first), float(decodes), float(second), 0.5)) == pytest.approx(0.25)
+
+
+def test_prices_that_are_no_time_are_refused() -> None:
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(DesignError, match="step price"):
+            constant(bad)
+    with pytest.raises(DesignError, match="step price"):
+        linear(1.0, -1e-9)
+    with pytest.raises(DesignError, match=r"price table: .*0.0.* s for prefill_tokens"):
+        tabled(lambda *at: np.zeros_like(at[0]), AXES)
+    with pytest.raises(DesignError, match="decode_requests must rise"):
+        tabled(product, [AXES[0], AXES[1], np.array([1.0, 1.0]), *AXES[3:]])
+
+
+def test_a_price_that_falls_below_nothing_beyond_its_table_stops_the_run() -> None:
+    axes = [np.array([0.0, 1.0, 2.0]), np.zeros(1), np.array([0.0, 1.0]), np.zeros(1), np.zeros(1)]
+    table = tabled(lambda p, c, d, e, s: 3.0 - p, axes)
+    with pytest.raises(DesignError, match="an iteration of 50 prompt tokens"):
+        serve(requests([(50, 2)], [0.0]), [Pool(table, policy("chunked"), Memory(100))])
+
+
+@given(st.floats(1, 1e9), st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1))
+def test_sram_is_shared_out_to_the_last_byte_that_is_wanted(sram: float, kv: float, weights: float, share: float) -> None:
+    shared = shared_out(sram, sram / 4, kv, weights, kv_share=share)
+    assert sum(shared) <= sram * (1 + 1e-12)
+    assert 0 <= shared.kv <= kv
+    assert 0 <= shared.weights <= weights
+    if kv + weights >= sram * 0.75:
+        assert sum(shared) == pytest.approx(sram)
+
+
+def test_memory_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(DesignError, match="no block of 16 tokens"):
+        paged(100, 1e3)
+    with pytest.raises(DesignError, match="no buffer of 4096 tokens"):
+        two_level(1e6, 1e6, 1e3, longest=4096)
+    with pytest.raises(DesignError, match="activations and buffers need"):
+        shared_out(1e6, 2e6, 0, 0)

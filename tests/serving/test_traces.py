@@ -1,0 +1,210 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators.serving.traces import FORMATS, read
+from space.errors import DesignError
+from space.requests import PROCESSES, Requests, requests
+
+SAMPLE = Path(__file__).resolve().parent.parent / "lengths.csv"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+HERE = pytest.mark.skipif(not SHARED.exists(), reason="the traces are not beside this checkout")
+
+lengths = st.tuples(st.integers(1, 5000), st.integers(1, 900))
+timed = st.lists(st.tuples(st.integers(1, 10_000_000), lengths), min_size=1, max_size=30)
+
+
+def written(kind: str, rows: list[tuple[float, int, int, list[int]]]) -> str:
+    """A file of a format, from seconds, lengths and hashes."""
+    of = FORMATS[kind]
+    if of.lines == "jsonl":
+        objects = [
+            {of.arrival: t / of.unit, of.prompt: prompt, of.output: output} | ({of.hashes: hashes} if of.hashes else {})
+            for t, prompt, output, hashes in rows
+        ]
+        return "".join(json.dumps(entry) + "\n" for entry in objects)
+    times = [
+        [f"2024-02-29 {int(t) // 3600:02}:{int(t) // 60 % 60:02}:{t % 60:010.7f}" if not of.unit else repr(t)] for t, *_ in rows
+    ]
+    head = ",".join(([of.arrival] if of.arrival else []) + ["other", of.prompt, of.output])
+    body = [
+        ",".join([*(time if of.arrival else []), "x", str(p), str(o)]) for time, (_, p, o, _) in zip(times, rows, strict=True)
+    ]
+    return "\n".join([head, *body])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@given(given_rows=timed)
+def test_what_is_written_is_read(
+    kind: str, given_rows: list[tuple[int, tuple[int, int]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    at, rows = 0, []
+    for number, (gap, (prompt, output)) in enumerate(given_rows):
+        at += gap
+        rows.append((at * 1e-3, prompt, output, [-1, number]))
+    path = tmp_path_factory.mktemp("trace") / "trace"
+    path.write_text(written(kind, rows))
+    found = read(path)
+    assert found.prompt.tolist() == [row[1] for row in rows]
+    assert found.output.tolist() == [row[2] for row in rows]
+    if FORMATS[kind].arrival:
+        assert found.arrival == pytest.approx([row[0] - rows[0][0] for row in rows], abs=2e-7)
+    else:
+        assert not found.timed
+    if FORMATS[kind].hashes:
+        shared, own = found.hashes[::2], found.hashes[1::2]
+        assert len(set(shared)) == 1
+        assert len({*own, shared[0]}) == len(rows) + 1
+
+
+BAD = [
+    ("arrival,prompt,output\n0,5,5\n1,0,3\n2,x,1\n3,7,-2\n4,2.5,1\n5,,1\n",
+     r"row 3, column prompt: '0'.*row 4, column prompt: 'x'.*row 5, column output: '-2'.*row 6.*row 7, column.*: nothing"),
+    ("arrival,prompt,output\n0,5,5\n2,5,3\n1,5,1\n", r"row 4, column arrival: '1' is earlier than the row above"),
+    ("arrival,prompt,output\n0,5,5\n2,5,3\n2,5,1\n", r"row 4, column arrival: '2' is the same time as .*ticks"),
+    ("arrival,prompt,output\n0,5,5\nsoon,5,3\nnan,1,1\n", r"row 3, column arrival: 'soon' is not a number; row 4"),
+    ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,5\n",
+     r"row 2, column TIMESTAMP: 'yesterday' is not a date and time"),
+    ("arrival,prompt,output\n0,5\n", r"row 2, 2 columns where the header has 3"),
+    ("in,out\n5,5\n", "row 1: no known columns; there are in, out; known are .*num_prefill_tokens"),
+    ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
+    ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
+    ('{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"timestamp": 0, "inp', "row 2, not a JSON object"),
+    ("arrival,prompt,output\n", "no requests"),
+    ("", "no known columns; there are nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_bad_input_is_one_line_with_row_and_column(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad"
+    path.write_text(text)
+    with pytest.raises(DesignError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_many_bad_rows_are_one_message_that_counts_them(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("prompt,output\n" + "0,1\n" * 25)
+    with pytest.raises(DesignError, match=r"row 11, .*; and 15 more$") as caught:
+        read(path)
+    assert "row 12" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match="cannot be read"):
+        read(tmp_path / "none.csv")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DesignError, match="not text"):
+        read(tmp_path / "bytes")
+
+
+def test_ticks_are_accepted_where_the_clock_is_coarse(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival,prompt,output\n0,5,5\n2,5,3\n2,5,1\n")
+    assert read(path, ticks=True).arrival.tolist() == [0, 2, 2]
+
+
+def test_a_named_format_must_fit(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival,prompt,output\n0,5,5\n")
+    with pytest.raises(DesignError, match="did you mean 'azure'"):
+        read(path, "azur")
+    with pytest.raises(DesignError, match="no column TIMESTAMP"):
+        read(path, "azure")
+
+
+@HERE
+@pytest.mark.parametrize(
+    ("name", "rows", "prompt", "output", "seconds"),
+    [
+        ("mooncake_conversation.jsonl", 12031, 12035.1, 342.6, 3537),
+        ("azure_llm_2023_conv.csv", 19366, 1154.7, 211.1, 3501.7),
+        ("sharegpt_8k_lengths_llama2.csv", 30731, 2340.0, 438.7, None),
+        ("arxiv_summarization_lengths_llama2.csv", 28257, 2588.1, 291.4, None),
+    ],
+)
+def test_public_traces_have_the_statistics_stated_beside_them(
+    name: str, rows: int, prompt: float, output: float, seconds: float | None
+) -> None:
+    found = read(SHARED / name)
+    assert len(found) == rows
+    assert found.prompt.mean() == pytest.approx(prompt, abs=0.05)
+    assert found.output.mean() == pytest.approx(output, abs=0.05)
+    assert found.timed == (seconds is not None)
+    if seconds is not None:
+        assert found.arrival[-1] == pytest.approx(seconds, abs=0.05)
+
+
+def test_the_same_seed_draws_the_same_requests() -> None:
+    known = read(SAMPLE)
+    assert known.drawn(8, seed=3).prompt.tolist() == known.drawn(8, seed=3).prompt.tolist()
+    assert known.drawn(8, seed=3).prompt.tolist() != known.drawn(8, seed=4).prompt.tolist()
+
+
+@given(st.lists(lengths, min_size=1, max_size=20), st.integers(2, 6000))
+def test_clipping_takes_from_the_prompt_first(pairs: list[tuple[int, int]], total: int) -> None:
+    many = requests(pairs)
+    clipped = many.clipped(total)
+    assert (clipped.prompt + clipped.output <= np.maximum(total, 2)).all()
+    assert (clipped.prompt >= 1).all()
+    assert (clipped.output >= 1).all()
+    fits = many.prompt + many.output <= total
+    assert (clipped.prompt[fits] == many.prompt[fits]).all()
+    assert (clipped.output[many.output < total] == many.output[many.output < total]).all()
+
+
+@given(st.lists(st.tuples(lengths, st.lists(st.integers(0, 9), max_size=4)), min_size=1, max_size=20), st.integers(0, 9))
+def test_shuffling_moves_lengths_and_hashes_together(rows: list[tuple[tuple[int, int], list[int]]], seed: int) -> None:
+    from dataclasses import replace
+
+    starts = np.cumsum([0, *(len(hashes) for _, hashes in rows)])
+    many = replace(
+        requests([pair for pair, _ in rows], range(len(rows))),
+        starts=starts, hashes=np.array([h for _, hashes in rows for h in hashes], np.int32),
+    )  # fmt: skip
+    mixed = many.shuffled(seed)
+
+    def as_rows(found: Requests) -> list[tuple[int, int, tuple[int, ...]]]:
+        ends = zip(found.starts[:-1], found.starts[1:], strict=True)
+        return [(p, o, tuple(found.hashes[a:b])) for p, o, (a, b) in zip(found.prompt, found.output, ends, strict=True)]
+
+    assert sorted(as_rows(mixed)) == sorted(as_rows(many))
+    assert mixed.arrival.tolist() == many.arrival.tolist()
+    assert as_rows(many.first(3)) == as_rows(many)[:3]
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_arrivals_start_at_0_do_not_fall_and_follow_the_seed(process: str) -> None:
+    many = requests([(1, 1)] * 200)
+    here = many.arriving(process, rate=3.0, cv=2.0, seed=5)
+    assert here.arrival[0] == 0
+    assert (np.diff(here.arrival) >= 0).all()
+    assert here.arrival.tolist() == many.arriving(process, rate=3.0, cv=2.0, seed=5).arrival.tolist()
+
+
+@pytest.mark.parametrize(("process", "cv"), [("poisson", 1.0), ("gamma", 0.5), ("gamma", 2.0), ("fixed", 0.0)])
+def test_arrivals_have_the_rate_and_spread_that_were_asked(process: str, cv: float) -> None:
+    gaps = np.diff(requests([(1, 1)] * 40_000).arriving(process, rate=5.0, cv=cv or 1.0, seed=1).arrival)
+    assert gaps.mean() == pytest.approx(0.2, rel=0.05)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.05)
+
+
+def test_twice_as_fast_is_half_the_time() -> None:
+    assert requests([(1, 1)] * 3, [0, 1, 4]).scaled(2.0).arrival.tolist() == [0, 0.5, 2]
+
+
+def test_rates_that_are_none_are_refused() -> None:
+    for value in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(DesignError, match="not a number above 0"):
+            requests([(1, 1)]).arriving("poisson", rate=value)
+        with pytest.raises(DesignError, match="not a number above 0"):
+            requests([(1, 1)]).scaled(value)
+    with pytest.raises(DesignError, match="did you mean 'poisson'"):
+        requests([(1, 1)]).arriving("poison")

@@ -1,0 +1,82 @@
+"""The serving loop on public traces; its baseline is the peer's figure on the same load, measured on a machine of this kind.
+
+Run A: rows of Azure's conversation trace shuffled with seed 42, prompt and output together clipped to 4,096, Poisson arrivals
+at 2 requests/s, 5,000 requests; chunks of 512, at most 128 requests, blocks of 16 tokens; every iteration takes the same.
+Each line is a process of its own, with the compiled loop on disk.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from evaluators.serving.kvcache import Memory
+from evaluators.serving.loop import Pool, Served, serve
+from evaluators.serving.measures import measures
+from evaluators.serving.policy import policy
+from evaluators.serving.price import constant, spread, tabled
+from evaluators.serving.traces import read
+
+TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+BLOCKS = 3600
+"""Of 16 tokens: what 80 GB leave beside the weights of Llama-2-7B in fp16, at 512 KiB a token."""
+
+
+def run_a() -> Served:
+    many = read(TRACES / "azure_llm_2023_conv.csv").shuffled(42).first(5000).clipped(4096)
+    many = many.arriving("poisson", rate=2.0, seed=42)
+    return serve(many, [Pool(constant(0.0157), policy("chunked", tokens=512), Memory(BLOCKS), batch=128)])
+
+
+def azure() -> Served:
+    """The whole trace as it came, at four instances, priced by a table of a rooflined step."""
+    many = read(TRACES / "azure_llm_2023_conv.csv")
+    axes = spread(512, 16384, 128, 16384)
+    table = tabled(lambda p, c, d, e, s: 4e-3 + 4e-5 * (p + d) + 2e-10 * p * c + 1.5e-7 * d * e, axes)
+    return serve(many, [Pool(table, policy("chunked", tokens=512), Memory(BLOCKS), instances=4, batch=128)])
+
+
+def mooncake() -> Served:
+    """12,031 requests of 12,000 tokens, at 16 instances with a prefix cache, priced by a table."""
+    many = read(TRACES / "mooncake_conversation.jsonl")
+    axes = spread(2048, 131072, 128, 131072)
+    table = tabled(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
+    pool = Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=16, batch=128, prefix=20_000)
+    return serve(many, [pool])
+
+
+LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake}
+
+
+def timed(name: str) -> None:
+    """Prints iterations, CPU seconds of the load (file to metrics) and of the loop alone, and the process's peak memory."""
+    start = time.process_time()
+    served = LOADS[name]()
+    found = measures(served)
+    whole = time.process_time() - start
+    start = time.process_time()
+    again = serve(served.requests, served.pools)
+    loop = time.process_time() - start
+    assert again.total == served.total
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(served.total["iterations"], whole, loop, memory, found["tbt_p99"], len(served.requests))
+
+
+def loops() -> list[tuple[str, str, str]]:
+    if not TRACES.exists():
+        return [("serving loop", "the traces are not beside this checkout", "")]
+    lines = []
+    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", "")):
+        command = [sys.executable, "-c", f"from tests.speed.serving import timed; timed({name!r})"]
+        subprocess.run(command, capture_output=True, check=True)
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        iterations, whole, loop, memory, _, requests = (float(x) for x in out.split())
+        rate = f"{iterations / loop:,.0f} iterations/s, {whole:.1f} s CPU with the file, {memory:,.0f} MB peak"
+        lines.append((f"serving loop, {name}, {requests:,.0f} requests, {iterations:,.0f} iterations", rate, peer))
+    return lines
+
+
+if __name__ == "__main__":
+    for line in loops():
+        print(*line, sep=" | ")
