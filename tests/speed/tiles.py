@@ -19,8 +19,12 @@ def attended() -> list[tuple[str, str, str]]:
     """Attention by itself: by formulas many at a time, and the largest layer of a study by each dataflow played."""
     rng = np.random.default_rng(0)
     question = asked("chip=tile32", "workload=attention", "mapping.queries=128", "mapping.keys=128")
+    knobs = {"rows": (1, 4, 8, 16, 32), "cols": (4, 8, 16, 32), "queries": (16, 32, 64, 128), "keys": (16, 32, 64, 128)}
     rates = rng.uniform(3e10, 1e11, 8192)
-    designs = stacked([replaced(question.base, {"chip.hbm.bandwidth": float(rate)}) for rate in rates])
+    sides = [{f"mapping.{name}": float(rng.choice(of)) for name, of in knobs.items()} for _ in rates]
+    designs = stacked(
+        [replaced(question.base, {"chip.hbm.bandwidth": float(rate), **side}) for rate, side in zip(rates, sides, strict=True)]
+    )
     evaluate(designs, question.workload)
     closed = cpu(lambda: evaluate(designs, question.workload))
     one = stacked([question.base])
@@ -36,7 +40,7 @@ def attended() -> list[tuple[str, str, str]]:
     median = sorted(played.values())[len(played) // 2]
     return [
         (
-            "closed form, attention on tiles, 8,192 at a time",
+            "closed form, attention on tiles, 8,192 groups, slices and bandwidths at a time",
             f"{len(rates) / closed:,.0f} designs/s",
             f"{1 / single:,.0f} one at a time",
         ),
