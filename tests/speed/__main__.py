@@ -282,7 +282,16 @@ def main() -> None:
     table = Table(title="speed", title_justify="left")
     for column in ("what", "measured", "baseline, same process"):
         table.add_column(column)
-    kernels = (products, mesh.closed_forms, mesh.played, mesh.computed, hbm.transactions, hbm.blocks, tiles.priced)
+    kernels = (
+        products,
+        mesh.closed_forms,
+        mesh.played,
+        mesh.computed,
+        hbm.transactions,
+        hbm.blocks,
+        tiles.priced,
+        tiles.attended,
+    )
     for part in (closed_form, screening, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():
             table.add_row(*line)

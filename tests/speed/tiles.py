@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from evaluators import evaluate
+from evaluators import evaluate, events_attention
+from evaluators.closed_attention import Job
+from evaluators.kernels.attention import ATTENTION
+from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.machine.engine import engines
 from space.design import stacked
 from space.fields import replaced
@@ -10,6 +13,43 @@ from tests.samples import asked
 from tests.speed.clock import cpu
 
 DESIGNS = 100_000
+
+
+def attended() -> list[tuple[str, str, str]]:
+    """Attention by itself: by formulas many at a time, and the largest layer of a study by each dataflow played."""
+    rng = np.random.default_rng(0)
+    question = asked("chip=tile32", "workload=attention", "mapping.queries=128", "mapping.keys=128")
+    knobs = {"rows": (1, 4, 8, 16, 32), "cols": (4, 8, 16, 32), "queries": (16, 32, 64, 128), "keys": (16, 32, 64, 128)}
+    rates = rng.uniform(3e10, 1e11, 8192)
+    sides = [{f"mapping.{name}": float(rng.choice(of)) for name, of in knobs.items()} for _ in rates]
+    designs = stacked(
+        [replaced(question.base, {"chip.hbm.bandwidth": float(rate), **side}) for rate, side in zip(rates, sides, strict=True)]
+    )
+    evaluate(designs, question.workload)
+    closed = cpu(lambda: evaluate(designs, question.workload))
+    one = stacked([question.base])
+    single = cpu(lambda: evaluate(one, question.workload), 20)
+    chip = question.base.chip
+    played = {}
+    for name, of in ATTENTION.items():
+        tiling = Tiling(32, 32, 128, 128) if of.grouped else Tiling(1, 1, 128, 128)
+        for batch in (1, 2):  # the first one compiles
+            job = Job(of, Heads(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
+            played[name] = cpu(lambda job=job: events_attention.price(job))  # type: ignore[misc]
+    slowest = max(played, key=lambda name: played[name])
+    median = sorted(played.values())[len(played) // 2]
+    return [
+        (
+            "closed form, attention on tiles, 8,192 groups, slices and bandwidths at a time",
+            f"{len(rates) / closed:,.0f} designs/s",
+            f"{1 / single:,.0f} one at a time",
+        ),
+        (
+            f"events, attention of 64 heads and 4,096 tokens on 32 x 32 tiles, slowest ({slowest}) of six dataflows",
+            f"{played[slowest]:.2f} s",
+            f"{median:.2f} s median",
+        ),
+    ]
 
 
 def priced() -> list[tuple[str, str, str]]:

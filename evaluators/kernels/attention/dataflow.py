@@ -59,9 +59,9 @@ def steps(
         scale: of scores; that of the head dimension where it is 0.
     """
     on = _On(of, shape, tiling, mesh, dtype, channels, scale or float(shape.qk) ** -0.5, cut(shape, tiling, mesh), {})
-    waves = _waves(on)
-    strands = [waves[number :: of.strands] for number in range(min(of.strands, len(waves)))]
-    written = tuple(tuple(_strand(turns, name(number, of), on)) for number, turns in enumerate(strands))
+    turns = waves(shape, tiling, mesh)
+    strands = [turns[number :: of.strands] for number in range(min(of.strands, len(turns)))]
+    written = tuple(tuple(_strand(mine, name(number, of), on)) for number, mine in enumerate(strands))
     held = tuple(slot for number in range(len(strands)) for slot in kept(of, shape, tiling, dtype, number))
     return Program(mesh.rows, mesh.cols, held, written)
 
@@ -108,10 +108,6 @@ def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
         least, most = (shape.keys - shape.queries + 1 + row if shape.causal else shape.keys for row in seen)
         found.append(Wave(active, blocks if shape.causal else (), max(least, 0) // keys, -(-most // keys)))
     return found
-
-
-def _waves(on: "_On") -> list[Wave]:
-    return waves(on.shape, on.tiling, on.mesh)
 
 
 class _On(NamedTuple):
@@ -165,12 +161,11 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
     middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
     ahead = _opening(after, p, on) if after is not None and not on.blocking else ()
-    for block in (0, *([-1] if middle else []), *range(max(middle + 1, 1), wave.inner)):
-        body = tuple(_block(wave, max(block, 1) if middle and block < 0 else block, ahead, p, on))
-        if block < 0:
-            yield Loop(body, middle)
-        else:
-            yield from body
+    yield from _block(wave, 0, ahead, p, on)
+    if middle:
+        yield Loop(tuple(_block(wave, 1, ahead, p, on)), middle)
+    for block in range(middle + 1, wave.inner):
+        yield from _block(wave, block, ahead, p, on)
     yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
     yield from _combined("o", "sum", p, on)
     yield from on.rounds(Store(stream(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))

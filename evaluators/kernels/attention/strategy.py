@@ -4,6 +4,7 @@ Among slices that fit the local memory the one with the best engine utilisation,
 starts apart where any has that; then the largest group that the queries and keys of a head fill and that divides the mesh.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,16 @@ def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: Any, keys: Any
 
 
 def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY) -> Tiling:
+    """Slice and group for a shape, kept where leaves are numbers; arguments as of `searched`."""
+    asked = (of, shape, mesh, engines, sram, said)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs
+        return searched(*asked)
+    return _known(*asked)
+
+
+def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling) -> Tiling:
     """Slice and group for a shape; leaves broadcast over designs.
 
     Args:
@@ -85,6 +96,9 @@ def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
     rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
     cols = _said(said.cols, _largest(mesh.cols, ceil_div(shape.keys, keys)) if of.grouped else 1)
     return Tiling(rows, cols, queries, keys)
+
+
+_known = lru_cache(maxsize=4096)(searched)
 
 
 def _said(said: Any, else_: Any) -> Any:

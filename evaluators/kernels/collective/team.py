@@ -282,12 +282,15 @@ def _by_sides(
         for row in counts(int(sides[0]), int(sides[1])):
             total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
         return total
-    rows, cols, *each = np.broadcast_arrays(*sides, *prices)
-    out = np.empty(rows.shape)
-    codes = rows * (cols.max() + 1) + cols
-    for code in np.unique(codes):
-        here = codes == code
-        side = rows[here][0], cols[here][0]
-        table = np.array(list(counts(int(side[0]), int(side[1]))), dtype=float)
-        out[here] = (table @ np.stack([price[here] for price in each])).max(axis=0)
-    return out
+    rows, cols = np.broadcast_arrays(*sides)
+    codes, which = np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)
+    which = which.reshape(rows.shape)
+    found = [tuple(counts(int(code // (cols.max() + 1)), int(code % (cols.max() + 1)))) for code in codes]
+    most = max(len(of) for of in found)
+    # shape (chains, prices, sides); those of fewer chains have their first one again
+    table = np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    latest: Any = 0.0
+    for chain in table:
+        terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line.any()]
+        latest = np.maximum(latest, sum(terms, np.zeros(rows.shape)))
+    return latest
