@@ -65,7 +65,9 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         console.print(_operators_table(phase, parts, cases))
     if parts.rows:
         console.print("bound by  " + _shares(parts.by_bound()))
-    console.print("die area  " + "  ".join(f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area))
+    areas = [f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area]
+    if areas:
+        console.print("die area  " + "  ".join(areas))
 
 
 def front_table(asked: Study, frame: pd.DataFrame) -> None:
