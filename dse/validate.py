@@ -82,6 +82,12 @@ def compare(path: Path) -> list[Compared]:
     """
     if not path.exists():
         raise DesignError(f"validate: no file {path}")
+    return list(_compare(path, path.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=64)
+def _compare(path: Path, changed: int) -> tuple[Compared, ...]:
+    """Once for each state of a file: findings and READMEs come back to the same figures."""
     compared = []
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
@@ -93,7 +99,7 @@ def compare(path: Path) -> list[Compared]:
                 compared.append(_compared(row))
             except DesignError as error:
                 raise DesignError(f"{path}, row {number} ({row['id']}): {error}") from None
-    return compared
+    return tuple(compared)
 
 
 def summary(rows: Sequence[Compared]) -> str:
