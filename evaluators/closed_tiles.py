@@ -14,7 +14,7 @@ from evaluators.graph.step import Step
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.kernels.partition import partition
-from evaluators.kernels.partition.team import grid, sides_of, step
+from evaluators.kernels.partition.placement import grid, sides_of, step
 from evaluators.machine.engine import Engines, engines
 from evaluators.machine.fabric import Fabric, tile_fabric
 from evaluators.rounds import Activity

@@ -15,7 +15,7 @@ from evaluators.graph.reside import Resident, resident
 from evaluators.graph.step import Step
 from evaluators.graph.transformer import transformer
 from evaluators.job import Job, job_of, jobs, per_case, reduced
-from evaluators.kernels.partition.team import sides_of
+from evaluators.kernels.partition.placement import sides_of
 from evaluators.metrics import Judged, per_area
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from evaluators.events import play
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.kernels.partition import PARTITION
-from evaluators.kernels.partition.team import grid, team
+from evaluators.kernels.partition.placement import grid, placed
 from evaluators.machine.engine import Engines
 from evaluators.numeric import play as by_numbers
 from evaluators.rounds import Program, Round, Send, activity
@@ -109,6 +109,6 @@ def test_a_batch_is_its_singles(name: str, placement: str) -> None:
 
 
 @given(st.sampled_from(PLACEMENTS), st.integers(1, 40), st.booleans())
-def test_every_core_of_a_team_is_in_its_place_once(placement: str, cores: int, divided: bool) -> None:
-    of = team(placement, cores, divided=divided)
+def test_every_core_of_a_group_is_in_its_place_once(placement: str, cores: int, divided: bool) -> None:
+    of = placed(placement, cores, divided=divided)
     assert len(set(zip(of.row.ravel().tolist(), of.col.ravel().tolist(), strict=True))) == cores

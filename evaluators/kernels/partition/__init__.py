@@ -1,4 +1,4 @@
-"""Ways to divide a product of matrices over the cores of a team, by name ([zhu2025] section 4.1, figure 3, table 2).
+"""Ways to divide a product of matrices over the cores of a group, by name ([zhu2025] section 4.1, figure 3, table 2).
 
 Each module has
 
@@ -6,7 +6,7 @@ Each module has
     moved(shape, rings, members)                    values that a core sends during the product
     cost(shape, placement, cores, fabric, engines)  the closed form: (seconds, seconds of the engines)
     steps(shape, placement, cores, dtype)           the program, on slots `a` and `w`; the output is in `c`
-    place(a, w, team), result(tiles, team, shape)   matrices to tiles, and tiles to the product
+    place(a, w, placement, cores), result(tiles, placement, cores, shape)   matrices to tiles, and tiles to the product
 
 and `DIVIDED`: whether it makes use of a grid of rows and columns.
 """

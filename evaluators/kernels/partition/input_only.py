@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from evaluators.kernels.gemm.tiling import Shape, blocks
-from evaluators.kernels.partition.team import Team, sides, team
+from evaluators.kernels.partition.placement import Group, placed, sides
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Multiply, Program, Round, Slot
@@ -40,22 +40,22 @@ def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> P
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Tiles of the cores, shape (rows, cols, ...)."""
-    of = team(placement, cores)
+    of = placed(placement, cores)
     return {"a": spread(blocks(a, cores, 1)[:, 0], of, placement), "w": spread(np.stack([w] * cores), of, placement)}
 
 
 def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
     """The product."""
-    return gathered(tiles["c"], team(placement, cores)).reshape(-1, shape.n)[: shape.m]
+    return gathered(tiles["c"], placed(placement, cores)).reshape(-1, shape.n)[: shape.m]
 
 
-def spread(parts: Array, of: Team, placement: str) -> Array:
-    """One tile a core, in the order of the team, where the cores are."""
+def spread(parts: Array, of: Group, placement: str) -> Array:
+    """One tile a core, in the order of the group, where the cores are."""
     tiles = np.zeros((*sides(placement, of.row.size), *parts.shape[1:]), parts.dtype)
     tiles[of.row.ravel(), of.col.ravel()] = parts
     return tiles
 
 
-def gathered(tiles: Array, of: Team) -> Array:
-    """Tiles of the cores in the order of the team."""
+def gathered(tiles: Array, of: Group) -> Array:
+    """Tiles of the cores in the order of the group."""
     return tiles[of.row.ravel(), of.col.ravel()]

@@ -6,8 +6,8 @@ import numpy as np
 
 from evaluators.kernels.gemm.tiling import Shape, blocks
 from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.rings import allreduce
-from evaluators.kernels.partition.team import grid, sides, step, team
+from evaluators.kernels.partition.placement import grid, placed, sides, step
+from evaluators.kernels.partition.sums import allreduce
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Multiply, Program, Round, Slot
@@ -29,7 +29,7 @@ def moved(shape: Shape, rings: Any, members: Any) -> Any:
 
 
 def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
-    """A product, then reduce-scatter and allgather: along the rings of the team, and across them for a slice."""
+    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice."""
     product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
     rings, members = grid(placement, cores)
     along = 2 * (members - 1) * step(placement, cores, 1, shape.m * ceil_div(shape.n, members) * nbytes, fabric)
@@ -43,19 +43,19 @@ def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> P
     slots = (
         Slot("a", (shape.m, k), dtype), Slot("w", (k, shape.n), dtype), Slot("c", (shape.n, shape.m), dtype, depth=2)
     )  # fmt: skip
-    rounds = (Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *allreduce(team(placement, cores), "c", shape.n))
+    rounds = (Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *allreduce(placed(placement, cores), "c", shape.n))
     return Program(*sides(placement, cores), slots, (rounds,))
 
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Tiles of the cores, shape (rows, cols, ...)."""
-    of = team(placement, cores)
+    of = placed(placement, cores)
     return {"a": spread(blocks(a, 1, cores)[0], of, placement), "w": spread(blocks(w, cores, 1)[:, 0], of, placement)}
 
 
 def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
     """The product, which every core has."""
-    outputs = gathered(tiles["c"], team(placement, cores))
+    outputs = gathered(tiles["c"], placed(placement, cores))
     if not np.allclose(outputs, outputs[:1], rtol=1e-4, atol=1e-4):
         raise ValueError("cores differ in what the allreduce left")
     return np.asarray(outputs[0].T)

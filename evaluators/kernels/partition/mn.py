@@ -6,7 +6,7 @@ import numpy as np
 
 from evaluators.kernels.gemm.tiling import Shape, blocks
 from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.team import Team, grid, sides, step, team
+from evaluators.kernels.partition.placement import Group, grid, placed, sides, step
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Multiply, Program, Round, Send, Slot
@@ -40,7 +40,7 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
     """Products of one part of the weights after the other; each output goes to its place among the columns."""
-    of, m, n = team(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
+    of, m, n = placed(placement, cores), ceil_div(shape.m, cores), ceil_div(shape.n, cores)
     slots = (
         Slot("a", (m, shape.k), dtype), Slot("w", (shape.k, n), dtype, depth=2), Slot("p", (n, m), dtype, depth=2),
         Slot("c", (n * cores, m), dtype),
@@ -57,7 +57,7 @@ def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> P
     return Program(*sides(placement, cores), slots, (tuple(rounds),))
 
 
-def parts(of: Team) -> list[Array]:
+def parts(of: Group) -> list[Array]:
     """Which part of the weights each core has, turn by turn, shape (rings, members): after each ring's round, one across."""
     now = np.arange(of.row.size).reshape(of.row.shape)
     found = [now]
@@ -69,11 +69,11 @@ def parts(of: Team) -> list[Array]:
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Tiles of the cores, shape (rows, cols, ...)."""
-    of = team(placement, cores)
+    of = placed(placement, cores)
     return {"a": spread(blocks(a, cores, 1)[:, 0], of, placement), "w": spread(blocks(w, 1, cores)[0], of, placement)}
 
 
 def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
     """The product, whose rows the cores have."""
-    outputs = gathered(tiles["c"], team(placement, cores)).swapaxes(1, 2)
+    outputs = gathered(tiles["c"], placed(placement, cores)).swapaxes(1, 2)
     return outputs.reshape(-1, outputs.shape[-1])[: shape.m, : shape.n]

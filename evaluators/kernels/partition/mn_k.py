@@ -1,4 +1,4 @@
-"""Two dimensions: a row of the team divides the inner dimension, a column rows of the input and columns of the weights.
+"""Two dimensions: a row of the group divides the inner dimension, a column rows of the input and columns of the weights.
 
 In each turn a core multiplies what it has, its row sums the partial outputs, and the weights go on to the next row.
 """
@@ -9,8 +9,8 @@ import numpy as np
 
 from evaluators.kernels.gemm.tiling import Shape, blocks
 from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.rings import along_rings
-from evaluators.kernels.partition.team import grid, sides, step, team
+from evaluators.kernels.partition.placement import grid, placed, sides, step
+from evaluators.kernels.partition.sums import along_rings
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Multiply, Program, Round, Send, Slot
@@ -47,7 +47,7 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
     """Turns of a product beside a shift of the weights, the allreduce of the row, and the output put in its place."""
-    of = team(placement, cores, divided=True)
+    of = placed(placement, cores, divided=True)
     m, k, n = ceil_div(shape.m, of.rings), ceil_div(shape.k, of.members), ceil_div(shape.n, of.rings)
     slots = (
         Slot("a", (m, k), dtype), Slot("w", (k, n), dtype, depth=2), Slot("p", (n, m), dtype, depth=2),
@@ -67,15 +67,15 @@ def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> P
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:
     """Tiles of the cores, shape (rows, cols, ...): blocks of input by row and depth, of weights by depth and row."""
-    of = team(placement, cores, divided=True)
+    of = placed(placement, cores, divided=True)
     inputs = blocks(a, of.rings, of.members)
     weights = blocks(w, of.members, of.rings).swapaxes(0, 1)
     return {name: spread(tiles.reshape(-1, *tiles.shape[2:]), of, placement) for name, tiles in (("a", inputs), ("w", weights))}
 
 
 def result(tiles: dict[str, Array], placement: str, cores: int, shape: Shape) -> Array:
-    """The product: rows of the team have its rows, all members of a row the same."""
-    of = team(placement, cores, divided=True)
+    """The product: rows of the group have its rows, all members of a row the same."""
+    of = placed(placement, cores, divided=True)
     outputs = gathered(tiles["c"], of).reshape(*of.row.shape, *tiles["c"].shape[2:]).swapaxes(2, 3)
     if not np.allclose(outputs, outputs[:, :1], rtol=1e-4, atol=1e-4):
         raise ValueError("members of a row differ in what the allreduce left")

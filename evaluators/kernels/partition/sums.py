@@ -1,14 +1,14 @@
-"""Allreduce on the rings of a team, as rounds."""
+"""Allreduce on the rings of a group, as rounds."""
 
 import numpy as np
 
-from evaluators.kernels.partition.team import Team
+from evaluators.kernels.partition.placement import Group
 from evaluators.rounds import Round
 from space.elementwise import Array
 
 
-def allreduce(of: Team, slot: str, rows: int) -> tuple[Round, ...]:
-    """Every core ends with the sum of the slot's first `rows` rows over the whole team.
+def allreduce(of: Group, slot: str, rows: int) -> tuple[Round, ...]:
+    """Every core ends with the sum of the slot's first `rows` rows over the whole group.
 
     Reduce-scatter along the rings, allreduce across them for the slice that each core then has whole, allgather along
     the rings.
@@ -21,7 +21,7 @@ def allreduce(of: Team, slot: str, rows: int) -> tuple[Round, ...]:
     return (*_half(of, slot, 1, along, "sum", 0), *inner, *_half(of, slot, 1, along, "set", 1))
 
 
-def along_rings(of: Team, slot: str, rows: int) -> tuple[Round, ...]:
+def along_rings(of: Group, slot: str, rows: int) -> tuple[Round, ...]:
     """Every core ends with the sum of the slot's first `rows` rows over its ring."""
     cuts = _cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
     return (*_half(of, slot, 1, cuts, "sum", 0), *_half(of, slot, 1, cuts, "set", 1))
@@ -32,7 +32,7 @@ def _cuts(start: Array, stop: Array, parts: int) -> Array:
     return (start[..., None] + np.round((stop - start)[..., None] * np.arange(parts + 1) / parts)).astype(int)
 
 
-def _half(of: Team, slot: str, axis: int, cuts: Array, combine: str, lead: int) -> tuple[Round, ...]:
+def _half(of: Group, slot: str, axis: int, cuts: Array, combine: str, lead: int) -> tuple[Round, ...]:
     """Slices travel around the rings of one axis: each core sends on the one that it was sent, at first that `lead` ahead."""
     place, members = np.indices(of.row.shape)[axis], of.row.shape[axis]
     turns = []

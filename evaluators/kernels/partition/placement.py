@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.kernels.gemm.meshgemm import interleaved
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Cores, Send, way
@@ -22,7 +23,7 @@ from space.mapping import PLACEMENTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Team:
+class Group:
     """Cores in a grid whose rows and columns are rings: from each core to the next one, and from the last to the first.
 
     Attributes:
@@ -72,17 +73,17 @@ def square(cores: int) -> tuple[int, int]:
     return rows, cores // rows
 
 
-def interleaved(cores: int) -> Array:
-    """Places along a line, so that neighbours in the ring are at most two apart.
+def _line(cores: int) -> Array:
+    """Places along a line from its end, so that neighbours in the ring are at most two apart.
 
-    >>> interleaved(6).tolist()
+    >>> _line(6).tolist()
     [0, 2, 4, 5, 3, 1]
     """
-    return np.concatenate([np.arange(0, cores, 2), np.arange(1, cores, 2)[::-1]])
+    return interleaved(cores)[::-1]
 
 
 @lru_cache(maxsize=4096)
-def team(placement: str, cores: int, *, divided: bool = False) -> Team:
+def placed(placement: str, cores: int, *, divided: bool = False) -> Group:
     """The cores of a group.
 
     Args:
@@ -92,18 +93,18 @@ def team(placement: str, cores: int, *, divided: bool = False) -> Team:
     """
     rows, cols = sides(placement, cores)
     if placement == "mesh" and (divided or rows * cols % 2 or rows == 1):
-        return Team(*np.meshgrid(interleaved(rows), interleaved(cols), indexing="ij"))
+        return Group(*np.meshgrid(_line(rows), _line(cols), indexing="ij"))
     if placement == "mesh":
         row, col = _closed(rows, cols) if rows % 2 == 0 else _closed(cols, rows)[::-1]
     elif placement == "linear_seq":
         row, col = np.zeros(cores, int), np.arange(cores)
     elif rows == 1:
-        row, col = np.zeros(cores, int), interleaved(cores)
+        row, col = np.zeros(cores, int), _line(cores)
     else:
         row = np.repeat([0, 1], cols)
         col = np.concatenate([np.arange(cols), np.arange(cols)[::-1]])
     shape = square(cores) if divided else (1, cores)
-    return Team(row.reshape(shape), col.reshape(shape))
+    return Group(row.reshape(shape), col.reshape(shape))
 
 
 def _closed(rows: int, cols: int) -> tuple[Array, Array]:
@@ -114,7 +115,7 @@ def _closed(rows: int, cols: int) -> tuple[Array, Array]:
 
 
 def grid(placement: str, cores: Any, *, divided: bool = False) -> tuple[Any, Any]:
-    """Rings of a team and members of each; leaves broadcast over designs."""
+    """Rings of a group and members of each; leaves broadcast over designs."""
     which = PLACEMENTS.index(placement)
     return _rings(which, cores, divided * 1), cores // _rings(which, cores, divided * 1)
 
@@ -126,13 +127,13 @@ def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
 
 
 def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False) -> Any:
-    """Time in which every core of a team sends some bytes to the next of its ring. [s]
+    """Time in which every core of a group sends some bytes to the next of its ring. [s]
 
     The busiest channel carries its messages one after the other. A wormhole's words pass a hop apart; a locked route is set up
     first, there and back, and is nobody else's until its last word is there.
 
     Args:
-        placement, cores, divided: of the team.
+        placement, cores, divided: of the group.
         axis: 1 along the rings, 0 across them.
         nbytes: that each core sends. [B]
         fabric: the network.
@@ -153,7 +154,7 @@ def _rows(which: int, cores: int) -> float:
 
 @tabulated
 def _rings(which: int, cores: int, divided: int) -> float:
-    return float(team(PLACEMENTS[which], cores, divided=bool(divided)).rings)
+    return float(placed(PLACEMENTS[which], cores, divided=bool(divided)).rings)
 
 
 @tabulated
@@ -175,7 +176,7 @@ def _turns(which: int, cores: int, axis: int, divided: int, both_ways: int) -> f
 
 def _routes(which: int, cores: int, axis: int, divided: int) -> list[list[Any]]:
     """Links of each message when every core sends to the next of its ring."""
-    send = team(PLACEMENTS[which], cores, divided=bool(divided)).shift("", axis, np.zeros(1), np.zeros(1))
+    send = placed(PLACEMENTS[which], cores, divided=bool(divided)).shift("", axis, np.zeros(1), np.zeros(1))
     ends = (send.source.row, send.source.col, send.target.row, send.target.col)
     found = []
     for r, c, to_r, to_c in zip(*(end.ravel().tolist() for end in ends), strict=True):
