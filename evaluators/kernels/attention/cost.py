@@ -135,10 +135,12 @@ def _seconds(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, spent: Spen
     if of.strands == 1:
         return maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
     beside = spent.spread + spent.combined + spent.vector
-    busiest = maximum(maximum(spent.matrix, spent.vector), spent.channel)
-    alone = ceil_div(waves_, 2) * (beside + spent.matrix)
-    blocks = _blocks(shape, tiling, mesh)[0] / waves_
-    return maximum(waves_ * busiest + beside / maximum(blocks, 1.0), alone) + spent.opening + spent.ends
+    blocks = maximum(_blocks(shape, tiling, mesh)[0] / waves_, 1.0)
+    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
+    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    # after the last block has come there is half of its work left
+    channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
+    return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels)
 
 
 def item(
