@@ -195,10 +195,8 @@ def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Phase, 
     place, plan = regions["decode"], mapping.decode
     turns = minimum(job.requests, place.count)
     together = ceil_div(job.requests, turns)
-    window = job.model.window or np.inf
-    context = minimum(job.context, window)
     mesh = laid(place.mesh)
-    kernels = lay.decode(job.model, together, context, job.generated, mesh, plan, mapping)
+    kernels = lay.decode(job.model, together, job.context, job.generated, mesh, plan, mapping)
     token = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
     step = maximum(token.seconds, turns * token.stage)
     decoding = reduced(np.add, job.steps * step, job.step_starts)

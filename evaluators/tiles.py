@@ -12,7 +12,7 @@ from evaluators import closed_tiles, events_tiles
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_tiles import Pass, Prices, Task
 from evaluators.graph.reside import Resident, resident
-from evaluators.graph.step import Step
+from evaluators.graph.step import Step, causal_pairs
 from evaluators.graph.transformer import transformer
 from evaluators.job import Job, job_of, jobs, per_case, reduced
 from evaluators.kernels.partition.placement import sides_of
@@ -93,10 +93,10 @@ def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
 
 def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, Any, Any], ...]:
     """By phase: one pass of each entry, how many there are of it on all instances, and the time of each case."""
-    chip, mapping, window = _chip(design), _mapping(design), job.model.window or np.inf
+    chip, mapping = _chip(design), _mapping(design)
     plan = mapping.prefill
     instances = _instances(chip, plan)
-    pairs = job.prompts * (minimum(job.prompts, window) + 1) / 2  # within the window, on average
+    pairs = causal_pairs(job.prompts, job.model.window)
     at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
     first = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "prefill"), priced)
     fill = reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
@@ -104,7 +104,7 @@ def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, 
 
     plan = mapping.decode
     turns, together = _together(chip, plan, job)
-    positions = together * minimum(job.context, window)
+    positions = together * job.context
     at = Step("decode", together, together, positions, positions)
     token = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "decode"), priced)
     decoding = reduced(np.add, job.steps * maximum(token.seconds, turns * token.stage), job.step_starts)
