@@ -16,7 +16,7 @@ from evaluators.graph.step import Step, causal_pairs
 from evaluators.graph.transformer import transformer
 from evaluators.job import Job, job_of, jobs, per_case, reduced
 from evaluators.kernels.partition.placement import sides_of
-from evaluators.metrics import Judged, per_area
+from evaluators.metrics import Judged, of_batch
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
@@ -70,20 +70,12 @@ def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
     chip = _chip(design)
     (_, first, first_runs, ttft), (_, token, token_runs, decoding) = _passes(design, job, priced)
     latency = ttft + decoding
-    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
-    die, tpot = area.tile_die(chip), decoding / job.decode_steps
+    die = area.tile_die(chip)
     activity = per_case(first.activity * first_runs, job.prompt_starts) + per_case(token.activity * token_runs, job.step_starts)
     energy = tile_energy(activity, chip, latency)
     held = [_held(design, job, name) for name in ("prefill", "decode")]
     return {
-        "throughput": throughput,
-        "decode_throughput": decode_throughput,
-        "ttft": ttft,
-        "tpot": tpot,
-        "prefill_rate": job.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
-        "latency": latency,
-        **per_area(throughput, decode_throughput, die, die),
+        **of_batch(job, ttft, decoding, latency, die, die),
         "sram_used": maximum(held[0].sram, held[1].sram),
         "hbm_used": maximum(held[0].hbm, held[1].hbm),
         "energy": energy,
