@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import Activity, activity
 from evaluators.events import play
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -13,7 +14,6 @@ from evaluators.kernels.kv import KV
 from evaluators.kernels.move import MOVE
 from evaluators.kernels.vector import VECTOR
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, activity
 from tests.agreement.test_events import DMA, SLOW
 
 FABRICS = [SLOW, DMA]
