@@ -1,4 +1,4 @@
-"""Attention's share of a model's operations by length; and layers under a GH200's roofline, beside what GPUs are said to reach."""
+"""Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
 
 from dse.api import study_of
 from dse.compose import compose
