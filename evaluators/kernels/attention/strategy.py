@@ -1,7 +1,7 @@
 """Which slice a tile gets, and how large groups are ([zhang2026] section V-B, figure 10): first the engine, then flattening.
 
-Among slices that fit the local memory the one with the best engine utilisation, starts of products included, at least 95 %
-starts apart where any has that; then the largest group that the queries and keys of a head fill and that divides the mesh.
+Among slices that fit the local memory the largest with an engine utilisation of at least 95 %, or the one with the best, and of
+equals the one nearest to a square; then the largest group that the queries and keys of a head fill and that divides the mesh.
 """
 
 from functools import lru_cache
@@ -33,14 +33,12 @@ class Slice(NamedTuple):
     Attributes:
         queries, keys: of it.
         utilisation: of the matrix engine while it works on both products. [1]
-        started: starts of products included. [1]
         nbytes: local memory that all strands need. [B]
     """
 
     queries: Any
     keys: Any
     utilisation: Any
-    started: Any
     nbytes: Any
 
 
@@ -56,9 +54,8 @@ def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: Any, keys: Any
     busy = engines.product(queries, shape.key_dim, keys, itemsize) + engines.product(queries, keys, shape.v, itemsize)
     busy = busy + (engines.product(queries, shape.v, keys, itemsize) if shape.latent else 0.0)
     least = queries * keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * engines.clock)
-    starts = (3 if shape.latent else 2) * engines.matrix.call / engines.clock
     held = (slot for strand in range(of.strands) for slot in kept(of, shape, Tiling(2, 2, queries, keys), "float16", strand))
-    return Slice(queries, keys, least / busy, least / (busy + starts), sum(slot.nbytes for slot in held) * 1.0)
+    return Slice(queries, keys, least / busy, sum(slot.nbytes for slot in held) * 1.0)
 
 
 def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY) -> Tiling:
@@ -88,9 +85,9 @@ def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
             queries, keys = _said(said.queries, minimum(wide, most[0])), _said(said.keys, minimum(long, most[1]))
             one = sliced(of, shape, engines, queries, keys)
             over = maximum(one.nbytes / sram - 1, 0.0)
-            # the memory comes first, then that the engine is kept busy, then how much work a start is for
+            # the memory comes first, then that the engine is kept busy, then how much work a start is for, then a square
             short = maximum(ENOUGH - one.utilisation, 0.0)
-            rank = (over, short, -one.started, abs(queries - keys))
+            rank = (over, short, -queries * keys, abs(queries - keys))
             best = (rank, queries, keys) if best is None else _better(best, (rank, queries, keys))
     _, queries, keys = best
     rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
