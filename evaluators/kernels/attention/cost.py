@@ -18,6 +18,7 @@ from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.table import tabulated
+from evaluators.machine.channels import ColumnMemory
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import VALUE, Fabric
 from evaluators.rounds import FUNCTIONS
@@ -25,21 +26,6 @@ from space.elementwise import ceil_div, maximum, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
-
-
-class Memory(NamedTuple):
-    """Channels below the columns of a mesh.
-
-    Attributes:
-        count: how many.
-        latency: from a request at the channel to its first word. [s]
-        byte, crowded: of a block alone, and of one that waits for others. [s/B]
-    """
-
-    count: Any
-    latency: Any
-    byte: Any
-    crowded: Any
 
 
 class Spent(NamedTuple):
@@ -75,7 +61,7 @@ def cost(
     mesh: Mesh,
     fabric: Fabric,
     engines: Engines,
-    memory: Memory,
+    memory: ColumnMemory,
     itemsize: float = 2.0,
 ) -> Cost:
     """Time and activity; arguments as of `item`."""
@@ -90,7 +76,7 @@ def exchange(
     mesh: Mesh,
     fabric: Fabric,
     engines: Engines,
-    memory: Memory,
+    memory: ColumnMemory,
     itemsize: float = 2.0,
 ) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
@@ -106,7 +92,7 @@ def split(
     mesh: Mesh,
     fabric: Fabric,
     engines: Engines,
-    memory: Memory,
+    memory: ColumnMemory,
     itemsize: float = 2.0,
 ) -> dict[str, Any]:
     """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
@@ -145,7 +131,14 @@ def _seconds(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, spent: Spen
 
 
 def item(
-    of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, fabric: Fabric, engines: Engines, memory: Memory, itemsize: float
+    of: Dataflow,
+    shape: Heads,
+    tiling: Tiling,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: ColumnMemory,
+    itemsize: float,
 ) -> Spent:
     """What one item of a group costs, on average.
 
