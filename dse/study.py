@@ -197,21 +197,24 @@ def objectives(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bounds(config: Mapping[str, Any]) -> tuple[Bound, ...]:
-    """Constraints on metrics, as in ``tpot: "<= 50 ms"``."""
-    found = []
-    for name, text in config.items():
-        try:
-            unit = metric(name).unit
-        except DesignError as error:
-            raise DesignError(f"constraints: {error}") from None
-        relation, value = str(text)[:2], str(text)[2:].strip()
-        if relation not in ("<=", ">="):
-            raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
-        number = parsed(value, unit, f"constraints.{name}")
-        if number <= 0:
-            raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
-        found.append(Bound(name, relation, number))
-    return tuple(found)
+    """Constraints on metrics, as in ``tpot: "<= 50 ms"``, or a list of them."""
+    return tuple(
+        _bound(name, text) for name, texts in config.items() for text in (texts if isinstance(texts, list) else [texts])
+    )
+
+
+def _bound(name: str, text: Any) -> Bound:
+    try:
+        unit = metric(name).unit
+    except DesignError as error:
+        raise DesignError(f"constraints: {error}") from None
+    relation, value = str(text)[:2], str(text)[2:].strip()
+    if relation not in ("<=", ">="):
+        raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
+    number = parsed(value, unit, f"constraints.{name}")
+    if number <= 0:
+        raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
+    return Bound(name, relation, number)
 
 
 def workload_key(workload: Workload) -> str:

@@ -116,10 +116,13 @@ def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
     here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
     here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
     rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
+    energy = tile_energy(cost.activity, chip, seconds)
     return {
         "latency": seconds,
         "cycles": seconds * chip.clock,
+        "peak": 2.0 * peak,
         "utilisation": shape.macs / (peak * seconds),
+        "utilisation_per_system_mm2": shape.macs / (peak * seconds) / area.tile_die(chip),
         "engine_utilisation": rate / here,
         "communication_share": reader.communication(job, seconds) / seconds,
         "hbm_bytes": cost.activity.memory_bytes,
@@ -127,7 +130,8 @@ def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
         "sram_used": sum(held.nbytes for held in _slots(job)),
         "die_mm2": area.tile_die(chip),
         "system_mm2": area.tile_die(chip),
-        "energy": tile_energy(cost.activity, chip, seconds),
+        "energy": energy,
+        "energy_per_token": energy / (shape.batch * shape.queries),
     }
 
 

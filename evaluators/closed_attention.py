@@ -39,14 +39,18 @@ def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
 
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return cost.cost(*job[:3], job.mesh, *machine(job.chip, job.of), column_memory(job.chip))
+    return cost.cost(*_asked(job))
 
 
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `cost.PARTS`."""
-    return cost.split(*job[:3], job.mesh, *machine(job.chip, job.of), column_memory(job.chip))
+    return cost.split(*_asked(job))
 
 
 def communication(job: Job, seconds: Any) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    return cost.exchange(*job[:3], job.mesh, *machine(job.chip, job.of), column_memory(job.chip))
+    return cost.exchange(*_asked(job))
+
+
+def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
+    return cost.Task(job.of, job.shape, job.tiling, job.mesh), cost.Machine(*machine(job.chip, job.of), column_memory(job.chip))
