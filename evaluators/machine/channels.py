@@ -69,14 +69,20 @@ def channels_used(chip: TileChip) -> Any:
 
 
 def column_memory(chip: TileChip) -> ColumnMemory:
-    """Channels of a chip as blocks reach them."""
-    hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
-    return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)
+    """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
+    raw = _raw(chip)
+    link = chip.noc.word / (chip.noc.word_bytes * chip.clock)
+    return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
 
 
 def chip_channels(chip: TileChip) -> Channels:
-    """The same with their places."""
-    rates, hbm = column_memory(chip), chip.hbm
+    """The same with their places, for who plays links."""
+    raw, hbm = _raw(chip), chip.hbm
     sides = int(chip.mesh.rows), int(chip.mesh.cols)
-    return channels(hbm.place, int(rates.count), *sides, float(hbm.latency), 1 / rates.byte, float(hbm.crowded))
+    return channels(hbm.place, int(raw.count), *sides, float(hbm.latency), 1 / raw.byte, float(hbm.crowded))
+
+
+def _raw(chip: TileChip) -> ColumnMemory:
+    hbm, count = chip.hbm, channels_used(chip)
+    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)
