@@ -20,6 +20,7 @@ ROOMS = {
     "numba": {"evaluators/machine/dram.py", "evaluators/machine/noc.py", "evaluators/serving/compiled.py"},
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},
+    "threadpoolctl": {"dse/promise.py"},
 }
 
 
