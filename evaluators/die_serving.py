@@ -131,7 +131,7 @@ def _served(design: Design, load: Load, log: int) -> tuple[Served | None, Error]
         off = max(off, here)
         memory = Memory(blocks[place], int(serving.block), host=held[place].kv / float(serving.host))
         prefixes = int(kept[place] // (held[place].kv * load.requests.block))
-        pools.append(Pool(price, rule, memory, counts[place], 1, int(serving.batch), prefixes))
+        pools.append(Pool(price, rule, memory, counts[place], batch=int(serving.batch), prefix=prefixes))
     # every die sends or takes its share of a cache by a port of its own, and an instance one cache at a time
     per_token = max(one.kv for one in held) / (float(chip.network.bandwidth) * float(chip.network.achieved))
     transfer = Transfer(per_token, float(chip.network.latency), min(counts), True)

@@ -103,7 +103,7 @@ def _start(s, prices, here, t, until):
             return False
         end = t
         for stage in range(here.stages):
-            end = max(end, free[stage]) + step / here.stages
+            end = max(end, free[stage]) + step * s.shares[here.pool, stage]
             free[stage] = end
         lane.end = end
         here.next_lane = turn
@@ -182,8 +182,15 @@ def _ahead(s, price, here, pool, lane, t, horizon):
 
 @compiled
 def _count(s, here, lane, t, end, step):
-    f, total = s.step[0], s.total[0]
+    f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
     here.busy += step
+    work.iterations += 1
+    work.prompt += f.prompt
+    work.pairs += f.pairs
+    work.requests += f.requests
+    work.positions += f.positions
+    work.past += f.past
+    work.far += f.far
     total.iterations += 1
     total.prefilled += int(f.prompt)
     total.decoded += int(f.requests)

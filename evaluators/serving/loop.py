@@ -31,7 +31,7 @@ class Pool:
         policy: how an instance forms one.
         memory: of an instance.
         instances: each with the whole model, its own queue and its own memory (data parallelism).
-        stages: of the pipeline of an instance, alike in length; as many micro-batches are in flight.
+        shares: of the time of an iteration, by stage of an instance's pipeline, 1 in all; as many micro-batches are in flight.
         batch: the most requests of an instance, over all its micro-batches.
         prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
     """
@@ -40,7 +40,7 @@ class Pool:
     policy: Policy
     memory: Memory
     instances: int = 1
-    stages: int = 1
+    shares: tuple[float, ...] = (1.0,)
     batch: int = 128
     prefix: int = 0
 
@@ -49,6 +49,13 @@ class Pool:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
+        if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
+            raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
+
+    @property
+    def stages(self) -> int:
+        """Of the pipeline of an instance."""
+        return len(self.shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +128,7 @@ def serve(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
     state = fresh(
-        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.stages for pool in pools],
+        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.shares for pool in pools],
         sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip
     never = _never(requests, pools)

@@ -103,8 +103,8 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
     step += moved * pool.memory.host
     end = now
-    for stage in range(pool.stages):
-        end = max(end, m["stages"][stage]) + step / pool.stages
+    for stage, share in enumerate(pool.shares):
+        end = max(end, m["stages"][stage]) + step * share
         m["stages"][stage] = end
     lane["end"] = end
     m["busy"] += step
