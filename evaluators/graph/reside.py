@@ -1,11 +1,13 @@
 """What of a model stays in the local memories of a group of tiles, and what has to come from HBM each time.
 
-Activations and buffers first, then the KV cache up to its share, then weights, as much as fits ([zhu2025] section 4.2).
+Activations and buffers first, then the KV cache up to its share, then weights, as much as fits; what weights leave is the
+KV cache's again ([zhu2025] section 4.2).
 """
 
 from typing import Any, NamedTuple
 
 from evaluators.graph.operators import MatMul, Part
+from evaluators.serving.kvcache import shared_out
 from space.elementwise import ceil_div, maximum, minimum
 from space.mapping import BYTES, TileMapping, TilePlan
 from space.model import Model, kv_values
@@ -76,9 +78,8 @@ def resident(
     activations = block * row
     kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * share
     room = maximum(sram - activations, 0.0)
-    cache = minimum(mapping.sram_kv * room / maximum(kv, 1.0), 1.0)
-    weights_here = minimum((room - cache * kv) / maximum(weights, 1.0), 1.0)
-    return Resident(activations, kv, weights, cache, weights_here, block)
+    here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
+    return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
 
 
 def values(part: Part) -> float:

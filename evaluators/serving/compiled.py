@@ -47,7 +47,7 @@ def play(s, prices, transfer, stop):
             _receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
-            _queue(s, coming, _route(s, s.pools[0], transfer.nearest))
+            _queue(s, coming, _route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
             s.requests[coming].queued = total.queued
             coming += 1
         until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
@@ -363,7 +363,10 @@ def _leave(s, here, pool, r, q, transfer, t):
     q.blocks = q.spilled = 0
     q.remote = True
     s.total[0].remote += 1
-    _queue(s, r, _route(s, s.pools[1], transfer.nearest))
+    there, blocks = s.pools[1], transfer.blocks
+    block = (here.number - pool.first) * blocks // pool.instances
+    low, high = -(-block * there.instances // blocks), -(-(block + 1) * there.instances // blocks)
+    _queue(s, r, _route(s, there, transfer.nearest, low, high))
 
 
 @compiled
@@ -494,14 +497,14 @@ def _unqueue(s, here):
 
 
 @compiled
-def _route(s, pool, nearest):
-    """The instance of a pool that a request goes to."""
-    best = pool.first
+def _route(s, pool, nearest, low, high):
+    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
+    best = pool.first + low
     if not nearest:
-        best += pool.turn
-        pool.turn = (pool.turn + 1) % pool.instances
+        best += pool.turn % (high - low)
+        pool.turn += 1
         return best
-    for i in range(pool.first + 1, pool.first + pool.instances):
+    for i in range(pool.first + low + 1, pool.first + high):
         if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
             best = i
     return best

@@ -127,6 +127,8 @@ def serve(
         raise DesignError(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
+    if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
+        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
     state = fresh(
         _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.shares for pool in pools],
         sent.channels, OCTAVES * PER_OCTAVE, log,

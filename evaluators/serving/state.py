@@ -76,12 +76,14 @@ class Transfer(NamedTuple):
         latency: after a cache's last byte has left, until it is there. [s]
         channels: that carry caches side by side.
         nearest: whether a cache goes to the instance that holds the fewest requests, else to the next in turn; so do arrivals.
+        blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
     """
 
     per_token: float
     latency: float
     channels: int
     nearest: bool
+    blocks: int = 1
 
 
 class State(NamedTuple):

@@ -55,6 +55,7 @@ def policies(draw: st.DrawFn) -> Policy:
     return Policy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
 
 
+SHARES = [(1.0,), (1.0,), (0.5, 0.5), (0.5, 0.375, 0.125), (0.25, 0.75, 0.0)]
 COEFFICIENTS = ([1.0, 0.25], [0.0, 0.125], [0.0, 0.01], [0.0, 0.25], [0.0, 0.001], [0.0, 0.002])
 
 
@@ -69,7 +70,7 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
         memory = Memory(blocks, block, spare, host=draw(st.sampled_from([0.0, 0.01])))
     return Pool(
         linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), draw(policies()), memory,
-        instances=draw(st.sampled_from([1, 1, 2, 3])), shares=draw(st.sampled_from([(1.0,), (1.0,), (0.5, 0.5), (0.5, 0.375, 0.125), (0.25, 0.75, 0.0)])),
+        instances=draw(st.sampled_from([1, 1, 2, 3])), shares=draw(st.sampled_from(SHARES)),
         batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
     )  # fmt: skip
 
@@ -80,7 +81,8 @@ def loads(draw: st.DrawFn) -> Load:
     longest = int((asked.prompt + asked.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
-    return Load(asked, many, moving)
+    blocks = draw(st.integers(1, min(pool.instances for pool in many)))
+    return Load(asked, many, moving._replace(blocks=blocks))
 
 
 many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
@@ -188,7 +190,9 @@ def test_first_come_first_served(load: Load) -> None:
     asked = load.requests
     longest = int((asked.prompt + asked.output).argmax())
     pair = (int(asked.prompt[longest]), int(asked.output[longest]))
-    alike = Load(requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer)
+    alike = Load(
+        requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer._replace(blocks=1)
+    )
     found = alike.served()
     assert (np.diff(found["scheduled"]) >= 0).all()
     if load.pools[0].stages == 1:

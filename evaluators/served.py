@@ -1,0 +1,125 @@
+"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, and how designs are gone through.
+
+A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators.breakdown import Breakdown, Row
+from evaluators.metrics import Judged, per_area
+from evaluators.serving.loop import Served
+from evaluators.serving.measures import VERDICTS, Slo, measures
+from evaluators.serving.policy import Policy
+from evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from space.design import Design
+from space.fields import leaves, replaced
+from space.limits import Limit
+from space.workload import Load, Workload
+
+KEPT = 10_000
+"""Iterations that a breakdown keeps, for its trace."""
+
+COMPOSITIONS = 300
+"""At which a table's error is measured."""
+
+Answer = tuple[dict[str, float], list[Limit]]
+"""Metrics and limits of one design under one load; metrics that there are not may be left out."""
+
+
+def judged(design: Design, workload: Workload, answer: Callable[[Design, Load], Answer]) -> list[Judged]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    singles, found = list(_singles(design)), []
+    for row, load in enumerate(cast(tuple[Load, ...], workload.cases)):
+        answers = [answer(single, load) for single in singles]
+        names = dict.fromkeys(name for values, _ in answers for name in values)
+        metrics = {name: np.array([values.get(name, np.nan) for values, _ in answers]) for name in names}
+        found.append(Judged((row,), metrics, _stacked([some for _, some in answers])))
+    return found
+
+
+def worth(served: Served | None, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
+    """What a run is worth; None for one that memory has no room for."""
+    if served is None:
+        return {"load_verdict": float(VERDICTS.index("overloaded")), "die_mm2": die, "system_mm2": system}
+    values = measures(served, Slo(load.ttft, load.tpot))
+    return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
+
+
+def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: bool = False) -> tuple[Price, Error]:
+    """A table of iterations, and its error.
+
+    Args:
+        pricing: of iterations.
+        rule: how they are formed.
+        batch: requests of an iteration.
+        longest: positions of a request.
+        spilled: whether parts of the KV cache may be in a second memory.
+    """
+    whole = max(longest, min(rule.tokens, batch * longest))
+    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
+    axes = spread(chunked if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    price = tabled(pricing, axes)
+    return price, error(price, pricing, axes, compositions=COMPOSITIONS)
+
+
+def longest(load: Load) -> int:
+    """Positions of the longest request's KV cache. [token]"""
+    return int((load.requests.prompt.astype(np.int64) + load.requests.output).max()) - 1
+
+
+def span(served: Served) -> float:
+    """From the first arrival to the last token. [s]"""
+    return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+
+
+def explained(served: Served | None, areas: dict[str, Any]) -> Breakdown:
+    """The time of each instance, in iterations and idle, and the first iterations as bars."""
+    bars: list[tuple[str, str, float, float]] = []
+    rows = []
+    if served is not None:
+        for entry in served.log:
+            counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+            name = " + ".join(f"{count} {text}" for count, text in counts if count)
+            bars.append((f"instance {entry['instance']}", name, float(entry["start"]), float(entry["end"])))
+        whole = span(served)
+        for instance in served.state.instances:
+            busy = float(instance["busy"]) / int(instance["stages"])
+            parts = {"busy": busy, "idle": max(0.0, whole - busy)}
+            what = f"instance {instance['number']}"
+            rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": bars}} if bars else {})
+
+
+def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:
+    """Limits of each of several designs as limits of arrays; those that a design does not have bind it to nothing."""
+    places: dict[tuple[str, int], dict[int, Limit]] = {}
+    for row, some in enumerate(limits):
+        seen: dict[str, int] = {}
+        for limit in some:
+            seen[limit.address] = seen.get(limit.address, 0) + 1
+            places.setdefault((limit.address, seen[limit.address]), {})[row] = limit
+    rows, found = range(len(limits)), []
+    for (address, _), of in places.items():
+        any_one = next(iter(of.values()))
+        parts = tuple(
+            (name, np.array([float(of[row].parts[at][1]) if row in of else 0.0 for row in rows]))
+            for at, (name, _) in enumerate(any_one.parts)
+        )
+        need, have = (
+            np.array([float(getattr(of[row], name)) if row in of else other for row in rows])
+            for name, other in (("need", 0.0), ("have", 1.0))
+        )
+        found.append(Limit(address, need, have, any_one.unit, parts))
+    return found
+
+
+def _singles(design: Design) -> Iterator[Design]:
+    """Each of a design's rows by itself."""
+    columns = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    size = max((len(np.ravel(value)) for value in columns.values()), default=1)
+    for row in range(size):
+        picked = {a: np.ravel(v)[row % len(np.ravel(v))].item() for a, v in columns.items()}
+        yield replaced(design, picked) if picked else design
