@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import COUNTS, Activity
 from evaluators.graph.step import seen
-from evaluators.rounds import COUNTS, Activity
 from space.elementwise import column
 from space.model import Model
 from space.workload import Case, Workload, by_model, stretches

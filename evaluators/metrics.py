@@ -116,7 +116,7 @@ METRICS: dict[str, Metric] = {
     "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
     "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
     "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
-    "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, having overflowed local memories"),
+    "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
     "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
     "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
     "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),

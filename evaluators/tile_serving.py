@@ -12,13 +12,13 @@ import numpy as np
 from evaluators import served
 from evaluators.breakdown import Breakdown
 from evaluators.closed_tiles import Pass, Prices, passed
+from evaluators.counts import Activity
 from evaluators.graph.pools import Fleet, Ways, ways
 from evaluators.graph.reside import Resident, kv_here, resident
 from evaluators.graph.step import Step
 from evaluators.graph.transformer import transformer
 from evaluators.machine.fabric import tile_fabric
 from evaluators.metrics import Judged
-from evaluators.rounds import Activity
 from evaluators.serving.kvcache import Memory
 from evaluators.serving.loop import Pool, Served, serve
 from evaluators.serving.policy import Policy, policy
@@ -151,9 +151,7 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
     return found
 
 
-def _metrics(
-    design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices, *, fits: bool
-) -> dict[str, float]:
+def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices, *, fits: bool) -> dict[str, float]:
     chip, decode_cores = _chip(design), _decode_cores(design)
     die = float(area.tile_die(chip, decode_cores))
     run, off, between = _served(design, load, fleet, priced, 0) if fits else (None, Error(np.nan, np.nan, 0), None)
@@ -188,7 +186,9 @@ def _energy(design: Design, load: Load, of: Pipelines, priced: Prices, sums: dic
     tokens, requests = max(mean["prompt"], 1e-9), max(mean["requests"], 1e-9)
     read = mean["positions"] + mean["past"]
     counts = (mean["prompt"], mean["pairs"] / tokens, mean["requests"], mean["positions"] / requests)
-    at = _pass(design, load, of, priced, "prefill" if mean["prompt"] else "decode", *counts, mean["far"] / read if read else 0.0)
+    at = _pass(
+        design, load, of, priced, "prefill" if mean["prompt"] else "decode", *counts, mean["far"] / read if read else 0.0
+    )
     return count * float(tile_dynamic(at.activity, of.chip))
 
 

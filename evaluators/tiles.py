@@ -151,9 +151,7 @@ def _limits(design: Design, job: Job) -> list[Limit]:
     return found
 
 
-def plan_limits(
-    chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, layers: int, groups: Any
-) -> list[Limit]:
+def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, layers: int, groups: Any) -> list[Limit]:
     """Memory and parallelism of a phase.
 
     Args:

@@ -33,7 +33,7 @@ def mesh_die(chip: MeshChip) -> Any:
 
 
 def tile_parts(chip: TileChip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Area of each kind of block of a mesh of tiles with HBM, some of whose cores may only decode. [mm2], broadcasts over designs."""
+    """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs; some cores may only decode."""
     own = _of_cores(decoding(chip), decode_cores)
     return {name: value + own[name] for name, value in _of_cores(chip, chip.mesh.rows * chip.mesh.cols - decode_cores).items()}
 

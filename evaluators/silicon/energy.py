@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evaluators.rounds import Activity
+from evaluators.counts import Activity
 from evaluators.silicon import area
 from space.chip import MeshChip, TileChip
 from space.mapping import BYTES
