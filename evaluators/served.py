@@ -1,4 +1,4 @@
-"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, and how designs are gone through.
+"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
 
 A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
 """

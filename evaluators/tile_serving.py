@@ -73,7 +73,7 @@ class Pipelines(NamedTuple):
         plan: of the phase.
         rule: how an iteration is formed.
         groups: of cores, that there is room for.
-        count: pipelines.
+        dp: pipelines.
         batch: requests of one, over all its micro-batches.
         held: on the fullest core.
         position: keys and values of a token on it, of all its layers. [B]
@@ -84,7 +84,7 @@ class Pipelines(NamedTuple):
     plan: PoolPlan
     rule: Policy
     groups: int
-    count: int
+    dp: int
     batch: int
     held: Resident
     position: float
@@ -120,7 +120,7 @@ def _pipelines(
     name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load
 ) -> Pipelines:
     groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
-    count = int(plan.dp) or max(1, groups // int(plan.pp))
+    dp = int(plan.dp) or max(1, groups // int(plan.pp))
     batch, whole = int(plan.microbatch * plan.pp), served.longest(load)
     prompts = min(float(load.requests.prompt.max()), float(rule.tokens)) if rule.chunked else float(load.requests.prompt.max())
     if rule.unit:
@@ -129,7 +129,7 @@ def _pipelines(
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
     shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
     held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=float(batch * whole))
-    return Pipelines(name, chip, plan, rule, groups, count, batch, held, float(held.kv) / (batch * whole))
+    return Pipelines(name, chip, plan, rule, groups, dp, batch, held, float(held.kv) / (batch * whole))
 
 
 def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Limit]:
@@ -138,11 +138,12 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
         # each request has a buffer as long as the longest: one at least
         buffer = served.longest(load) * of.position
         found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, load.model.layers, of.groups)
-        found.append(Limit(f"mapping.{of.name}.dp", float(of.count * of.plan.pp), float(max(of.groups, 1)), "1"))
+        found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
+        usual = {"dp": fleet[0].dp, "chunk": fleet[0].rule.chunk or 1}
         for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
-            values = [float(getattr(plan, knob)) for plan in (mapping.prefill, mapping.decode)]
+            values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
             found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
         alike = all(getattr(mapping.prefill, knob) == getattr(mapping.decode, knob) for knob in ("partition", "placement"))
         found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
@@ -217,7 +218,7 @@ def _served(
         off = max(off, here)
         memory, prefixes = _memory(of, load, mapping)
         shares = _shares(design, load, of, priced)
-        pools.append(Pool(price, of.rule, memory, instances=of.count, shares=shares, batch=of.batch, prefix=prefixes))
+        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=shares, batch=of.batch, prefix=prefixes))
     transfer = None
     if between is not None:
         transfer = Transfer(between.per_token, between.latency, between.together, True, between.blocks)
@@ -241,7 +242,7 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
         position = float(kv_here(load.model, of.plan) * BYTES[mapping.precision.kv])
         nbytes = float(load.model.hidden * BYTES[mapping.precision.activations])
         layers = -(-load.model.layers // int(of.plan.pp))
-        fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.count, layers, position, nbytes))
+        fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, layers, position, nbytes))
     rate = min(asked.rate, 1e30) * float(asked.prompt.mean())
     made = float(asked.output.sum()) / float(asked.prompt.sum())
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))

@@ -218,6 +218,6 @@ def _flows(source: Array, target: Array, prefill: Fleet, decode: Fleet) -> Itera
 
 
 def _stretched(own: Array, others: Array, busy: Array) -> Array:
-    """How many times as long messages hold links that others keep busy for a share of the time, and at most beside all of them."""
+    """How many times as long messages hold links that others keep busy for a share of the time; at most as long as all."""
     together = 1 + others / np.where(own > 0, own, np.inf)
     return np.asarray(np.minimum(together, 1 / np.maximum(1 - busy, 1e-9)))
