@@ -53,8 +53,8 @@ def play(s, prices, transfer, stop):
         until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
         for i in range(len(s.instances)):
             here = s.instances[i]
-            if here.due or (here.stages > 1 and s.stage_free[i, 0] == t):
-                here.due = False
+            # who has tried all lanes waits for something to happen; who had to stop, for the first stage
+            if here.due:
                 _settle(here, t)
                 _send(s, here, transfer, t)
                 if not _start(s, prices, here, t, until):
@@ -70,7 +70,7 @@ def _next(s, arrival, now):
     for i in range(len(s.lanes)):
         t = min(t, s.lanes[i].end)
     for i in range(len(s.instances)):
-        if s.instances[i].stages > 1 and s.stage_free[i, 0] > now:
+        if s.instances[i].due and s.stage_free[i, 0] > now:
             t = min(t, s.stage_free[i, 0])
     if s.transit[0] >= 0:
         t = min(t, s.requests[s.transit[0]].ready)
@@ -94,7 +94,7 @@ def _start(s, prices, here, t, until):
         turn = (turn + 1) % here.stages
         if free[0] > t:
             return True
-        if lane.end < np.inf or (lane.count == 0 and here.head < 0) or not _form(s, here, pool, lane, t):
+        if lane.end < np.inf or (lane.count == 0 and not _open(s, here, pool)) or not _form(s, here, pool, lane, t):
             continue
         if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
@@ -110,6 +110,15 @@ def _start(s, prices, here, t, until):
         _count(s, here, lane, t, end, step)
     here.due = False
     return True
+
+
+@compiled
+def _open(s, here, pool):
+    """Whether whoever is first in the queue may be taken up."""
+    if here.head < 0 or here.held >= pool.batch:
+        return False
+    q = s.requests[here.head]
+    return not q.remote and _fits(pool, here, q)
 
 
 @compiled
