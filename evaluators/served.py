@@ -60,7 +60,7 @@ def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: 
     """
     whole = max(longest, min(rule.tokens, batch * longest))
     chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
-    axes = spread(chunked if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest, spilled=spilled)
     price = tabled(pricing, axes)
     return price, error(price, pricing, axes, compositions=COMPOSITIONS)
 

@@ -141,7 +141,7 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
         found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
-        usual = {"dp": fleet[0].dp, "chunk": fleet[0].rule.chunk or 1}
+        usual = {"dp": max(1, fleet[0].groups // int(mapping.decode.pp)), "chunk": policy(mapping.serving.policy).chunk or 1}
         for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
             values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
             found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
