@@ -54,7 +54,7 @@ def _metrics(design: Design, load: Load) -> dict[str, float]:
     die = float(area.die(chip))
     dies = float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
     values = served.worth(run, load, die, die * dies, off)
-    if run is not None and chip.power:
+    if chip.power:
         tokens = float(load.requests.output.sum())
         nothing = float("nan")
         values |= energies(float(chip.power) * dies, nothing, nothing, served.span(run), nothing, tokens)
@@ -75,24 +75,23 @@ def _limits(design: Design, load: Load) -> list[Limit]:
     ]
 
 
-def _served(design: Design, load: Load, log: int) -> tuple[Served | None, Error]:
-    """A run, and the largest error of its prices; None where no request fits beside the weights."""
+def _served(design: Design, load: Load, log: int) -> tuple[Served, Error]:
+    """A run, and the largest error of its prices; with room for the longest request, which is a limit."""
     chip, serving = _chip(design), _mapping(design).serving
     plans = _plans(design)
     held = [_held(design, load, plan.tp) for plan in plans]
     room = [float(chip.hbm.capacity) - one.weights - one.activations for one in held]
     kept = [free * float(serving.prefix) for free in room]
     per_block = [one.kv * serving.block for one in held]
-    blocks = [int(max(0.0, free - keep) // size) for free, keep, size in zip(room, kept, per_block, strict=True)]
-    if min(blocks) * serving.block < served.longest(load):
-        return None, Error(float("nan"), float("nan"), 0)
+    least = -(-served.longest(load) // int(serving.block))
+    blocks = [max(least, int((free - keep) // size)) for free, keep, size in zip(room, kept, per_block, strict=True)]
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(plans) :]
     pools, off = [], Error(0.0, 0.0, 0)
     for place, rule in enumerate(_policies(serving)):
         price, here = _priced(design, load, rule, plans[place].tp)
         off = max(off, here)
         memory = Memory(blocks[place], int(serving.block), host=held[place].kv / float(serving.host))
-        prefixes = int(kept[place] // (held[place].kv * load.requests.block))
+        prefixes = max(0, int(kept[place] // (held[place].kv * load.requests.block)))
         pools.append(Pool(price, rule, memory, counts[place], batch=int(serving.batch), prefix=prefixes))
     # every die sends or takes its share of a cache by a port of its own, and an instance one cache at a time
     per_token = max(one.kv for one in held) / (float(chip.network.bandwidth) * float(chip.network.achieved))

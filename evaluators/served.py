@@ -11,7 +11,7 @@ import numpy as np
 from evaluators.breakdown import Breakdown, Row
 from evaluators.metrics import Judged, per_area
 from evaluators.serving.loop import Served
-from evaluators.serving.measures import VERDICTS, Slo, measures
+from evaluators.serving.measures import Slo, measures
 from evaluators.serving.policy import Policy
 from evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
 from space.design import Design
@@ -40,10 +40,8 @@ def judged(design: Design, workload: Workload, answer: Callable[[Design, Load], 
     return found
 
 
-def worth(served: Served | None, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
-    """What a run is worth; None for one that memory has no room for."""
-    if served is None:
-        return {"load_verdict": float(VERDICTS.index("overloaded")), "die_mm2": die, "system_mm2": system}
+def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
+    """What a run is worth."""
     values = measures(served, Slo(load.ttft, load.tpot))
     return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
 
@@ -75,22 +73,20 @@ def span(served: Served) -> float:
     return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
 
 
-def explained(served: Served | None, areas: dict[str, Any]) -> Breakdown:
+def explained(served: Served, areas: dict[str, Any]) -> Breakdown:
     """The time of each instance, in iterations and idle, and the first iterations as bars."""
     bars: list[tuple[str, str, float, float]] = []
-    rows = []
-    if served is not None:
-        for entry in served.log:
-            counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
-            name = " + ".join(f"{count} {text}" for count, text in counts if count)
-            bars.append((f"instance {entry['instance']}", name, float(entry["start"]), float(entry["end"])))
-        whole = span(served)
-        for instance in served.state.instances:
-            busy = float(instance["busy"]) / int(instance["stages"])
-            parts = {"busy": busy, "idle": max(0.0, whole - busy)}
-            what = f"instance {instance['number']}"
-            rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
-    return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": bars}} if bars else {})
+    rows, whole = [], span(served)
+    for entry in served.log:
+        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+        name = " + ".join(f"{count} {text}" for count, text in counts if count)
+        bars.append((f"instance {entry['instance']}", name, float(entry["start"]), float(entry["end"])))
+    for instance in served.state.instances:
+        busy = float(instance["busy"]) / int(instance["stages"])
+        parts = {"busy": busy, "idle": max(0.0, whole - busy)}
+        what = f"instance {instance['number']}"
+        rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": bars}})
 
 
 def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:

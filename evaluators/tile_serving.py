@@ -42,9 +42,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
     def answer(one: Design, load: Load) -> served.Answer:
         fleet = _fleet(one, load)
-        limits = _limits(one, load, fleet)
-        fits = all(limit.need <= limit.have for limit in limits)
-        return _metrics(one, load, fleet, PRICES[fidelity], fits=fits), limits
+        return _metrics(one, load, fleet, PRICES[fidelity]), _limits(one, load, fleet)
 
     return served.judged(design, workload, answer)
 
@@ -52,9 +50,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
     """The time of each pipeline, in iterations and idle."""
     load = cast(Load, case)
-    fleet = _fleet(design, load)
-    fits = all(limit.need <= limit.have for limit in _limits(design, load, fleet))
-    run = _served(design, load, fleet, PRICES[fidelity], served.KEPT)[0] if fits else None
+    run = _served(design, load, _fleet(design, load), PRICES[fidelity], served.KEPT)[0]
     return served.explained(run, area.tile_parts(_chip(design), _decode_cores(design)))
 
 
@@ -152,14 +148,12 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
     return found
 
 
-def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices, *, fits: bool) -> dict[str, float]:
+def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices) -> dict[str, float]:
     chip, decode_cores = _chip(design), _decode_cores(design)
     die = float(area.tile_die(chip, decode_cores))
-    run, off, between = _served(design, load, fleet, priced, 0) if fits else (None, Error(np.nan, np.nan, 0), None)
+    run, off, between = _served(design, load, fleet, priced, 0)
     values = served.worth(run, load, die, die, off)
     values["sram_used"] = max(float(of.held.sram) for of in fleet)
-    if run is None:
-        return values
     work, instances = run.state.work, run.state.instances
     read = work["positions"].sum() + work["past"].sum()
     values["kv_spilled"] = float(work["far"].sum() / read) if read else 0.0
@@ -229,9 +223,9 @@ def _memory(of: Pipelines, load: Load, mapping: TileServingMapping) -> tuple[Mem
     """Blocks in local memories and buffers in HBM, one a request; and how many blocks of prefixes are kept there."""
     longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
     blocks = int(float(of.held.kv_here * of.held.kv) // (block * of.position))
-    # one buffer is sure to fit: that is a limit
+    # one buffer must fit, which is a limit
     buffers = max(1, int(of.free * (1 - kept) // (longest * of.position)))
-    return Memory(blocks, block, 0.0, buffers, longest), int(of.free * kept // (load.requests.block * of.position))
+    return Memory(blocks, block, 0.0, buffers, longest), max(0, int(of.free * kept // (load.requests.block * of.position)))
 
 
 def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
@@ -246,6 +240,8 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
     rate = min(asked.rate, 1e30) * float(asked.prompt.mean())
     made = float(asked.output.sum()) / float(asked.prompt.sum())
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
+    # more groups than there is room for, which is a limit, are as many columns wider
+    cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
     return ways(rows, cols, mapping.serving.arrangement, fleets[0], fleets[1], tile_fabric(chip), block, rate, made)
 
 

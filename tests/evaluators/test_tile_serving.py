@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,7 +124,7 @@ def test_a_model_that_does_not_fit_says_what_would() -> None:
         f"mapping.{phase}.{name}": int(value) for phase in ("prefill", "decode") for name, value in (("tp", tp), ("pp", pp))
     }
     assert infeasible(replaced(found.base, both), found.workload) is None
-    assert np.isnan(columns(found.base, found.workload)["throughput"])
+    assert columns(found.base, found.workload)["throughput"] > 0
 
 
 def test_cores_that_decode_may_have_measures_of_their_own() -> None:
