@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from evaluators.breakdown import Breakdown, Row
+from evaluators.breakdown import Bar, Breakdown, Flow, Row
 from evaluators.metrics import Judged, per_area
 from evaluators.serving.loop import Served
 from evaluators.serving.measures import Slo, measures
 from evaluators.serving.policy import Policy
 from evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
 from space.design import Design
+from space.elementwise import Array
 from space.fields import leaves, replaced
 from space.limits import Limit
 from space.workload import Load, Workload
@@ -73,20 +74,88 @@ def span(served: Served) -> float:
     return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
 
 
-def explained(served: Served, areas: dict[str, Any]) -> Breakdown:
-    """The time of each instance, in iterations and idle, and the first iterations as bars."""
-    bars: list[tuple[str, str, float, float]] = []
-    rows, whole = [], span(served)
-    for entry in served.log:
-        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
-        name = " + ".join(f"{count} {text}" for count, text in counts if count)
-        bars.append((f"instance {entry['instance']}", name, float(entry["start"]), float(entry["end"])))
+def explained(
+    served: Served, areas: dict[str, Any], *, names: Sequence[str] = ("instance",), beside: dict[str, Array] | None = None
+) -> Breakdown:
+    """The time of each instance, in iterations and idle; and the first iterations as bars, through which requests flow.
+
+    Args:
+        served: a run that has kept its first iterations.
+        areas: by block. [mm2]
+        names: of an instance of each pool.
+        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+    """
+    bars, rows, whole = _bars(served, names, beside or {}), [], span(served)
     for instance in served.state.instances:
         busy = float(instance["busy"]) / int(instance["stages"])
         parts = {"busy": busy, "idle": max(0.0, whole - busy)}
-        what = f"instance {instance['number']}"
+        what = _name(served, names, int(instance["number"]), -1)
         rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
-    return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": bars}})
+    flows = {"serving": _flows(served, names)}
+    return Breakdown(
+        tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": [*bars, *_caches(served)]}}, flows
+    )
+
+
+def _name(served: Served, names: Sequence[str], instance: int, stage: int) -> str:
+    """Of an instance, and of its stage where there are several; -1 for all of it."""
+    of = served.state.instances[instance]
+    pool = int(of["pool"])
+    first = int(served.state.pools[pool]["first"])
+    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if of["stages"] > 1 and stage >= 0 else "")
+
+
+def _bars(served: Served, names: Sequence[str], beside: dict[str, Array]) -> list[Bar]:
+    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    free, found = np.zeros_like(served.state.stage_free), list[Bar]()
+    for place, entry in enumerate(served.log):
+        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+        what = " + ".join(f"{count} {text}" for count, text in counts if count)
+        instance, end = int(entry["instance"]), float(entry["start"])
+        shares = served.pools[int(served.state.instances[instance]["pool"])].shares
+        for stage, share in enumerate(shares):
+            start = max(end, float(free[instance, stage]))
+            free[instance, stage] = end = start + float(entry["step"]) * share
+            if end == start:
+                continue
+            track = _name(served, names, instance, stage)
+            found.append((track, what, start, end))
+            for kind, seconds in beside.items():
+                if seconds[place] > 0:
+                    found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+    return found
+
+
+def _caches(served: Served) -> list[Bar]:
+    """Caches on their way between pools, each on the first channel that is free."""
+    sent = np.flatnonzero(~np.isnan(served["ready"]))
+    last = float(served.log["end"].max(initial=0.0))
+    free, found = list[float](), list[Bar]()
+    for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
+        end = float(served["ready"][r])
+        start = end - float(served.transfer.latency) - float(served.requests.prompt[r]) * float(served.transfer.per_token)
+        if end > last:
+            break
+        channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))
+        free[channel : channel + 1] = [end]
+        found.append((f"links: KV cache {channel}", f"request {r}", start, end))
+    return found
+
+
+def _flows(served: Served, names: Sequence[str]) -> list[Flow]:
+    """Requests that are completed within the iterations kept: where each began, had its first token, and had its last."""
+    last, found = float(served.log["end"].max(initial=0.0)), list[Flow]()
+    apart = len(served.pools) == 2
+    for r in np.flatnonzero(served["completed"] <= last):
+        there = int(served["instance"][r])
+        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else there
+        ends = [int(served.state.instances[one]["stages"]) - 1 for one in (first, there)]
+        points = [(_name(served, names, first, 0), float(served["scheduled"][r]))]
+        points.append((_name(served, names, first, ends[0]), float(served["first"][r])))
+        if served.requests.output[r] > 1:
+            points.append((_name(served, names, there, ends[1]), float(served["completed"][r])))
+        found.append((f"request {r}", tuple(points)))
+    return found
 
 
 def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:

@@ -48,10 +48,24 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of each pipeline, in iterations and idle."""
-    load = cast(Load, case)
-    run = _served(design, load, _fleet(design, load), PRICES[fidelity], served.KEPT)[0]
-    return served.explained(run, area.tile_parts(_chip(design), _decode_cores(design)))
+    """The time of each pipeline, in iterations and idle; and the first iterations, on cores, on HBM and on links."""
+    load, priced = cast(Load, case), PRICES[fidelity]
+    fleet = _fleet(design, load)
+    run = _served(design, load, fleet, priced, served.KEPT)[0]
+    beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
+    of_pool = run.state.instances["pool"][run.log["instance"]]
+    for number, of in enumerate(fleet):
+        mine = run.log[of_pool == number]
+        if not len(mine):
+            continue
+        tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
+        read = np.maximum(mine["positions"] + mine["past"], 1)
+        counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
+        at = _pass(design, load, of, priced, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+        beside["HBM"][of_pool == number] = sum(task.memory * task.times for task in at.tasks)
+        beside["links"][of_pool == number] = sum(task.network * task.times for task in at.tasks)
+    names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
+    return served.explained(run, area.tile_parts(_chip(design), _decode_cores(design)), names=names, beside=beside)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:

@@ -189,7 +189,7 @@ def ways(
     per_token, busiest = float(np.mean(pairs)), float(everything[caches > 0].max(initial=0.0))
     crowded = [
         np.mean([float(_stretched(own, caches * each, rate * caches)[own > 0].max(initial=1.0)) for own in some])
-        for some, each in zip(pipelines, (prefill.dp, decode.dp / made if made else 0.0), strict=True)
+        for some, each in zip(pipelines, (prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
     ]
     together = max(1, int(per_token / busiest)) if busiest else prefill.dp
     latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * max(hops))

@@ -208,6 +208,7 @@ def _count(s, here, lane, t, end, step):
         row = s.log[total.logged]
         row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
         row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
+        row.pairs, row.past, row.far, row.step = f.pairs, f.past, f.far, step
         total.logged += 1
 
 

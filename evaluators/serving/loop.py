@@ -66,6 +66,7 @@ class Served:
         requests: that were asked.
         pools: that served them.
         state: the arrays of the loop, at the end.
+        transfer: of caches between two pools.
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
     """
@@ -73,6 +74,7 @@ class Served:
     requests: Requests
     pools: tuple[Pool, ...]
     state: State
+    transfer: Transfer
     stopped: bool = False
     never: str = ""
 
@@ -135,12 +137,12 @@ def serve(
     )  # fmt: skip
     never = _never(requests, pools)
     if never:
-        return Served(requests, tuple(pools), state, never=never)
+        return Served(requests, tuple(pools), state, sent, never=never)
     ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
-    return Served(requests, tuple(pools), state, ended == STOPPED)
+    return Served(requests, tuple(pools), state, sent, ended == STOPPED)
 
 
 def _asked(requests: Requests) -> Array:

@@ -55,7 +55,7 @@ sent; iterations kept; request-seconds."""
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
 
-LOG = _fields("instance lane prompt requests positions queued", "start end")
+LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
 CACHED = _fields("older newer", flags="there")
 """A ring by age round a last entry that is no block."""
