@@ -15,7 +15,7 @@ from space.fields import addresses, checked, spec_at
 from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
 from space.memory import MemoryChip, refuse
-from space.workload import Case, Workload
+from space.workload import Case, Collective, Workload
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     sources: list[Source] = []
     base = _design(config["chip"], config["mapping"], config["workload"], sources)
     knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
+    if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
+        raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
 
 
@@ -61,6 +63,10 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         refuse(built.chip.memory, "chip.memory")
     if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
         refuse(built.chip.hbm.banks, "chip.hbm.banks")
+    if isinstance(built.chip, TileChip) and case is not Collective and built.chip.noc.topology != "mesh":
+        raise DesignError(
+            f"chip.noc.topology: {built.chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh"
+        )
     return built
 
 
@@ -90,6 +96,7 @@ SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
     **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
+    "seed": (object,),  # `dse.workloads` says what it may be
     "store": (str, type(None)),
 }
 

@@ -218,4 +218,4 @@ class TileServingMapping:
 class CollectiveMapping:
     """One collective on a mesh of tiles."""
 
-    collective: str = word("who carries it: hardware, tree or sequential")
+    collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
