@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from evaluators.counts import Activity
+from evaluators.graph.experts import busiest
 from evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
 from evaluators.graph.reside import Resident, heads_here, width
 from evaluators.graph.shard import SOFTMAX
@@ -187,7 +188,10 @@ class _On(NamedTuple):
 def _tasks(part: Part, operator: Operator, attending: tuple[Step, ...], on: _On) -> list[Task]:
     if isinstance(operator, Attention):
         return [_attention(part, operator, at, on) for at in attending]
-    return [_product(part, operator, on) if isinstance(operator, MatMul) else _elementwise(part, operator, on)]
+    if not isinstance(operator, MatMul):
+        return [_elementwise(part, operator, on)]
+    routed = operator.stored > 1 and on.plan.experts == "whole"
+    return [_experts(part, operator, on) if routed else _product(part, operator, on)]
 
 
 def _elementwise(part: Part, operator: Elementwise, on: _On) -> Task:
@@ -200,7 +204,7 @@ def _elementwise(part: Part, operator: Elementwise, on: _On) -> Task:
 def _product(part: Part, of: MatMul, on: _On) -> Task:
     k, n = width(of.k), width(of.n)
     copies, plan, act = of.copies, on.plan, BYTES[on.precision.activations]
-    shape = Shape(of.m / copies, k, n)
+    shape = Shape(of.m / maximum(copies, 1e-9), k, n)
     seconds, busy = on.priced.product(plan.partition, shape, plan.placement, plan.tp, on.fabric, on.engines, float(act))
     stored = copies * k * n * float(BYTES[on.precision.weights])
     # everyone has all weights where only the input is divided
@@ -211,11 +215,33 @@ def _product(part: Part, of: MatMul, on: _On) -> Task:
     rings, members = grid(plan.placement, plan.tp, divided=way.DIVIDED)
     moved = way.moved(shape, rings, members) * plan.tp * copies * act
     activity = Activity(macs=flop / 2, sent_bytes=moved, hop_bytes=moved, memory_bytes=nbytes)
-    memory = on.priced.memory(nbytes / plan.tp, nbytes / plan.tp / copies, on.chip.hbm)
+    memory = on.priced.memory(nbytes / plan.tp, nbytes / plan.tp / maximum(copies, 1e-9), on.chip.hbm)
     # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
     behind = busy * copies if plan.partition == "k" else maximum(busy * copies, memory)
     network = maximum(copies * seconds - behind, 0.0)
     return _done(part, of, (of.m, k, n), copies * busy, 0.0, memory, network, flop, nbytes, activity)
+
+
+def _experts(part: Part, of: MatMul, on: _On) -> Task:
+    """A product of experts that are each on one core, as long as on the core that has most rows.
+
+    Where rows are divided, all cores get all rows before the first product, and only their own back after the last; where the
+    inner dimension is, all have them, and sum the outputs. Both go around the ring, by the closed form at every fidelity.
+    """
+    experts, plan, act = on.model.experts, on.plan, float(BYTES[on.precision.activations])
+    assert experts is not None
+    k, n, cores = width(of.k), width(of.n), plan.tp
+    rows, copies = busiest(experts, part.rows, cores)
+    busy = copies * on.engines.started(rows / maximum(copies, 1e-9), k, n, act)
+    each = k * n * float(BYTES[on.precision.weights]) * (1 - on.held.weights_here) * ceil_div(part.rows, on.held.block)
+    memory = on.priced.memory(copies * each, each, on.chip.hbm)
+    last, inner = of.k.split, plan.partition == "k"
+    turns = (cores - 1) * (last * (1 + inner) + (not inner) * (of.name == "experts_gate"))
+    slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
+    network = turns * step(plan.placement, cores, 1, slice_, on.fabric) * (part.rows > 0)
+    flop, nbytes, moved = 2.0 * of.m * k * n, of.copies * each, turns * slice_ * cores
+    activity = Activity(macs=flop / 2, sent_bytes=moved, hop_bytes=moved, memory_bytes=nbytes)
+    return _done(part, of, (of.m, k, n), busy, 0.0, memory, network, flop, nbytes, activity)
 
 
 def _attention(part: Part, of: Attention, at: Step, on: _On) -> Task:

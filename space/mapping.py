@@ -151,6 +151,10 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 """Where the cores of a group are ([zhu2025] section 4.1, figure 4)."""
 
 
+EXPERTS = ("divided", "whole")
+"""Where the experts of a layer are: each over all cores of the group, or each on one of them."""
+
+
 @record
 class TilePlan:
     """The mapping of one phase on a mesh of tiles."""
@@ -159,6 +163,7 @@ class TilePlan:
     pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
     partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
     placement: str = word("where the cores of a group are", PLACEMENTS)
+    experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
 
 
 @record

@@ -69,9 +69,10 @@ def resident(
     act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
     layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
     share = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
-    weights = (layers * share + table / plan.pp) / copies * stored
+    weights = (((layers - routed) * share + table / plan.pp) / copies + routed * share / plan.tp) * stored
     widest = max(width(of.n) for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMul))
     row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
@@ -82,9 +83,10 @@ def resident(
     return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
 
 
-def values(part: Part) -> float:
-    """Weights of a part."""
-    return float(sum(of.stored * width(of.k) * width(of.n) for of in part.operators if isinstance(of, MatMul)))
+def values(part: Part, *, routed: bool = False) -> float:
+    """Weights of a part, or of its routed experts alone."""
+    products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
+    return float(sum(of.stored * width(of.k) * width(of.n) for of in products))
 
 
 def width(dim: Any) -> Any:
