@@ -136,7 +136,8 @@ def ways(
 
     A link is held by a message's words, and where routes are locked by its handshake. Others that hold it for a share u of the
     time make a message take 1 / (1 - u) times as long; where the load asks for more than a link can do, all slow down together,
-    and each token's messages of all kinds take their turn.
+    and each token's messages of all kinds take their turn. Messages that hold links while they wait for others are left out:
+    played, a burst of all kinds takes up to three times as long (tests/agreement/test_pools.py), a cache by itself as long.
 
     Args:
         rows, cols: of the mesh.
