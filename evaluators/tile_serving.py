@@ -112,13 +112,21 @@ def _fleet(design: Design, load: Load) -> tuple[Pipelines, ...]:
     cores, apart = int(chip.mesh.rows * chip.mesh.cols), int(mapping.serving.prefill_cores)
     both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
     if not apart:
-        return (_pipelines("decode", chip, mapping.decode, both, cores, mapping, load),)
+        return (_pipelines("decode", chip, mapping.decode, both, cores, mapping, load, _prompts(both, load)),)
     chunk = int(mapping.prefill.chunk)
     alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
     return (
-        _pipelines("prefill", chip, mapping.prefill, alone, min(apart, cores), mapping, load),
-        _pipelines("decode", decoding(chip), mapping.decode, both, max(cores - apart, 0), mapping, load),
+        _pipelines("prefill", chip, mapping.prefill, alone, min(apart, cores), mapping, load, _prompts(alone, load)),
+        _pipelines("decode", decoding(chip), mapping.decode, both, max(cores - apart, 0), mapping, load, 0.0),
     )
+
+
+def _prompts(rule: Policy, load: Load) -> float:
+    """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
+    whole = float(load.requests.prompt.max())
+    if rule.unit:
+        return float(rule.tokens // rule.unit * rule.chunk)
+    return min(whole, float(rule.tokens)) if rule.chunked else whole
 
 
 def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
@@ -127,15 +135,12 @@ def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
 
 
 def _pipelines(
-    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load
+    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
 ) -> Pipelines:
     groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
     dp = int(plan.dp) or max(1, groups // int(plan.pp))
     batch, whole = int(plan.microbatch * plan.pp), served.longest(load)
-    prompts = min(float(load.requests.prompt.max()), float(rule.tokens)) if rule.chunked else float(load.requests.prompt.max())
-    if rule.unit:
-        prompts = float(rule.tokens // rule.unit * rule.chunk)
-    tokens = prompts + (float(plan.microbatch) if rule.mixed else 0.0)
+    tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
     shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
     held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=float(batch * whole))
@@ -155,7 +160,8 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
         for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
             values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
             found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
-        alike = all(getattr(mapping.prefill, knob) == getattr(mapping.decode, knob) for knob in ("partition", "placement"))
+        words = ("partition", "placement", "experts")
+        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
         found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
     else:
         found.append(Limit("mapping.serving.prefill_cores", float(mapping.serving.prefill_cores), _cores(design) - 1.0, "1"))
