@@ -5,7 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tile_serving, tiles
+from evaluators import (
+    attention,
+    collective,
+    die,
+    die_product,
+    die_serving,
+    mesh,
+    product,
+    stream,
+    tile_product,
+    tile_serving,
+    tiles,
+)
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -29,6 +41,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
+    (TileChip, Product): tile_product,
     (MemoryChip, Stream): stream,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,

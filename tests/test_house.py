@@ -20,6 +20,7 @@ ROOMS = {
     "numba": {"evaluators/machine/dram.py", "evaluators/machine/noc.py", "evaluators/serving/compiled.py"},
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},
+    "threadpoolctl": {"dse/promise.py"},
 }
 
 
@@ -70,6 +71,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
         "evaluators/closed_mesh.py",
         "evaluators/closed_tiles.py",
         "evaluators/closed_attention.py",
+        "evaluators/closed_summa.py",
     }
 
 

@@ -19,9 +19,10 @@ from tests.samples import asked, wide
 SPACES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
-    if path.stem not in ("empty", "hbm_patterns") and not path.stem.startswith("serving")
+    if path.stem not in ("empty", "hbm_patterns", "tile_attention") and not path.stem.startswith("serving")
 )
-"""Of dies and meshes; those of memories are in tests/evaluators/test_stream.py, and designs that serve are below."""
+"""Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement;
+designs that serve are below."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
