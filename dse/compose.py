@@ -218,16 +218,20 @@ def _translated(arguments: list[str]) -> list[str]:
 
 
 def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
-    """The mapping that a workload's or a chip's file names, where the command line chooses one of these and no mapping, and
-    no study does.
+    """The mapping that a chip's file names for the workload, or the workload's, or the chip's for what it usually does; where
+    the command line chooses one of these and no mapping, and no study does.
     """
     if any(override.startswith("mapping=") or "@_global_=" in override for override in overrides):
         return []
     folders = [Path(place.removeprefix("file://")) for place in places] + [CONF]
-    for group in ("workload", "chip"):
-        chosen = [override.partition("=")[2] for override in overrides if override.startswith(f"{group}=")]
-        for path in (folder / group / f"{name}.yaml" for name in chosen[-1:] for folder in folders):
-            named = re.search(r"^mapping: *(\w+)", path.read_text(), re.MULTILINE) if path.exists() else None
+    chosen = {
+        group: [override.partition("=")[2] for override in overrides if override.startswith(f"{group}=")][-1:]
+        for group in ("workload", "chip")
+    }
+    usual = [("chip", f"mapping_{name}") for name in chosen["workload"]] + [("workload", "mapping"), ("chip", "mapping")]
+    for group, field in usual:
+        for path in (folder / group / f"{name}.yaml" for name in chosen[group] for folder in folders):
+            named = re.search(rf"^{re.escape(field)}: *(\w+)", path.read_text(), re.MULTILINE) if path.exists() else None
             if named:
                 return [f"mapping={named[1]}"]
     return []

@@ -13,8 +13,9 @@ T = TypeVar("T")
 
 
 CONSTANT = {"value", "source", "page", "note"}
-NOTES = {"mapping"}
-"""A chip or a workload may name the mapping that it usually has; the command line reads that (`dse.compose`)."""
+NOTES = {"mapping", "mapping_serving"}
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving; the command line reads that
+(`dse.compose`)."""
 
 
 @dataclass(frozen=True, slots=True)

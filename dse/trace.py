@@ -1,4 +1,7 @@
-"""One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes."""
+"""One design's first steps as a Chrome trace, for Perfetto or ``chrome://tracing``: streams as tracks, phases as processes.
+
+Of a load, the first iterations: cores, links and memory as tracks, requests as flows.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -38,5 +41,10 @@ def events(parts: Breakdown) -> list[dict[str, Any]]:
             for stream, name, start, end in bars:
                 place = {"pid": process, "tid": tracks.index(stream), "cat": segment}
                 found.append({"ph": "X", "name": name, "ts": (origin + start) * 1e6, "dur": (end - start) * 1e6, **place})
-            origin += max(end for _, _, _, end in bars)
+            origin += max((end for _, _, _, end in bars), default=0.0)
+        for number, (name, points) in enumerate(parts.flows.get(phase, ())):
+            for at, (stream, instant) in enumerate(points):
+                kind = "s" if at == 0 else "f" if at == len(points) - 1 else "t"
+                flow = {"ph": kind, "name": name, "cat": "request", "id": number, "pid": process, "tid": tracks.index(stream)}
+                found.append({**flow, "ts": instant * 1e6, **({"bp": "e"} if kind == "f" else {})})
     return found

@@ -1,6 +1,6 @@
 """Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from evaluators.graph.timeline import Span
 
 Bar = tuple[str, str, float, float]
 """(stream, name, start, end). [s]"""
+
+Flow = tuple[str, tuple[tuple[str, float], ...]]
+"""(name, ((stream, instant), ...)): what goes from bar to bar. [s]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,14 @@ class Breakdown:
 
     Attributes:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
+        flows: through bars of the first segment of a phase, by phase.
     """
 
     rows: tuple[Row, ...]
     seconds: float
     area: dict[str, float]
     segments: dict[str, dict[str, list[Bar]]]
+    flows: dict[str, list[Flow]] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
         """Seconds by what they were spent on, largest first."""

@@ -4,90 +4,43 @@ An iteration is one step of the graph, prompts and decodes together: products ov
 by the plan of prefill where it has prompts, else by that of decode. A design's iterations are priced once, as a table.
 """
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 
-from evaluators.breakdown import Breakdown, Row
+from evaluators import served
+from evaluators.breakdown import Breakdown
 from evaluators.closed import rates, timeline
 from evaluators.die import port_limit
 from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step
 from evaluators.graph.transformer import transformer
-from evaluators.metrics import Judged, energies, per_area
+from evaluators.metrics import Judged, energies
 from evaluators.serving.kvcache import Memory
 from evaluators.serving.loop import Pool, Served, serve
-from evaluators.serving.measures import Slo, measures
 from evaluators.serving.policy import Policy, policy
-from evaluators.serving.price import Error, Price, error, spread, tabled
+from evaluators.serving.price import Error, Price
 from evaluators.serving.state import Transfer
 from evaluators.silicon import area
 from space.chip import Chip
 from space.design import Design
-from space.elementwise import Array, maximum
-from space.fields import leaves, replaced
+from space.elementwise import Array
+from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import Plan, Serving, ServingMapping
 from space.workload import Asked, Load, Workload
 
 FIDELITIES = ("closed",)
 
-KEPT = 10_000
-"""Iterations that a breakdown keeps, for its trace."""
-
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
-    singles = list(_singles(design))
-    found = []
-    for row, load in enumerate(cast(tuple[Load, ...], workload.cases)):
-        each = [_metrics(single, load) for single in singles]
-        names = dict.fromkeys(name for one in each for name in one)
-        held = [max((_held(single, load, plan.tp) for plan in _plans(single)), key=lambda one: one.total) for single in singles]
-        have = np.array([float(_chip(single).hbm.capacity) for single in singles])
-        # a request alone must fit: beside more of them, requests wait
-        kv = np.array([_longest(load) * entry.kv for entry in held])
-        parts = [np.array([getattr(entry, name) for entry in held]) for name in ("weights", "activations")]
-        mapping = _mapping(design)
-        limits = [
-            Limit(
-                "chip.hbm.capacity",
-                sum(parts) + kv,
-                have,
-                "B",
-                (("weights", parts[0]), ("KV cache", kv), ("activations", parts[1])),
-            ),
-            port_limit(_chip(design), mapping.prefill, mapping.decode),
-        ]
-        if not np.all(mapping.serving.prefill_instances):
-            tp = mapping.prefill.tp, mapping.decode.tp
-            limits.append(Limit("mapping.decode.tp", maximum(*tp), -maximum(-tp[0], -tp[1]), "1"))
-        found.append(Judged((row,), {name: np.array([one.get(name, np.nan) for one in each]) for name in names}, limits))
-    return found
+    return served.judged(design, workload, lambda one, load: (_metrics(one, load), _limits(one, load)))
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
     """The time of each instance: in iterations with prompts, in those without, and idle."""
-    load = cast(Load, case)
-    served = _served(design, load, KEPT)[0]
-    bars: list[tuple[str, str, float, float]] = []
-    rows = []
-    if served is not None:
-        for entry in served.log:
-            name = " + ".join(
-                text for count, text in ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes")) if count
-                for text in (f"{count} {text}",)
-            )  # fmt: skip
-            bars.append((f"instance {entry['instance']}", name, float(entry["start"]), float(entry["end"])))
-        span = float(np.nanmax(served["completed"])) - float(load.requests.arrival[0])
-        for instance in served.state.instances:
-            busy = float(instance["busy"]) / int(instance["stages"])
-            parts = {"busy": busy, "idle": max(0.0, span - busy)}
-            what = f"instance {instance['number']}"
-            rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), span, parts))
-    seconds = sum(row.seconds for row in rows)
-    return Breakdown(tuple(rows), seconds, area.parts(_chip(design)), {"serving": {"iterations": bars}} if bars else {})
+    return served.explained(_served(design, cast(Load, case), served.KEPT)[0], area.parts(_chip(design)))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -96,42 +49,50 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 
 def _metrics(design: Design, load: Load) -> dict[str, float]:
-    served, off = _served(design, load, 0)
+    run, off = _served(design, load, 0)
     chip, mapping = _chip(design), _mapping(design)
     die = float(area.die(chip))
     dies = float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
-    if served is None:
-        return {"load_verdict": 2.0, "die_mm2": die, "system_mm2": die * dies}
-    values = measures(served, Slo(load.ttft, load.tpot))
-    values |= per_area(values["throughput"], float("nan"), die, die * dies)
-    values["step_price_error"] = off.mean
+    values = served.worth(run, load, die, die * dies, off)
     if chip.power:
-        span = float(np.nanmax(served["completed"])) - float(load.requests.arrival[0])
         tokens = float(load.requests.output.sum())
         nothing = float("nan")
-        values |= energies(float(chip.power) * dies, nothing, nothing, span, nothing, tokens)
+        values |= energies(float(chip.power) * dies, nothing, nothing, served.span(run), nothing, tokens)
     return values
 
 
-def _served(design: Design, load: Load, log: int) -> tuple[Served | None, Error]:
-    """A run, and the largest error of its prices; None where no request fits beside the weights."""
+def _limits(design: Design, load: Load) -> list[Limit]:
+    chip, mapping = _chip(design), _mapping(design)
+    held = max((_held(design, load, plan.tp) for plan in _plans(design)), key=lambda one: one.total)
+    # a request alone must fit: beside more of them, requests wait
+    parts = (("weights", held.weights), ("KV cache", served.longest(load) * held.kv), ("activations", held.activations))
+    tp = (mapping.prefill.tp, mapping.decode.tp)
+    shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
+    return [
+        Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+        port_limit(chip, mapping.prefill, mapping.decode),
+        Limit("mapping.decode.tp", max(shared), min(shared), "1"),
+    ]
+
+
+def _served(design: Design, load: Load, log: int) -> tuple[Served, Error]:
+    """A run, and the largest error of its prices; with room for the longest request, which is a limit."""
     chip, serving = _chip(design), _mapping(design).serving
     plans = _plans(design)
     held = [_held(design, load, plan.tp) for plan in plans]
     room = [float(chip.hbm.capacity) - one.weights - one.activations for one in held]
     kept = [free * float(serving.prefix) for free in room]
     per_block = [one.kv * serving.block for one in held]
-    blocks = [int(max(0.0, free - keep) // size) for free, keep, size in zip(room, kept, per_block, strict=True)]
-    if min(blocks) * serving.block < _longest(load):
-        return None, Error(float("nan"), float("nan"), 0)
+    least = -(-served.longest(load) // int(serving.block))
+    blocks = [max(least, int((free - keep) // size)) for free, keep, size in zip(room, kept, per_block, strict=True)]
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(plans) :]
     pools, off = [], Error(0.0, 0.0, 0)
     for place, rule in enumerate(_policies(serving)):
         price, here = _priced(design, load, rule, plans[place].tp)
         off = max(off, here)
         memory = Memory(blocks[place], int(serving.block), host=held[place].kv / float(serving.host))
-        prefixes = int(kept[place] // (held[place].kv * load.requests.block))
-        pools.append(Pool(price, rule, memory, counts[place], 1, int(serving.batch), prefixes))
+        prefixes = max(0, int(kept[place] // (held[place].kv * load.requests.block)))
+        pools.append(Pool(price, rule, memory, counts[place], batch=int(serving.batch), prefix=prefixes))
     # every die sends or takes its share of a cache by a port of its own, and an instance one cache at a time
     per_token = max(one.kv for one in held) / (float(chip.network.bandwidth) * float(chip.network.achieved))
     transfer = Transfer(per_token, float(chip.network.latency), min(counts), True)
@@ -153,30 +114,26 @@ def _policies(serving: Serving) -> tuple[Policy, ...]:
 
 def _priced(design: Design, load: Load, rule: Policy, tp: Any) -> tuple[Price, Error]:
     """A table of iterations on `tp` dies, up to the longest that the load and the policy can make, and its error."""
-    batch, longest = int(_mapping(design).serving.batch), _longest(load) + 1
-    whole = max(longest, min(rule.tokens, batch * longest))
-    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
-    most = chunked if rule.chunked else whole
-    axes = spread(most, longest, batch, longest)
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
 
-    table = tabled(pricing, axes)
-    return table, error(table, pricing, axes, compositions=300)
+    return served.table(pricing, rule, int(_mapping(design).serving.batch), served.longest(load) + 1)
 
 
 def _seconds(
     design: Design, load: Load, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> Array:
-    """Seconds of iterations, shape (iterations,); NaN for those of nothing."""
+    """Seconds of iterations, in the shape that their counts broadcast to; NaN for those of nothing."""
+    counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
+    prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
     found = np.full(len(prompt), np.nan)
     for name, rows in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
         if rows.any():
             plan = replaced(cast(Plan, getattr(_mapping(design), name)), {"tp": tp})
             columns = (column[rows][:, None] for column in (prompt, prompt_context, decodes, context))
             found[rows] = _step_seconds(design, load, name, plan, *columns)
-    return found
+    return found.reshape(counts[0].shape)
 
 
 def _step_seconds(design: Design, load: Load, phase: str, plan: Plan, *composition: Array) -> Array:
@@ -200,19 +157,6 @@ def _held(design: Design, load: Load, tp: Any) -> Footprint:
     one = Step("decode", 1.0, 1.0, 1.0, 1.0)
     tokens, precision = float(load.requests.prompt.max()), _mapping(design).precision
     return footprint(transformer(load.model, one), load.model, tp, precision, positions=1.0, tokens=tokens)
-
-
-def _longest(load: Load) -> int:
-    return int((load.requests.prompt.astype(np.int64) + load.requests.output).max()) - 1
-
-
-def _singles(design: Design) -> Iterator[Design]:
-    """Each of a design's rows by itself."""
-    columns = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    size = max((len(np.ravel(value)) for value in columns.values()), default=1)
-    for row in range(size):
-        picked = {a: np.ravel(v)[row % len(np.ravel(v))].item() for a, v in columns.items()}
-        yield replaced(design, picked) if picked else design
 
 
 def _chip(design: Design) -> Chip:

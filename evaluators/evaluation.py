@@ -5,7 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tile_product, tiles
+from evaluators import (
+    attention,
+    collective,
+    die,
+    die_product,
+    die_serving,
+    mesh,
+    product,
+    stream,
+    tile_product,
+    tile_serving,
+    tiles,
+)
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -33,6 +45,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MemoryChip, Stream): stream,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,
+    (TileChip, Load): tile_serving,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 

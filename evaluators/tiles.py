@@ -3,6 +3,7 @@
 The chip is divided into instances of the model, each a pipeline of groups of tiles; requests are shared evenly between them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -50,20 +51,24 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with the smallest parallelism that would do."""
-    chip, best = _chip(design), ""
+    return smallest(worst, design, lambda trial: [limit for job in jobs(workload) for limit in _limits(trial, job)])
+
+
+def smallest(worst: Infeasible, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasible:
+    """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
+    chip = _chip(design)
     cores = int(chip.mesh.rows * chip.mesh.cols)
     for count in range(1, cores + 1):
         for tp in (1 << power for power in range(count.bit_length())):
             pp = count // tp
-            if pp * tp != count or best:
+            if pp * tp != count:
                 continue
             both = {
                 f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
             }
-            trial = replaced(design, both)
-            if all(np.all(limit.need <= limit.have) for job in jobs(workload) for limit in _limits(trial, job)):
-                best = f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
-    return replace(worst, remedy=best or f"no TP x PP on {cores} cores would do")
+            if all(np.all(limit.need <= limit.have) for limit in limits(replaced(design, both))):
+                return replace(worst, remedy=f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}")
+    return replace(worst, remedy=f"no TP x PP on {cores} cores would do")
 
 
 def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
@@ -90,7 +95,7 @@ def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, 
     instances = _instances(chip, plan)
     pairs = causal_pairs(job.prompts, job.model.window)
     at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
-    first = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "prefill"), priced)
+    first = closed_tiles.passed(job.model, at, chip, plan, mapping.precision, _held(design, job, "prefill"), priced)
     fill = reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
     ttft = reduced(np.add, ceil_div(job.copies, instances) * first.stage, job.prompt_starts) + fill
 
@@ -98,7 +103,7 @@ def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, 
     turns, together = _together(chip, plan, job)
     positions = together * job.context
     at = Step("decode", together, together, positions, positions)
-    token = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "decode"), priced)
+    token = closed_tiles.passed(job.model, at, chip, plan, mapping.precision, _held(design, job, "decode"), priced)
     decoding = reduced(np.add, job.steps * maximum(token.seconds, turns * token.stage), job.step_starts)
     return (
         ("prefill", first, job.copies, ttft),
@@ -108,9 +113,13 @@ def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, 
 
 def _instances(chip: TileChip, plan: TilePlan) -> Any:
     """How many times the chip has room for a pipeline of groups."""
+    return maximum(room(chip, plan) // plan.pp, 1.0)
+
+
+def room(chip: TileChip, plan: TilePlan) -> Any:
+    """How many groups of cores the chip has room for."""
     rows, cols = sides_of(plan.placement, plan.tp)
-    room = (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
-    return maximum(room // plan.pp, 1.0)
+    return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
 def _together(chip: TileChip, plan: TilePlan, job: Job) -> tuple[Any, Any]:
@@ -134,19 +143,33 @@ def _held(design: Design, job: Job, phase: str) -> Resident:
 
 def _limits(design: Design, job: Job) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
-    cores, found = chip.mesh.rows * chip.mesh.cols, []
+    found = []
     for name in ("prefill", "decode"):
         plan = mapping.prefill if name == "prefill" else mapping.decode
         held = _held(design, job, name)
-        share = chip.hbm.capacity / cores
-        parts = (("weights", (1 - held.weights_here) * held.weights), ("KV cache", (1 - held.kv_here) * held.kv))
-        found.append(Limit("chip.hbm.capacity", held.hbm, share, "B", parts))
-        found.append(Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)))
-        rows, cols = sides_of(plan.placement, plan.tp)
-        room = (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
-        found.append(Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"))
-        found.append(Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(room, 1.0), job.model.layers * 1.0), "1"))
+        found += plan_limits(chip, name, plan, held, (1 - held.kv_here) * held.kv, job.model.layers, room(chip, plan))
     return found
+
+
+def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, layers: int, groups: Any) -> list[Limit]:
+    """Memory and parallelism of a phase.
+
+    Args:
+        chip, name, plan: of the phase.
+        held: what a core has.
+        kv: of the cache in a core's share of HBM. [B]
+        layers: of the model.
+        groups: that there is room for.
+    """
+    weights = (1 - held.weights_here) * held.weights
+    share = chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
+    rows, cols = sides_of(plan.placement, plan.tp)
+    return [
+        Limit("chip.hbm.capacity", weights + kv, share, "B", (("weights", weights), ("KV cache", kv))),
+        Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)),
+        Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
+        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), layers * 1.0), "1"),
+    ]
 
 
 def _rows(phase: str, of: Pass, weights: Any, seconds: Any) -> list[Row]:
@@ -161,7 +184,7 @@ def _rows(phase: str, of: Pass, weights: Any, seconds: Any) -> list[Row]:
         bound = max(parts, key=lambda name: parts[name])
         shape = " x ".join(f"{float(np.ravel(size)[0]):.0f}" for size in task.shape)
         rows.append(Row(phase, task.part, task.name, shape, flop, nbytes, 0.0, bound, total, parts))
-    value = float(np.sum(weights * of.hop * of.hops))
+    value = float(np.sum(weights * of.hop * (of.stages - 1.0)))
     if value:
         rows.append(Row(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value}))
     gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)

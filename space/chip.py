@@ -6,7 +6,7 @@ engine in each core, and with HBM.
 """
 
 from space.elementwise import Number
-from space.fields import quantity, record, whole, word
+from space.fields import quantity, record, replaced, whole, word
 from space.memory import Memory
 from space.technology import MeshTechnology, Technology, TileTechnology
 
@@ -212,8 +212,19 @@ class MainMemory:
 
 
 @record
+class DecodeCore:
+    """What cores that only decode have in another measure than the others; 0 for as much."""
+
+    rows: Number = whole("rows of multiply-adders", low=0)
+    cols: Number = whole("columns of multiply-adders", low=0)
+    lanes: Number = quantity("op/cycle", "operations on elements; special ones in proportion")
+    sram: Number = quantity("B", "local memory")
+    bandwidth: Number = quantity("B/s", "of the core's memory channel")
+
+
+@record
 class TileChip:
-    """A mesh of tiles with HBM."""
+    """A mesh of tiles with HBM; `decode` is of tiles that a mapping sets apart for it."""
 
     mesh: Mesh
     clock: Number = quantity("Hz", "of tiles and routers", positive=True)
@@ -221,3 +232,21 @@ class TileChip:
     noc: TileNoc
     hbm: MainMemory
     technology: TileTechnology
+    decode: DecodeCore | None = None
+
+
+def decoding(chip: TileChip) -> TileChip:
+    """The chip as if all its cores were of those that only decode."""
+    own, tile = chip.decode, chip.tile
+    if own is None:
+        return chip
+    lanes = own.lanes or tile.vector.lanes
+    changes = {
+        "tile.matrix.rows": own.rows or tile.matrix.rows,
+        "tile.matrix.cols": own.cols or tile.matrix.cols,
+        "tile.vector.lanes": lanes,
+        "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
+        "tile.sram": own.sram or tile.sram,
+        "hbm.bandwidth": own.bandwidth or chip.hbm.bandwidth,
+    }
+    return replaced(chip, changes)

@@ -19,6 +19,7 @@ from space.mapping import (
     ServingMapping,
     StreamMapping,
     TileMapping,
+    TileServingMapping,
 )
 from space.memory import MemoryChip
 
@@ -37,6 +38,7 @@ class Design:
         | CollectiveMapping
         | AttentionMapping
         | ServingMapping
+        | TileServingMapping
     )
 
 

@@ -14,6 +14,7 @@ from space.mapping import (
     StreamMapping,
     SummaMapping,
     TileMapping,
+    TileServingMapping,
 )
 from space.memory import MemoryChip
 from space.workload import Attention, Case, Collective, Load, Product, Stream
@@ -43,6 +44,11 @@ KINDS: dict[tuple[type, type], Kind] = {
     (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
     (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
     (Chip, Load): Kind(ServingMapping, "requests are served as they come", "serving"),
+    (TileChip, Load): Kind(
+        TileServingMapping,
+        "requests are served as they come, on a mesh of tiles",
+        "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
+    ),
     (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
 }
 """By kinds of chip and of case."""

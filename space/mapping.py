@@ -160,6 +160,10 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 """Where the cores of a group are ([zhu2025] section 4.1, figure 4)."""
 
 
+EXPERTS = ("divided", "whole")
+"""Where the experts of a layer are: each over all cores of the group, or each on one of them."""
+
+
 @record
 class TilePlan:
     """The mapping of one phase on a mesh of tiles."""
@@ -168,6 +172,7 @@ class TilePlan:
     pp: Number = whole("pipeline parallelism: groups of cores that share the layers")
     partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
     placement: str = word("where the cores of a group are", PLACEMENTS)
+    experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
 
 
 @record
@@ -178,6 +183,49 @@ class TileMapping:
     decode: TilePlan
     precision: Precision
     sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
+
+
+@record
+class PoolPlan(TilePlan):
+    """The mapping of one phase on a mesh of tiles that serves requests as they come."""
+
+    dp: Number = whole("pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0)
+    microbatch: Number = whole("the most requests of a micro-batch; as many of these are in flight as a pipeline has stages")
+    chunk: Number = whole(
+        "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
+    )
+
+
+ARRANGEMENTS = ("dp_first", "pp_first")
+"""Where pipelines that prefill and that decode are: some of both in each block of cores; or prefill at the two sides of the
+chip and decode between them ([zhu2025] figure 6)."""
+
+
+@record
+class TileServing:
+    """How requests are served on a mesh of tiles."""
+
+    policy: str = word("how a pipeline that decodes forms an iteration")
+    prefill_cores: Number = whole("cores that only prefill, the others only decode; 0 where all do both", low=0)
+    arrangement: str = word("where pipelines that prefill and that decode are", ARRANGEMENTS)
+    tokens: Number = whole(
+        "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
+    )
+    unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
+    block: Number = whole("tokens in a block of the KV cache in local memory")
+    prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
+    routing: str = word("which pipeline a request goes to", ROUTING)
+
+
+@record
+class TileServingMapping:
+    """Software on a mesh of tiles that serves requests as they come."""
+
+    prefill: PoolPlan
+    decode: PoolPlan
+    precision: Precision
+    sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
+    serving: TileServing
 
 
 @record

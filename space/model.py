@@ -1,6 +1,6 @@
 """Decoder-only transformers as their published configurations state them, and what follows: parameters and KV bytes."""
 
-from space.fields import flag, record, whole, word
+from space.fields import flag, quantity, record, whole, word
 
 
 @record
@@ -13,6 +13,7 @@ class Experts:
     shared: int = whole("experts that every token goes to", low=0, default=0)
     dense_layers: int = whole("first layers with a dense FFN instead", low=0, default=0)
     score_bias: bool = flag("a learned bias is added to the router's scores", default=False)
+    skew: float = quantity("1", "exponent of Zipf's law by which tokens choose experts; 0 for evenly", default=0.0)
 
 
 @record

@@ -1,11 +1,13 @@
 """What of a model stays in the local memories of a group of tiles, and what has to come from HBM each time.
 
-Activations and buffers first, then the KV cache up to its share, then weights, as much as fits ([zhu2025] section 4.2).
+Activations and buffers first, then the KV cache up to its share, then weights, as much as fits; what weights leave is the
+KV cache's again ([zhu2025] section 4.2).
 """
 
 from typing import Any, NamedTuple
 
 from evaluators.graph.operators import MatMul, Part
+from evaluators.serving.kvcache import shared_out
 from space.elementwise import ceil_div, maximum, minimum
 from space.mapping import BYTES, TileMapping, TilePlan
 from space.model import Model, kv_values
@@ -67,23 +69,24 @@ def resident(
     act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
     layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
     share = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
-    weights = (layers * share + table / plan.pp) / copies * stored
+    weights = (((layers - routed) * share + table / plan.pp) / copies + routed * share / plan.tp) * stored
     widest = max(width(of.n) for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMul))
     row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
     kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * share
     room = maximum(sram - activations, 0.0)
-    cache = minimum(mapping.sram_kv * room / maximum(kv, 1.0), 1.0)
-    weights_here = minimum((room - cache * kv) / maximum(weights, 1.0), 1.0)
-    return Resident(activations, kv, weights, cache, weights_here, block)
+    here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
+    return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
 
 
-def values(part: Part) -> float:
-    """Weights of a part."""
-    return float(sum(of.stored * width(of.k) * width(of.n) for of in part.operators if isinstance(of, MatMul)))
+def values(part: Part, *, routed: bool = False) -> float:
+    """Weights of a part, or of its routed experts alone."""
+    products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
+    return float(sum(of.stored * width(of.k) * width(of.n) for of in products))
 
 
 def width(dim: Any) -> Any:

@@ -5,6 +5,7 @@ Not said here: how long anything takes, and who waits for whom across devices.
 
 from typing import Any
 
+from evaluators.graph.experts import touched
 from evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
 from evaluators.graph.step import Step
 from space.model import Experts, Latent, Model
@@ -35,25 +36,6 @@ def transformer(model: Model, step: Step) -> tuple[Part, ...]:
     head = MatMul("head", ("final_norm",), step.requests, h, Dim(model.vocab, split=True))
     parts.append(Part("head", step.requests, (_norm("final_norm", (), step.requests, h), head), 1))
     return tuple(parts)
-
-
-def touched(experts: Experts, tokens: Any) -> Any:
-    """Experts of a layer that at least one of `tokens` tokens goes to, expected.
-
-    With routing uniform and independent between tokens, an expert is missed by one token with probability
-    1 - k / E, so
-
-        E (1 - (1 - k / E) ** tokens)
-
-    Source:
-        linearity of expectation; the same count as the classical occupancy problem [feller1968] IV.2 with k drawn
-        without replacement at a time.
-
-    >>> mixtral = Experts(count=8, top_k=2, intermediate=14336)
-    >>> touched(mixtral, 1.0), round(touched(mixtral, 8.0), 2)
-    (2.0, 7.2)
-    """
-    return experts.count * (1 - (1 - experts.top_k / experts.count) ** tokens)
 
 
 def _attention(model: Model, step: Step) -> tuple[Operator, ...]:

@@ -47,14 +47,14 @@ def play(s, prices, transfer, stop):
             _receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
-            _queue(s, coming, _route(s, s.pools[0], transfer.nearest))
+            _queue(s, coming, _route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
             s.requests[coming].queued = total.queued
             coming += 1
         until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
         for i in range(len(s.instances)):
             here = s.instances[i]
-            if here.due or (here.stages > 1 and s.stage_free[i, 0] == t):
-                here.due = False
+            # who has tried all lanes waits for something to happen; who had to stop, for the first stage
+            if here.due:
                 _settle(here, t)
                 _send(s, here, transfer, t)
                 if not _start(s, prices, here, t, until):
@@ -70,7 +70,7 @@ def _next(s, arrival, now):
     for i in range(len(s.lanes)):
         t = min(t, s.lanes[i].end)
     for i in range(len(s.instances)):
-        if s.instances[i].stages > 1 and s.stage_free[i, 0] > now:
+        if s.instances[i].due and s.stage_free[i, 0] > now:
             t = min(t, s.stage_free[i, 0])
     if s.transit[0] >= 0:
         t = min(t, s.requests[s.transit[0]].ready)
@@ -94,7 +94,7 @@ def _start(s, prices, here, t, until):
         turn = (turn + 1) % here.stages
         if free[0] > t:
             return True
-        if lane.end < np.inf or (lane.count == 0 and here.head < 0) or not _form(s, here, pool, lane, t):
+        if lane.end < np.inf or (lane.count == 0 and not _open(s, here, pool)) or not _form(s, here, pool, lane, t):
             continue
         if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
@@ -103,13 +103,22 @@ def _start(s, prices, here, t, until):
             return False
         end = t
         for stage in range(here.stages):
-            end = max(end, free[stage]) + step / here.stages
+            end = max(end, free[stage]) + step * s.shares[here.pool, stage]
             free[stage] = end
         lane.end = end
         here.next_lane = turn
         _count(s, here, lane, t, end, step)
     here.due = False
     return True
+
+
+@compiled
+def _open(s, here, pool):
+    """Whether whoever is first in the queue may be taken up."""
+    if here.head < 0 or here.held >= pool.batch:
+        return False
+    q = s.requests[here.head]
+    return not q.remote and _fits(pool, here, q)
 
 
 @compiled
@@ -182,8 +191,15 @@ def _ahead(s, price, here, pool, lane, t, horizon):
 
 @compiled
 def _count(s, here, lane, t, end, step):
-    f, total = s.step[0], s.total[0]
+    f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
     here.busy += step
+    work.iterations += 1
+    work.prompt += f.prompt
+    work.pairs += f.pairs
+    work.requests += f.requests
+    work.positions += f.positions
+    work.past += f.past
+    work.far += f.far
     total.iterations += 1
     total.prefilled += int(f.prompt)
     total.decoded += int(f.requests)
@@ -192,6 +208,7 @@ def _count(s, here, lane, t, end, step):
         row = s.log[total.logged]
         row.start, row.end, row.instance, row.lane = t, end, here.number, lane.number - here.first_lane
         row.prompt, row.requests, row.positions, row.queued = f.prompt, f.requests, f.positions, here.queued
+        row.pairs, row.past, row.far, row.step = f.pairs, f.past, f.far, step
         total.logged += 1
 
 
@@ -356,7 +373,10 @@ def _leave(s, here, pool, r, q, transfer, t):
     q.blocks = q.spilled = 0
     q.remote = True
     s.total[0].remote += 1
-    _queue(s, r, _route(s, s.pools[1], transfer.nearest))
+    there, blocks = s.pools[1], transfer.blocks
+    block = (here.number - pool.first) * blocks // pool.instances
+    low, high = -(-block * there.instances // blocks), -(-(block + 1) * there.instances // blocks)
+    _queue(s, r, _route(s, there, transfer.nearest, low, high))
 
 
 @compiled
@@ -487,14 +507,14 @@ def _unqueue(s, here):
 
 
 @compiled
-def _route(s, pool, nearest):
-    """The instance of a pool that a request goes to."""
-    best = pool.first
+def _route(s, pool, nearest, low, high):
+    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
+    best = pool.first + low
     if not nearest:
-        best += pool.turn
-        pool.turn = (pool.turn + 1) % pool.instances
+        best += pool.turn % (high - low)
+        pool.turn += 1
         return best
-    for i in range(pool.first + 1, pool.first + pool.instances):
+    for i in range(pool.first + low + 1, pool.first + high):
         if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
             best = i
     return best

@@ -5,8 +5,9 @@ where follows from when it was written: a request's cache grows into free blocks
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from space.elementwise import maximum, minimum
 from space.errors import DesignError
 
 
@@ -93,35 +94,26 @@ def two_level(sram: float, hbm: float, position: float, *, longest: int, block: 
 
 
 class Sram(NamedTuple):
-    """How a core's SRAM is shared out. [B]"""
+    """How what working sets leave of a core's SRAM is shared out. [B]"""
 
-    working: float
-    kv: float
-    weights: float
+    kv: Any
+    weights: Any
 
 
-def shared_out(sram: float, working: float, kv: float, weights: float, *, kv_share: float = 1.0) -> Sram:
-    """What each takes of a core's SRAM: activations and temporary buffers first, then KV blocks, then weights.
+def shared_out(room: Any, kv: Any, weights: Any, *, kv_share: Any = 1.0) -> Sram:
+    """What the KV cache and weights take of a core's SRAM; leaves broadcast over designs.
 
     Args:
-        sram: of a core. [B]
-        working: activations, inputs and temporary buffers, which must fit. [B]
+        room: that activations, inputs and temporary buffers leave. [B]
         kv: the most that caches could take. [B]
         weights: the core's share of the model. [B]
-        kv_share: of what is left beside the working set, the part that caches may take before weights; what one does not need
-            the other may have. [-]
-
-    Raises:
-        DesignError: the working set does not fit.
+        kv_share: of the room, the part that caches may take before weights; what one does not need the other may have. [-]
 
     Source:
         [zhu2025] section 4.2.
 
-    >>> shared_out(32e6, 4e6, 20e6, 40e6)
-    Sram(working=4000000.0, kv=20000000.0, weights=8000000.0)
+    >>> shared_out(28e6, 20e6, 40e6)
+    Sram(kv=20000000.0, weights=8000000.0)
     """
-    left = sram - working
-    if left < 0:
-        raise DesignError(f"chip.core.sram: activations and buffers need {working:.4g} B, a core has {sram:.4g} B")
-    for_kv = min(kv, max(kv_share * left, left - weights))
-    return Sram(working, for_kv, min(weights, left - for_kv))
+    for_kv = minimum(kv, maximum(kv_share * room, room - weights))
+    return Sram(for_kv, minimum(weights, room - for_kv))

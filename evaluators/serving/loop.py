@@ -31,7 +31,7 @@ class Pool:
         policy: how an instance forms one.
         memory: of an instance.
         instances: each with the whole model, its own queue and its own memory (data parallelism).
-        stages: of the pipeline of an instance, alike in length; as many micro-batches are in flight.
+        shares: of the time of an iteration, by stage of an instance's pipeline, 1 in all; as many micro-batches are in flight.
         batch: the most requests of an instance, over all its micro-batches.
         prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
     """
@@ -40,7 +40,7 @@ class Pool:
     policy: Policy
     memory: Memory
     instances: int = 1
-    stages: int = 1
+    shares: tuple[float, ...] = (1.0,)
     batch: int = 128
     prefix: int = 0
 
@@ -49,6 +49,13 @@ class Pool:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
+        if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
+            raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
+
+    @property
+    def stages(self) -> int:
+        """Of the pipeline of an instance."""
+        return len(self.shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +66,7 @@ class Served:
         requests: that were asked.
         pools: that served them.
         state: the arrays of the loop, at the end.
+        transfer: of caches between two pools.
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
     """
@@ -66,6 +74,7 @@ class Served:
     requests: Requests
     pools: tuple[Pool, ...]
     state: State
+    transfer: Transfer
     stopped: bool = False
     never: str = ""
 
@@ -120,18 +129,20 @@ def serve(
         raise DesignError(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
+    if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
+        raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
     state = fresh(
-        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.stages for pool in pools],
+        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.shares for pool in pools],
         sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip
     never = _never(requests, pools)
     if never:
-        return Served(requests, tuple(pools), state, never=never)
+        return Served(requests, tuple(pools), state, sent, never=never)
     ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
-    return Served(requests, tuple(pools), state, ended == STOPPED)
+    return Served(requests, tuple(pools), state, sent, ended == STOPPED)
 
 
 def _asked(requests: Requests) -> Array:

@@ -17,7 +17,7 @@ AXES = ("prefill_tokens", "prefill_context", "decode_requests", "decode_context"
 """Of a table, in order; units token, positions a token, requests, positions a request, share."""
 
 Pricing = Callable[[Array, Array, Array, Array, Array], Any]
-"""Seconds of many compositions, each argument of shape (compositions,) in the order of `AXES`."""
+"""Seconds of many compositions; arguments in the order of `AXES` broadcast together."""
 
 
 class Price(NamedTuple):
@@ -81,7 +81,7 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
     """A table of a price at all combinations of the axes' values; between them it is multilinear, beyond them it goes on.
 
     Args:
-        pricing: called once, with all points.
+        pricing: called once, with the values of each axis along a dimension of its own.
         axes: rising values of each of `AXES`; shapes (any,).
 
     Raises:
@@ -91,14 +91,15 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
         if len(values) < 1 or (np.diff(values) <= 0).any():
             raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
     sizes = np.array([len(values) for values in axes])
-    points = [np.ravel(mesh) for mesh in np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij")]
-    idle = (points[0] == 0) & (points[2] == 0)
-    table = np.broadcast_to(np.asarray(pricing(*points), float), idle.shape).copy()
+    points = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
+    idle = np.broadcast_to((points[0] == 0) & (points[2] == 0), sizes).ravel()
+    table = np.broadcast_to(np.asarray(pricing(*points), float), sizes).flatten()
     # an iteration of nothing is never asked for, but stands at a corner of cells that are
     table[idle & ~np.isfinite(table)] = 0.0
     if not (np.isfinite(table).all() and (table[~idle] > 0).all()):
         bad = int(np.argmax(~np.isfinite(table) | ((table <= 0) & ~idle)))
-        where = ", ".join(f"{name} {column[bad]:g}" for name, column in zip(AXES, points, strict=True))
+        place = np.unravel_index(bad, sizes)
+        where = ", ".join(f"{name} {values[at]:g}" for name, values, at in zip(AXES, axes, place, strict=True))
         raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
     grid = np.zeros((len(AXES), sizes.max()))
     for row, values in zip(grid, axes, strict=True):

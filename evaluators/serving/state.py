@@ -52,7 +52,10 @@ TOTAL = _fields(
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; request-seconds."""
 
-LOG = _fields("instance lane prompt requests positions queued", "start end")
+WORK = _fields("iterations", "prompt pairs requests positions past far")
+"""Sums over iterations of what `STEP` says of each."""
+
+LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
 CACHED = _fields("older newer", flags="there")
 """A ring by age round a last entry that is no block."""
@@ -73,12 +76,14 @@ class Transfer(NamedTuple):
         latency: after a cache's last byte has left, until it is there. [s]
         channels: that carry caches side by side.
         nearest: whether a cache goes to the instance that holds the fewest requests, else to the next in turn; so do arrivals.
+        blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
     """
 
     per_token: float
     latency: float
     channels: int
     nearest: bool
+    blocks: int = 1
 
 
 class State(NamedTuple):
@@ -88,10 +93,12 @@ class State(NamedTuple):
         requests, instances, lanes, pools: one record each.
         step, total: one record.
         gaps: histogram of the gaps between tokens.
+        work: of each instance, in iterations without prompts and in those with; shape (instances, 2).
         cache: of prefix blocks, shape (instances, hashes + 1).
         log: the first iterations.
         hashes: of all prompts.
         running: of each lane, in the order of admission; shape (lanes, most requests).
+        shares: of a pass's time, by stage; shape (pools, most stages).
         stage_free: when each stage of an instance is free; shape (instances, most stages). [s]
         channels: when each channel is free. [s]
         transit: the first cache on its way, shape (1,).
@@ -105,10 +112,12 @@ class State(NamedTuple):
     step: Array
     total: Array
     gaps: Array
+    work: Array
     cache: Array
     log: Array
     hashes: Array
     running: Array
+    shares: Array
     stage_free: Array
     channels: Array
     transit: Array
@@ -123,14 +132,16 @@ def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
     return found
 
 
-def fresh(requests: Array, hashes: Array, pools: Array, stages: Sequence[int], channels: int, bins: int, log: int) -> State:
+def fresh(
+    requests: Array, hashes: Array, pools: Array, shares: Sequence[Sequence[float]], channels: int, bins: int, log: int
+) -> State:
     """The state before the first request.
 
     Args:
         requests: records with arrival, lengths and hashes.
         hashes: of all prompts.
         pools: records.
-        stages: of the instances of each pool.
+        shares: of a pass's time, by stage of the instances of each pool.
         channels: between pools.
         bins: of the histogram of gaps.
         log: iterations to keep.
@@ -139,7 +150,8 @@ def fresh(requests: Array, hashes: Array, pools: Array, stages: Sequence[int], c
         requests[name] = np.nan
     requests["target"] = requests["prompt"]
     pool_of = np.repeat(np.arange(len(pools)), pools["instances"])
-    depth = np.repeat(np.asarray(stages, np.int64), pools["instances"])
+    stages = np.array([len(some) for some in shares])
+    depth = np.repeat(stages, pools["instances"])
     numbers = np.arange(len(pool_of))
     instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, tail=-1)
     instances["first_lane"] = np.cumsum(depth) - depth
@@ -148,9 +160,13 @@ def fresh(requests: Array, hashes: Array, pools: Array, stages: Sequence[int], c
     blocks = int(hashes.max()) + 1 if len(hashes) and pools["prefix"].any() else 0
     cache = np.zeros((len(pool_of), blocks + 1), CACHED)
     cache["older"] = cache["newer"] = blocks
+    of_stage = np.zeros((len(pools), int(stages.max())))
+    for row, some in zip(of_stage, shares, strict=True):
+        row[: len(some)] = some
     widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
     return State(
-        requests, instances, lanes, pools, records(STEP, 1), records(TOTAL, 1), records(GAP, bins), cache, records(LOG, log),
-        hashes, np.zeros((len(of_lane), widest), np.int64), np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels),
-        np.full(1, -1, np.int64), np.zeros(int(pools["block"].max()), np.int64),
+        requests, instances, lanes, pools, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
+        np.zeros((len(pool_of), 2), WORK), cache, records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64),
+        of_stage, np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
+        np.zeros(int(pools["block"].max()), np.int64),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from space.chip import Chip, MeshChip, TileChip
+from space.chip import Chip, MeshChip, TileChip, decoding
 
 
 def parts(chip: Chip) -> dict[str, Any]:
@@ -32,10 +32,20 @@ def mesh_die(chip: MeshChip) -> Any:
     return sum(mesh_parts(chip).values())
 
 
-def tile_parts(chip: TileChip) -> dict[str, Any]:
-    """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs."""
-    cores, tile, tech = chip.mesh.rows * chip.mesh.cols, chip.tile, chip.technology
-    channels = cores if chip.hbm.place == "core" else chip.hbm.channels
+def tile_parts(chip: TileChip, decode_cores: Any = 0) -> dict[str, Any]:
+    """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs; some cores may only decode."""
+    own = _of_cores(decoding(chip), decode_cores)
+    return {name: value + own[name] for name, value in _of_cores(chip, chip.mesh.rows * chip.mesh.cols - decode_cores).items()}
+
+
+def tile_die(chip: TileChip, decode_cores: Any = 0) -> Any:
+    """Area of a mesh of tiles, the sum of its parts. [mm2], broadcasts over designs."""
+    return sum(tile_parts(chip, decode_cores).values())
+
+
+def _of_cores(chip: TileChip, cores: Any) -> dict[str, Any]:
+    tile, tech = chip.tile, chip.technology
+    channels = cores if chip.hbm.place == "core" else chip.hbm.channels * cores / (chip.mesh.rows * chip.mesh.cols)
     return {
         "matrix engines": cores * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
         "vector engines": cores * tile.vector.lanes * tech.lane,
@@ -44,8 +54,3 @@ def tile_parts(chip: TileChip) -> dict[str, Any]:
         "control": cores * tech.control,
         "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,
     }
-
-
-def tile_die(chip: TileChip) -> Any:
-    """Area of a mesh of tiles, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(tile_parts(chip).values())

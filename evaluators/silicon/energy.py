@@ -24,18 +24,22 @@ def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
 
 
 def tile_energy(activity: Activity, chip: TileChip, seconds: Any) -> Any:
-    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs.
+    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
+    return tile_dynamic(activity, chip) + chip.technology.static * area.tile_die(chip) * seconds
+
+
+def tile_dynamic(activity: Activity, chip: TileChip) -> Any:
+    """Energy of what is done, however long it takes. [J], broadcasts over designs.
 
     A value read from local memory feeds a row or a column of a tile's array.
     """
     tech, array = chip.technology, chip.tile.matrix
     operands = OPERAND * (1 / array.rows + 1 / array.cols)
     accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
-    dynamic = (
+    return (
         activity.macs * tech.mac
         + activity.elements * tech.element
         + accessed * tech.access
         + activity.hop_bytes * tech.hop
         + activity.memory_bytes * tech.hbm
     )
-    return dynamic + tech.static * area.tile_die(chip) * seconds

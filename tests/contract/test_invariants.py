@@ -19,9 +19,10 @@ from tests.samples import asked, wide
 SPACES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
-    if path.stem not in ("empty", "hbm_patterns", "tile_attention")
+    if path.stem not in ("empty", "hbm_patterns", "tile_attention") and not path.stem.startswith("serving")
 )
-"""Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement."""
+"""Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement;
+designs that serve are below."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
@@ -102,3 +103,21 @@ def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
             assert sum(found.seconds for found in parts.rows) == pytest.approx(latency[row], rel=1e-9)
             for found in parts.rows:
                 assert sum(found.parts.values()) == pytest.approx(found.seconds, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("chip", "model"), [("npu64", "qwen3_4b"), ("npu256", "qwen3_30b_a3b")])
+def test_random_designs_that_serve_are_answered(chip: str, model: str) -> None:
+    question = asked(
+        f"chip={chip}", f"model={model}", "workload=serving", "space=serving_npu", "workload.requests=12", "workload.output=20"
+    )
+    columns = question.space.sample(np.random.default_rng(1).random((20, len(question.space.knobs))))
+    outcomes = evaluate(question.space.stack(columns), question.workload)
+    for metric in ("ttft", "tbt_p99", "tpot", "latency", "throughput", "energy_per_token", "system_mm2", "step_price_error"):
+        assert (outcomes.columns[metric] > 0).all(), metric
+        assert np.isfinite(outcomes.columns[metric]).all(), metric
+    found = outcomes.columns
+    assert (found["latency"] >= found["ttft"]).all()
+    assert (found["tbt_p50"] <= found["tbt_p99"]).all()
+    for share in ("kv_spilled", "prefill_busy", "decode_busy", "kv_peak"):
+        assert (found[share] <= 1 + 1e-9).all(), share
+    assert (outcomes.excess[~outcomes.feasible] > 0).all()

@@ -61,7 +61,7 @@ def test_a_model_that_leaves_no_room_for_a_request_is_infeasible_with_the_bytes(
     assert dict(verdict.parts)["KV cache"] > 0
     outcomes = evaluate(stacked([found.base]), found.workload)
     assert not outcomes.feasible[0]
-    assert outcomes.columns["load_verdict"][0] == 2
+    assert outcomes.columns["throughput"][0] > 0
 
 
 def test_many_designs_are_judged_as_each_by_itself() -> None:

@@ -11,7 +11,7 @@ from evaluators import METRICS, evaluate, explain
 from evaluators.evaluation import infeasible
 from space.design import Design, stacked
 from space.fields import replaced
-from space.mapping import PARTITIONS, PLACEMENTS
+from space.mapping import EXPERTS, PARTITIONS, PLACEMENTS
 from space.workload import Workload
 from tests.samples import asked
 
@@ -37,6 +37,7 @@ def varied(base: Design) -> list[Design]:
             pp=int(rng.choice([1, 4, 16])),
             partition=str(rng.choice(PARTITIONS)),
             placement=str(rng.choice(PLACEMENTS)),
+            experts=str(rng.choice(EXPERTS)),
         )
         knobs |= {"chip.tile.sram": float(rng.choice([8e6, 128e6])), "chip.noc.word_bytes": float(rng.choice([32, 512]))}
         knobs |= {"chip.tile.matrix.rows": int(rng.choice([32, 64, 128])), "mapping.sram_kv": float(rng.choice([0.1, 0.9]))}
@@ -137,6 +138,18 @@ def test_memory_is_that_of_the_model() -> None:
     found = columns(asked_.base, asked_.workload)
     weights = 4.022e9 * 2 / 4
     assert found["sram_used"] + found["hbm_used"] == pytest.approx(weights, rel=0.03)
+
+
+def test_whole_experts_are_those_that_are_divided_elsewhere() -> None:
+    """All weights are somewhere; the work of all cores is the same; the core with most rows decides, and more so with skew."""
+    moe = (*ONE, "model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=8")
+    found = [asked(*moe, f"mapping.prefill.experts={experts}") for experts in EXPERTS]
+    divided, whole = (columns(of.base, of.workload) for of in found)
+    assert whole["sram_used"] + whole["hbm_used"] == pytest.approx(divided["sram_used"] + divided["hbm_used"])
+    counts = [sum(row.flop for row in explain(of.base, of.workload.cases[0]).rows) for of in found]
+    assert counts[0] == pytest.approx(counts[1])
+    skewed = asked(*moe, "mapping.prefill.experts=whole", "+model.qwen3_30b_a3b.experts.skew=1.0")
+    assert columns(skewed.base, skewed.workload)["ttft"] > whole["ttft"]
 
 
 def test_a_larger_batch_reads_weights_no_more_often() -> None:

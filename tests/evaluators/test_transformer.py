@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from evaluators.graph.experts import busiest, chosen, touched
 from evaluators.graph.operators import Attention, MatMul, Part
 from evaluators.graph.shard import segments
 from evaluators.graph.step import Step, decode, prefill
-from evaluators.graph.transformer import touched, transformer
+from evaluators.graph.transformer import transformer
 from space.mapping import Precision
 from space.model import Experts, Model, active_parameters, kv_values
 from tests.samples import asked
@@ -120,3 +123,22 @@ def test_latent_attention_caches_one_head_for_all_devices() -> None:
         if isinstance(one, Attention)
     )
     assert (attention.qk_dim, attention.v_dim) == (576, 512)
+
+
+@given(st.integers(2, 64), st.data(), st.floats(0, 4), st.integers(1, 500), st.integers(1, 16))
+def test_popular_experts_are_chosen_more_often_and_fewer_are_touched(
+    count: int, data: st.DataObject, skew: float, tokens: int, cores: int
+) -> None:
+    top_k = data.draw(st.integers(1, count))
+    even, uneven = (Experts(count=count, top_k=top_k, intermediate=1, skew=exponent) for exponent in (0.0, skew))
+    shares = chosen(uneven)
+    assert shares.sum() == pytest.approx(top_k)
+    assert (np.diff(shares) <= 1e-12).all()
+    assert shares.max() <= 1 + 1e-12
+    assert touched(uneven, float(tokens)) <= touched(even, float(tokens)) * (1 + 1e-9)
+    rows, copies = busiest(uneven, float(tokens), cores)
+    assert tokens * top_k / cores <= rows * (1 + 1e-9)
+    assert rows <= tokens * top_k * (1 + 1e-9)
+    assert copies <= touched(uneven, float(tokens)) * (1 + 1e-9)
+    if cores == 1:
+        assert (rows, copies) == pytest.approx((tokens * top_k, touched(uneven, float(tokens))))

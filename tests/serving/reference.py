@@ -72,8 +72,13 @@ def load(m: dict[str, Any]) -> int:
     return sum(len(lane["members"]) for lane in m["lanes"]) + m["expected"]
 
 
-def choose(world: dict[str, Any], number: int) -> dict[str, Any]:
-    choices = [m for m in world["machines"] if m["pool"] == number]
+def choose(world: dict[str, Any], number: int, source: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A machine of a pool, and of the same block as that which a cache comes from."""
+    alike, blocks = [[m for m in world["machines"] if m["pool"] == which] for which in (0, 1)], world["transfer"].blocks
+    choices = alike[number]
+    if source is not None:
+        block = next(i for i, m in enumerate(alike[0]) if m is source) * blocks // len(alike[0])
+        choices = [m for i, m in enumerate(alike[1]) if i * blocks // len(alike[1]) == block]
     if world["transfer"].nearest:
         return min(choices, key=lambda m: load(m) + len(m["queue"]))  # type: ignore[no-any-return]
     world["turn"][number] += 1
@@ -103,8 +108,8 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
     step += moved * pool.memory.host
     end = now
-    for stage in range(pool.stages):
-        end = max(end, m["stages"][stage]) + step / pool.stages
+    for stage, share in enumerate(pool.shares):
+        end = max(end, m["stages"][stage]) + step * share
         m["stages"][stage] = end
     lane["end"] = end
     m["busy"] += step
@@ -294,7 +299,7 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             lane["members"].remove(r)
             r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])
             r["memory"], r["buffer"] = [], None
-            r["target"] = choose(world, 1)
+            r["target"] = choose(world, 1, m)
             r["target"]["queue"].append(r)
         # a decoding request's goal moves with it
         if not prompt:

@@ -55,6 +55,7 @@ def policies(draw: st.DrawFn) -> Policy:
     return Policy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
 
 
+SHARES = [(1.0,), (1.0,), (0.5, 0.5), (0.5, 0.375, 0.125), (0.25, 0.75, 0.0)]
 COEFFICIENTS = ([1.0, 0.25], [0.0, 0.125], [0.0, 0.01], [0.0, 0.25], [0.0, 0.001], [0.0, 0.002])
 
 
@@ -69,7 +70,7 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
         memory = Memory(blocks, block, spare, host=draw(st.sampled_from([0.0, 0.01])))
     return Pool(
         linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), draw(policies()), memory,
-        instances=draw(st.sampled_from([1, 1, 2, 3])), stages=draw(st.sampled_from([1, 1, 2, 3])),
+        instances=draw(st.sampled_from([1, 1, 2, 3])), shares=draw(st.sampled_from(SHARES)),
         batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
     )  # fmt: skip
 
@@ -80,7 +81,8 @@ def loads(draw: st.DrawFn) -> Load:
     longest = int((asked.prompt + asked.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
-    return Load(asked, many, moving)
+    blocks = draw(st.integers(1, min(pool.instances for pool in many)))
+    return Load(asked, many, moving._replace(blocks=blocks))
 
 
 many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
@@ -145,6 +147,20 @@ def test_littles_law(load: Load) -> None:
 
 @many_examples
 @given(loads())
+def test_what_iterations_worked_on_adds_up(load: Load) -> None:
+    found = load.served()
+    work, total = found.state.work, found.total
+    assert work["iterations"].sum() == total["iterations"]
+    assert work["prompt"].sum() == total["prefilled"]
+    assert work["requests"].sum() == total["decoded"]
+    assert (work["prompt"][:, 0] == 0).all()
+    # a prompt's token looks at itself and at what is before it
+    assert (work["pairs"] >= work["prompt"]).all()
+    assert (work["far"] <= work["positions"] + work["past"]).all()
+
+
+@many_examples
+@given(loads())
 def test_no_instance_is_busier_than_always_and_no_request_faster_than_alone(load: Load) -> None:
     found, asked = load.served(), load.requests
     instances = found.state.instances
@@ -174,7 +190,9 @@ def test_first_come_first_served(load: Load) -> None:
     asked = load.requests
     longest = int((asked.prompt + asked.output).argmax())
     pair = (int(asked.prompt[longest]), int(asked.output[longest]))
-    alike = Load(requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer)
+    alike = Load(
+        requests([pair] * len(asked), asked.arrival), [replace(load.pools[0], instances=1)], load.transfer._replace(blocks=1)
+    )
     found = alike.served()
     assert (np.diff(found["scheduled"]) >= 0).all()
     if load.pools[0].stages == 1:
@@ -188,7 +206,7 @@ def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:
     pool = load.pools[0]
     if pool.policy.unit:
         pool = replace(pool, policy=replace(pool.policy, tokens=pool.policy.unit + 30))
-    roomy = replace(pool, instances=1, stages=1, batch=30, memory=Memory(100_000, 8), prefix=0)
+    roomy = replace(pool, instances=1, shares=(1.0,), batch=30, memory=Memory(100_000, 8), prefix=0)
     found = serve(load.requests, [roomy])
     busy, end = 0.0, 0.0
     for arrival, completed in sorted(zip(load.requests.arrival, found["completed"], strict=True)):

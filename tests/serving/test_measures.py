@@ -52,7 +52,7 @@ def test_a_cache_waits_for_its_channel() -> None:
 
 def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
     many = requests([(8, 40)] * 8).arriving("at_once")
-    alone = [Pool(constant(1.0), policy("chunked"), Memory(1000), stages=n, batch=8) for n in (1, 4)]
+    alone = [Pool(constant(1.0), policy("chunked"), Memory(1000), shares=(1 / n,) * n, batch=8) for n in (1, 4)]
     one, four = (serve(many, [pool]) for pool in alone)
     # two requests a micro-batch; each takes as long, but four of them go at a time
     assert four.total["iterations"] == 4 * one.total["iterations"]
@@ -131,7 +131,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(DesignError, match="no prompt would ever run"):
         policy("fusion", tokens=8, unit=9)
     with pytest.raises(DesignError, match="must be at least 1"):
-        Pool(constant(1.0), policy("chunked"), Memory(10), stages=0)
+        Pool(constant(1.0), policy("chunked"), Memory(10), shares=())
 
 
 @HERE

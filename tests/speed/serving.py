@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from evaluators.serving.kvcache import Memory
 from evaluators.serving.loop import Pool, Served, serve
 from evaluators.serving.measures import measures
@@ -63,6 +65,27 @@ def timed(name: str) -> None:
     print(served.total["iterations"], whole, loop, memory, found["tbt_p99"], len(served.requests))
 
 
+DESIGNS = 60
+
+
+def tiles() -> tuple[float, float, int]:
+    """CPU seconds of designs of studies/npu_serving on 1,000 requests of Azure's trace, iterations and designs."""
+    from dse.api import study_of
+    from evaluators import evaluate
+
+    trace = f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"
+    asked = study_of("npu_serving", trace, "workload.requests=1000").question
+    rng = np.random.default_rng(0)
+    warm, designs = (
+        asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs))))) for count in (2, DESIGNS)
+    )
+    evaluate(warm, asked.workload)
+    start = time.process_time()
+    evaluate(designs, asked.workload)
+    seconds = time.process_time() - start
+    return seconds, seconds / DESIGNS * 1000 / 2 / 60, DESIGNS
+
+
 def loops() -> list[tuple[str, str, str]]:
     if not TRACES.exists():
         return [("serving loop", "the traces are not beside this checkout", "")]
@@ -74,6 +97,9 @@ def loops() -> list[tuple[str, str, str]]:
         iterations, whole, loop, memory, _, requests = (float(x) for x in out.split())
         rate = f"{iterations / loop:,.0f} iterations/s, {whole:.1f} s CPU with the file, {memory:,.0f} MB peak"
         lines.append((f"serving loop, {name}, {requests:,.0f} requests, {iterations:,.0f} iterations", rate, peer))
+    seconds, minutes, designs = tiles()
+    what = f"designs of 64 tiles on 1,000 requests of Azure's trace, {designs} drawn"
+    lines.append((what, f"{designs / seconds:.2f} designs/s CPU", f"1,000 on two cores: {minutes:.1f} min"))
     return lines
 
 

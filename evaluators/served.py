@@ -1,0 +1,190 @@
+"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
+
+A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators.breakdown import Bar, Breakdown, Flow, Row
+from evaluators.metrics import Judged, per_area
+from evaluators.serving.loop import Served
+from evaluators.serving.measures import Slo, measures
+from evaluators.serving.policy import Policy
+from evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from space.design import Design
+from space.elementwise import Array
+from space.fields import leaves, replaced
+from space.limits import Limit
+from space.workload import Load, Workload
+
+KEPT = 10_000
+"""Iterations that a breakdown keeps, for its trace."""
+
+COMPOSITIONS = 300
+"""At which a table's error is measured."""
+
+Answer = tuple[dict[str, float], list[Limit]]
+"""Metrics and limits of one design under one load; metrics that there are not may be left out."""
+
+
+def judged(design: Design, workload: Workload, answer: Callable[[Design, Load], Answer]) -> list[Judged]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    singles, found = list(_singles(design)), []
+    for row, load in enumerate(cast(tuple[Load, ...], workload.cases)):
+        answers = [answer(single, load) for single in singles]
+        names = dict.fromkeys(name for values, _ in answers for name in values)
+        metrics = {name: np.array([values.get(name, np.nan) for values, _ in answers]) for name in names}
+        found.append(Judged((row,), metrics, _stacked([some for _, some in answers])))
+    return found
+
+
+def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
+    """What a run is worth."""
+    values = measures(served, Slo(load.ttft, load.tpot))
+    return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
+
+
+def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: bool = False) -> tuple[Price, Error]:
+    """A table of iterations, and its error.
+
+    Args:
+        pricing: of iterations.
+        rule: how they are formed.
+        batch: requests of an iteration.
+        longest: positions of a request.
+        spilled: whether parts of the KV cache may be in a second memory.
+    """
+    whole = max(longest, min(rule.tokens, batch * longest))
+    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
+    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    price = tabled(pricing, axes)
+    return price, error(price, pricing, axes, compositions=COMPOSITIONS)
+
+
+def longest(load: Load) -> int:
+    """Positions of the longest request's KV cache. [token]"""
+    return int((load.requests.prompt.astype(np.int64) + load.requests.output).max()) - 1
+
+
+def span(served: Served) -> float:
+    """From the first arrival to the last token. [s]"""
+    return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+
+
+def explained(
+    served: Served, areas: dict[str, Any], *, names: Sequence[str] = ("instance",), beside: dict[str, Array] | None = None
+) -> Breakdown:
+    """The time of each instance, in iterations and idle; and the first iterations as bars, through which requests flow.
+
+    Args:
+        served: a run that has kept its first iterations.
+        areas: by block. [mm2]
+        names: of an instance of each pool.
+        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+    """
+    bars, rows, whole = _bars(served, names, beside or {}), [], span(served)
+    for instance in served.state.instances:
+        busy = float(instance["busy"]) / int(instance["stages"])
+        parts = {"busy": busy, "idle": max(0.0, whole - busy)}
+        what = _name(served, names, int(instance["number"]), -1)
+        rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
+    flows = {"serving": _flows(served, names)}
+    return Breakdown(
+        tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": [*bars, *_caches(served)]}}, flows
+    )
+
+
+def _name(served: Served, names: Sequence[str], instance: int, stage: int) -> str:
+    """Of an instance, and of its stage where there are several; -1 for all of it."""
+    of = served.state.instances[instance]
+    pool = int(of["pool"])
+    first = int(served.state.pools[pool]["first"])
+    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if of["stages"] > 1 and stage >= 0 else "")
+
+
+def _bars(served: Served, names: Sequence[str], beside: dict[str, Array]) -> list[Bar]:
+    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    free, found = np.zeros_like(served.state.stage_free), list[Bar]()
+    for place, entry in enumerate(served.log):
+        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+        what = " + ".join(f"{count} {text}" for count, text in counts if count)
+        instance, end = int(entry["instance"]), float(entry["start"])
+        shares = served.pools[int(served.state.instances[instance]["pool"])].shares
+        for stage, share in enumerate(shares):
+            start = max(end, float(free[instance, stage]))
+            free[instance, stage] = end = start + float(entry["step"]) * share
+            if end == start:
+                continue
+            track = _name(served, names, instance, stage)
+            found.append((track, what, start, end))
+            for kind, seconds in beside.items():
+                if seconds[place] > 0:
+                    found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+    return found
+
+
+def _caches(served: Served) -> list[Bar]:
+    """Caches on their way between pools, each on the first channel that is free."""
+    sent = np.flatnonzero(~np.isnan(served["ready"]))
+    last = float(served.log["end"].max(initial=0.0))
+    free, found = list[float](), list[Bar]()
+    for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
+        end = float(served["ready"][r])
+        start = end - float(served.transfer.latency) - float(served.requests.prompt[r]) * float(served.transfer.per_token)
+        if end > last:
+            break
+        channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))
+        free[channel : channel + 1] = [end]
+        found.append((f"links: KV cache {channel}", f"request {r}", start, end))
+    return found
+
+
+def _flows(served: Served, names: Sequence[str]) -> list[Flow]:
+    """Requests that are completed within the iterations kept: where each began, had its first token, and had its last."""
+    last, found = float(served.log["end"].max(initial=0.0)), list[Flow]()
+    apart = len(served.pools) == 2
+    for r in np.flatnonzero(served["completed"] <= last):
+        there = int(served["instance"][r])
+        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else there
+        ends = [int(served.state.instances[one]["stages"]) - 1 for one in (first, there)]
+        points = [(_name(served, names, first, 0), float(served["scheduled"][r]))]
+        points.append((_name(served, names, first, ends[0]), float(served["first"][r])))
+        if served.requests.output[r] > 1:
+            points.append((_name(served, names, there, ends[1]), float(served["completed"][r])))
+        found.append((f"request {r}", tuple(points)))
+    return found
+
+
+def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:
+    """Limits of each of several designs as limits of arrays; those that a design does not have bind it to nothing."""
+    places: dict[tuple[str, int], dict[int, Limit]] = {}
+    for row, some in enumerate(limits):
+        seen: dict[str, int] = {}
+        for limit in some:
+            seen[limit.address] = seen.get(limit.address, 0) + 1
+            places.setdefault((limit.address, seen[limit.address]), {})[row] = limit
+    rows, found = range(len(limits)), []
+    for (address, _), of in places.items():
+        any_one = next(iter(of.values()))
+        parts = tuple(
+            (name, np.array([float(of[row].parts[at][1]) if row in of else 0.0 for row in rows]))
+            for at, (name, _) in enumerate(any_one.parts)
+        )
+        need, have = (
+            np.array([float(getattr(of[row], name)) if row in of else other for row in rows])
+            for name, other in (("need", 0.0), ("have", 1.0))
+        )
+        found.append(Limit(address, need, have, any_one.unit, parts))
+    return found
+
+
+def _singles(design: Design) -> Iterator[Design]:
+    """Each of a design's rows by itself."""
+    columns = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    size = max((len(np.ravel(value)) for value in columns.values()), default=1)
+    for row in range(size):
+        picked = {a: np.ravel(v)[row % len(np.ravel(v))].item() for a, v in columns.items()}
+        yield replaced(design, picked) if picked else design

@@ -1,0 +1,16 @@
+"""Designs of a study with some leaves changed, evaluated together."""
+
+from collections.abc import Mapping, Sequence
+
+from dse.api import study_of
+from evaluators import evaluate
+from space.design import stacked
+from space.fields import replaced
+
+
+def metrics(name: str, changes: Sequence[Mapping[str, object]], *overrides: str) -> list[dict[str, float]]:
+    """Metrics of the study's design, once for each set of changes: leaves by address, in SI."""
+    asked = study_of(name, *overrides).question
+    found = evaluate(stacked([replaced(asked.base, some) for some in changes]), asked.workload)
+    assert found.feasible.all(), f"{name}: a design does not fit"
+    return [{metric: float(column[row]) for metric, column in found.columns.items()} for row in range(len(changes))]

@@ -1,0 +1,66 @@
+"""Searches the study on public traces and writes what comes out into README.md; takes minutes.
+
+python -m studies.npu_serving [--budget N] AZURE.csv MOONCAKE.jsonl
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import dse
+from dse.show import knob_text
+from evaluators import METRICS
+from space.units import show
+from studies.npu_serving.finding import ways
+from studies.write import table
+
+START, END = "<!-- searched: python -m studies.npu_serving -->", "<!-- end of searched -->"
+LOADS = {
+    "Azure's conversations, 1,000 requests as they came": ("workload.requests=1000",),
+    "Mooncake's conversations, 300 requests at a tenth of their rate, cut at 32,768 tokens, 20 s to the first token": (
+        "workload.requests=300", "workload.scale=0.1", "workload.clip=32768", "workload.ttft=20 s",
+    ),
+}  # fmt: skip
+"""What each trace is asked for, in the order of the arguments."""
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the README's part."""
+    budget = 150
+    if arguments[:1] == ["--budget"]:
+        budget, arguments = int(arguments[1]), arguments[2:]
+    parts = []
+    for (name, load), trace in zip(LOADS.items(), arguments, strict=True):
+        parts.append(f"**{name}.**\n\n" + searched((f"workload.trace={Path(trace).resolve()}", *load), budget))
+    place = Path(__file__).with_name("README.md")
+    text = place.read_text()
+    place.write_text(text[: text.index(START)] + f"{START}\n\n" + "\n\n".join(parts) + f"\n\n{text[text.index(END) :]}")
+
+
+def searched(load: tuple[str, ...], budget: int) -> str:
+    """The best of a search by each objective, with all knobs; and published ways beside them."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
+        found = dse.run("npu_serving", *load, f"search.budget={budget}", "workers=serial", f"run_dir={folder}/run")
+        seconds = time.monotonic() - start
+        asked, front, everything = found.study, found.front(), found.frame()
+    rows = []
+    for name, direction in asked.objectives.items() if len(front) else ():
+        best = front.sort_values(name, ascending=direction == "min").iloc[0]
+        knobs = ", ".join(
+            f"{knob.address.split('.', 1)[1]} {knob_text(asked, knob.address, best[knob.address])}"
+            for knob in asked.question.space.knobs
+            if best[knob.address] == best[knob.address] and best[knob.address] != -1
+        )
+        rows.append([name, *(show(float(best[one]), METRICS[one].unit) for one in asked.objectives), knobs])
+    counts = (
+        f"{len(everything):,} designs in {seconds / 60:.0f} minutes with one process on a shared machine: "
+        f"{int(everything['feasible'].sum()):,} keep limits and bounds, {len(front):,} are on the front. "
+        "Its best by each objective:"
+    )
+    return "\n\n".join([counts, table(["best by", *asked.objectives, "knobs"], rows), ways(*load)])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,27 @@
+"""Published ways to serve on the same chip, on the sample of the study."""
+
+from studies.designs import metrics
+from studies.write import table
+
+WAYS = {
+    "fusion": ("mapping=npu_serving",),
+    "disaggregation": ("mapping=npu_serving", "mapping.serving.prefill_cores=32"),
+    "WSC-LLM": ("mapping=npu_serving_wsc_llm",),
+    "WaferLLM": ("mapping=npu_serving_waferllm",),
+    "T10": ("mapping=npu_serving_t10",),
+}
+METRICS = {"throughput": "token/s", "ttft": "s", "tbt_p99": "s", "energy_per_token": "J/token", "slo_attainment": "1"}
+
+
+def finding() -> str:
+    """One row a way to serve."""
+    return ways()
+
+
+def ways(*overrides: str) -> str:
+    """One row a way to serve, in groups of four cores and pipelines of four groups."""
+    rows = []
+    for name, chosen in WAYS.items():
+        (found,) = metrics("npu_serving", [{}], *chosen, "mapping.prefill.tp=4", "mapping.prefill.pp=4", *overrides)
+        rows.append([name, *(f"{found[metric]:.3g}" for metric in METRICS)])
+    return table(["way", *(f"{name} [{unit}]" for name, unit in METRICS.items())], rows)

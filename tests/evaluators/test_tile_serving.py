@@ -1,0 +1,210 @@
+"""Serving on tiles: agreement with single batches, laws of a run, phases apart, what does not fit, caches on links."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.trace import events
+from evaluators import evaluate, explain, tile_serving
+from evaluators.evaluation import infeasible
+from evaluators.graph.pools import Fleet, line, ways
+from evaluators.machine.fabric import tile_fabric
+from evaluators.serving.loop import Served
+from space.chip import TileChip, decoding
+from space.design import Design, stacked
+from space.fields import replaced
+from space.mapping import ARRANGEMENTS
+from space.workload import Workload
+from tests.samples import asked
+
+SERVING = ("chip=npu64", "model=qwen3_1b7", "workload=serving", "workload.requests=60", "workload.rate=8 Hz")
+APART = ("mapping.serving.prefill_cores=32",)
+PRESETS = ("npu_serving", "npu_serving_t10", "npu_serving_waferllm", "npu_serving_wsc_llm")
+
+
+def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:
+    return {name: float(column[0]) for name, column in evaluate(stacked([design]), workload, **options).columns.items()}
+
+
+def metrics(*overrides: str, **options: str) -> dict[str, float]:
+    found = asked(*overrides)
+    return columns(found.base, found.workload, **options)
+
+
+def run(*overrides: str) -> tuple[Served, tuple[tile_serving.Pipelines, ...]]:
+    found = asked(*overrides)
+    load = found.workload.cases[0]
+    fleet = tile_serving._fleet(found.base, load)  # type: ignore[arg-type]
+    return tile_serving._served(found.base, load, fleet, tile_serving.PRICES["closed"], 0)[0], fleet  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partition", ["k", "mn"])
+def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> None:
+    """With HBM so fast that what stays in local memory does not matter: cores that do both phases keep room for prompts."""
+    here = ("chip=npu64", "model=qwen3_1b7", f"mapping.prefill.partition={partition}", "chip.hbm.bandwidth=100 TB/s")
+    alone = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=5", "mapping.serving.policy=prefill_first")
+    far = metrics(*SERVING, *here, *alone)
+    one = metrics(*here, "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", "mapping.prefill.pp=4")
+    assert far["ttft"] == pytest.approx(one["ttft"], rel=0.01)
+    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.01)
+    assert far["step_price_error"] < 0.01
+
+
+@pytest.mark.parametrize("extra", [(), APART])
+def test_readers_agree(extra: tuple[str, ...]) -> None:
+    few = ("workload.prompt=24", "workload.output=8", "mapping.prefill.microbatch=2")
+    closed, events = (metrics(*SERVING, *few, *extra, fidelity=name) for name in ("closed", "events"))
+    for name in ("ttft", "tpot", "throughput", "energy_per_token"):
+        assert events[name] == pytest.approx(closed[name], rel=0.03), name  # sizes are whole where they are played
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("chip", ["npu64", "npu256"])
+def test_every_preset_serves_all_that_is_asked(preset: str, chip: str) -> None:
+    served, fleet = run(*SERVING, f"chip={chip}", f"mapping={preset}")
+    total, asked_ = served.total, served.requests
+    assert total["served"] == len(asked_)
+    assert (served["made"] == asked_.output).all()
+    held = int((asked_.prompt + asked_.output - 1).sum())
+    assert total["prefilled"] + total["decoded"] + total["reused"] - total["lost"] == held
+    # every cache is sent once where phases are apart, and none elsewhere
+    assert total["sent"] == (int(asked_.prompt.sum()) if len(fleet) == 2 else 0)
+    # Little's law, and no pipeline is busier than always
+    assert total["system_area"] == pytest.approx(float((served["completed"] - asked_.arrival).sum()))
+    instances, end = served.state.instances, float(served["completed"].max())
+    assert (instances["busy"] / instances["stages"] <= end * (1 + 1e-9)).all()
+
+
+def test_many_designs_are_judged_as_each_by_itself() -> None:
+    found = asked(*SERVING)
+    knobs = [
+        {"chip.hbm.bandwidth": 6e10},
+        {"chip.tile.sram": 128e6},
+        {"mapping.serving.prefill_cores": 48},
+        {"mapping.prefill.tp": 8, "mapping.decode.tp": 8},
+        {"mapping.prefill.tp": 8},
+    ]
+    designs = [replaced(found.base, some) for some in knobs]
+    many = evaluate(stacked(designs), found.workload)
+    for row, design in enumerate(designs):
+        alone = evaluate(stacked([design]), found.workload)
+        for name, column in many.columns.items():
+            assert column[row] == pytest.approx(alone.columns[name][0], nan_ok=True), name
+        assert many.limit[row] == alone.limit[0]
+    assert many.feasible.tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("override", "limit"),
+    [
+        ("mapping.decode.tp=8", "mapping.decode.tp"),
+        ("mapping.decode.microbatch=3", "mapping.decode.microbatch"),
+        ("mapping.decode.chunk=64", "mapping.decode.chunk"),
+        ("mapping.decode.dp=2", "mapping.decode.dp"),
+        ("mapping.decode.partition=mn", "mapping.decode.partition"),
+    ],
+)
+def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> None:
+    together, apart = asked(*SERVING, override), asked(*SERVING, override, *APART)
+    verdict = infeasible(together.base, together.workload)
+    assert verdict is not None
+    assert verdict.limit == limit
+    assert infeasible(apart.base, apart.workload) is None
+
+
+def test_a_model_that_does_not_fit_says_what_would() -> None:
+    found = asked(*SERVING, "model=qwen3_32b", "mapping.prefill.tp=2", "mapping.prefill.pp=2")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+    assert dict(verdict.parts)["weights"] > verdict.have
+    tp, pp = verdict.remedy.split("mapping.both.tp=")[1].split(" mapping.both.pp=")
+    both = {
+        f"mapping.{phase}.{name}": int(value) for phase in ("prefill", "decode") for name, value in (("tp", tp), ("pp", pp))
+    }
+    assert infeasible(replaced(found.base, both), found.workload) is None
+    assert columns(found.base, found.workload)["throughput"] > 0
+
+
+def test_cores_that_decode_may_have_measures_of_their_own() -> None:
+    apart = ("chip=npu64", "model=qwen3_4b", *SERVING[2:], *APART)
+    alike, faster, narrow = (
+        metrics(*apart, *extra)
+        for extra in ((), ("chip.decode.bandwidth=480 GB/s",), ("chip.decode.rows=32", "chip.decode.cols=32"))
+    )
+    assert faster["tpot"] < alike["tpot"]
+    assert faster["die_mm2"] > alike["die_mm2"] > narrow["die_mm2"]
+    assert faster["ttft"] == pytest.approx(alike["ttft"])
+    chip = asked(*apart, "chip.decode.lanes=2048 op/cycle").base.chip
+    assert isinstance(chip, TileChip)
+    assert decoding(chip).tile.vector.special * 2 == chip.tile.vector.special
+
+
+def test_what_local_memory_has_no_room_for_costs_time() -> None:
+    """Blocks in local memory first, the rest from HBM at each step."""
+    slow = (*SERVING, "chip.hbm.bandwidth=30 GB/s")
+    large, small = (metrics(*slow, f"mapping.sram_kv={share}") for share in (1.0, 0.0))
+    assert small["kv_spilled"] == 1
+    assert large["kv_spilled"] < 1
+    # weights take what caches leave
+    roomy = (*slow, "chip.tile.sram=1 GB")
+    assert metrics(*roomy, "mapping.sram_kv=0.5")["kv_spilled"] == 0
+    assert metrics(*roomy)["tpot"] < min(large["tpot"], small["tpot"])
+
+
+def test_prefill_by_itself_leaves_decodes_alone() -> None:
+    busy = (*SERVING, "workload.rate=20 Hz", "workload.prompt=4000")
+    both, apart = metrics(*busy), metrics(*busy, *APART)
+    assert both["system_mm2"] == apart["system_mm2"]
+    assert apart["tbt_p99"] < both["tbt_p99"]
+
+
+@pytest.mark.parametrize("extra", [(), APART])
+def test_a_timeline_has_cores_memory_and_links_as_tracks_and_requests_as_flows(extra: tuple[str, ...]) -> None:
+    found = asked(*SERVING, "workload.output=20", *extra)
+    drawn = events(explain(found.base, found.workload.cases[0]))
+    tracks = {entry["tid"]: entry["args"]["name"] for entry in drawn if entry["name"] == "thread_name"}
+    for kind in ("stage 3", "stage 3: HBM", "stage 3: links", *(["links: KV cache 0"] if extra else [])):
+        assert any(name.endswith(kind) for name in tracks.values()), kind
+    bars: dict[int, list[tuple[float, float]]] = {}
+    for entry in drawn:
+        if entry["ph"] == "X":
+            bars.setdefault(entry["tid"], []).append((entry["ts"], entry["ts"] + entry["dur"]))
+    for some in bars.values():
+        assert all(one[1] <= other[0] * (1 + 1e-9) + 1e-6 for one, other in pairwise(sorted(some)))
+    flows = [entry for entry in drawn if entry["ph"] in "stf"]
+    assert len(flows) == 3 * len(found.workload.cases[0].requests)  # type: ignore[union-attr]
+    for entry in flows:
+        assert any(start - 1e-3 <= entry["ts"] <= end + 1e-3 for start, end in bars[entry["tid"]])
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(ARRANGEMENTS), st.integers(1, 6))
+def test_a_line_goes_through_all_cores_once(rows: int, cols: int, arrangement: str, blocks: int) -> None:
+    cores = line(rows, cols, arrangement, blocks)
+    assert sorted(cores) == [(r, c) for r in range(rows) for c in range(cols)]
+    if arrangement == "pp_first":
+        assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1 for a, b in pairwise(cores))
+
+
+@given(
+    st.sampled_from(ARRANGEMENTS), st.sampled_from([1, 2, 4]), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4),
+    st.integers(1, 4), st.floats(0, 1e6), st.floats(0, 2), st.sampled_from(["locked", "wormhole"]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
+    arrangement: str, tp: int, pp: int, down: int, dp: int, more: int, rate: float, made: float, routing: str
+) -> None:
+    chip = asked("chip=npu256", "model=qwen3_4b", f"chip.noc.routing={routing}").base.chip
+    fabric = tile_fabric(chip)  # type: ignore[arg-type]
+    layers = 12
+    fleets = [Fleet(tp, depth, count, -(-layers // depth), 2048 / tp, 5120.0) for depth, count in ((pp, dp), (down, more))]
+    found = ways(16, 16, arrangement, *fleets, fabric, 16, rate, made)
+    # keys and values of all its layers come to a decoding core by four links
+    least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
+    assert found.per_token >= least * (1 - 1e-9)
+    assert min(found.prefill, found.decode, found.together, found.blocks) >= 1
+    idle = ways(16, 16, arrangement, *fleets, fabric, 16, 0.0, made)
+    assert idle.per_token <= found.per_token * (1 + 1e-9)
+    assert idle.prefill == idle.decode == 1
