@@ -1,0 +1,806 @@
+"""Virtual-channel wormhole routers on a 2-D mesh, cycle by cycle, compiled.
+
+A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that it
+takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit, `credit`
+cycles later where it came from. Both allocators are separable and round-robin as iSLIP is, in one iteration: every output grants
+to the first asker at or after its pointer, every asker accepts the first grant at or after its own, and pointers move past what
+was accepted. An input channel routes a packet when the one before it has left: packets of one input channel are not pipelined.
+With speculation, heads ask for a channel and for the switch in one cycle, and a turn of the switch is lost where no channel was
+got [becker2009].
+
+A packet goes to one port of one router, along a tree (routers copy its flits to the branches, each as it is free), or is one of
+the addends of a sum (routers wait until the flits of all that meet are there, and send one). A router that holds nothing is not
+looked at. Links have a number of cycles a flit, ports one flit a turn.
+
+Ports are east, west, south, north, the core's and, where there is one, a memory channel's. Input channels, and output channels,
+are numbered (router ports + port) vcs + vc; those in which cores and channels keep what they know of their router's come after
+them. A flit is a number: packet << 2, plus 2 for a tail, plus 1 for a head. All times are cycles.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from space.elementwise import Array
+
+HEAD, TAIL = 1, 2
+CORE, MEMORY = 4, 5
+WAITS, HAS = 1, 2
+"""A branch of a packet: it waits for a channel, or has one, whose number is added."""
+
+_piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
+_loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
+
+
+class Net(NamedTuple):
+    """Routers, and all that they hold; made by `network`.
+
+    Attributes:
+        ports, vcs, depth: of each router; input channels of a port; flits of an input channel.
+        route, forward, eject, credit, inject, local: cycles: before a head asks; from a turn of the switch to the next router,
+            or to the core; from there until the credit counts; from the core to its router; until a core's credit counts.
+        speculative: whether heads ask for the switch together with the channel.
+        row_first: whether packets go along the column first (YX).
+        row, col: of each router.
+        buffer: flits, shape (input channels, depth); `front` and `count` say which.
+        busy: whether an input channel has a packet.
+        mask, done: ports that the packet in front goes to, and those that have its flit in front.
+        member: input channels whose flits are added to one another, a chain.
+        branch: of each input channel and port: 0, `WAITS`, or `HAS` and the channel that it has.
+        used, credits: of each output channel: whether a packet has it, and flits that the other side has room for.
+        asks, asking: branches that wait for a channel, by router; turns, turning: those that want the switch. A branch is
+            the input channel (within its router) << 3 plus the port.
+        grant_vc, accept_vc, grant_port, accept_port, grant_turn: pointers of the allocators.
+        width, free: cycles that a flit takes a link, and from when on it is free.
+        onward, back: first input channel at the other end of a port, or a negative number for a core's or memory's; first
+            output channel of what feeds a port.
+        coming, credits_back, routing: what comes at a cycle, in turn (`slots`, a power of two, of them).
+        ejected: what has come to cores in this cycle, and its flits.
+        alive: routers that hold anything.
+        adding: sums that wait for addends in a router: packet, ports that came, first of the chain.
+        target: of each packet: router << 3 plus port, or -1 minus the number of its tree.
+        tree_out, tree_in: ports of each tree and router; `tree_in` is 0 for copies.
+        table: next port by router and target, empty where routes are dimension by dimension.
+        first: of a set of bits and a place, the first bit at or after it, in a circle.
+        channel_grant, granted, best, wanted, offered, won: what a router works with in a cycle.
+        sums: flits that crossed a router; that were sent; that arrived; routers alive; flits ejected this cycle.
+    """
+
+    routers: int
+    cols: int
+    ports: int
+    vcs: int
+    depth: int
+    route: int
+    forward: int
+    eject: int
+    credit: int
+    inject: int
+    local: int
+    speculative: int
+    row_first: int
+    row: Array
+    col: Array
+    port_of: Array
+    vc_of: Array
+    router_of: Array
+    buffer: Array
+    front: Array
+    count: Array
+    busy: Array
+    mask: Array
+    done: Array
+    member: Array
+    branch: Array
+    used: Array
+    credits: Array
+    asks: Array
+    asking: Array
+    turns: Array
+    turning: Array
+    grant_vc: Array
+    accept_vc: Array
+    grant_port: Array
+    accept_port: Array
+    grant_turn: Array
+    width: Array
+    free: Array
+    onward: Array
+    back: Array
+    coming_at: Array
+    coming: Array
+    comings: Array
+    credits_back: Array
+    returning: Array
+    routing: Array
+    routings: Array
+    ejected_at: Array
+    ejected: Array
+    alive: Array
+    living: Array
+    adding: Array
+    target: Array
+    tree_out: Array
+    tree_in: Array
+    table: Array
+    first: Array
+    channel_grant: Array
+    granted: Array
+    best: Array
+    wanted: Array
+    offered: Array
+    won: Array
+    sums: Array
+
+
+CROSSED, SENT, ARRIVED, ALIVE, HERE = range(5)
+"""Places of `Net.sums`."""
+
+
+def _first() -> Array:
+    found = np.zeros((256, 8), np.uint8)
+    for bits in range(1, 256):
+        for place in range(8):
+            found[bits, place] = next(at & 7 for at in range(place, place + 8) if bits >> (at & 7) & 1)
+    return found
+
+
+def network(
+    rows: int,
+    cols: int,
+    vcs: int,
+    depth: int,
+    *,
+    route: int,
+    forward: int,
+    credit: int,
+    eject: int | None = None,
+    inject: int,
+    local: int,
+    speculative: bool = False,
+    row_first: bool = False,
+    memory: bool = False,
+    width: Array | None = None,
+    packets: int = 0,
+    trees: int = 0,
+    sums: bool = False,
+) -> Net:
+    """Empty routers of a mesh; delays are those of `Net`.
+
+    Args:
+        rows, cols: of the mesh.
+        vcs, depth: virtual channels of a port, and flits that each holds.
+        memory: whether routers have a port for a memory channel.
+        width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
+        packets: at a time; as many as there is room for where 0.
+        trees: for packets that are copied or added.
+        sums: whether packets are added.
+    """
+    n, ports = rows * cols, CORE + 1 + memory
+    channels, outs, own = n * ports * vcs, n * ports * vcs, n * (ports - CORE) * vcs
+    row, col = (axis.ravel().astype(np.int32) for axis in np.indices((rows, cols)))
+    onward, back = np.full((n, 8), -1, np.int32), np.full((n, 8), -1, np.int32)
+    for port, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
+        inside = (row + down >= 0) & (row + down < rows) & (col + across >= 0) & (col + across < cols)
+        here = np.arange(n)[inside]
+        there = here + down * cols + across
+        onward[here, port] = (there * ports + (port ^ 1)) * vcs
+        back[there, port ^ 1] = (here * ports + port) * vcs
+    for port in range(CORE, ports):
+        onward[:, port] = -2
+        back[:, port] = outs + (np.arange(n) * (ports - CORE) + port - CORE) * vcs
+    eject = forward if eject is None else eject
+    slots = 1 << int(max(forward, eject, credit, inject, route + 1, local + 1)).bit_length()
+    most = ports * vcs * (ports if trees else 1)
+    packets = packets or (outs + own) * depth + n
+    at_once = n * ports
+
+    def zeros(*shape: int, kind: Any = np.int32) -> Array:
+        return np.zeros(shape, kind)
+
+    taken = np.ones((n, 8), np.int32)
+    if width is not None:
+        taken[:, :ports] = width
+    places = np.arange(ports * vcs, dtype=np.int32)
+    return Net(
+        n, cols, ports, vcs, depth, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
+        row, col, places // vcs, places % vcs,
+        np.repeat(np.arange(n, dtype=np.int32), ports * vcs),
+        zeros(channels, depth), zeros(channels, kind=np.int16), zeros(channels, kind=np.int16), zeros(channels, kind=np.uint8),
+        zeros(channels, kind=np.uint8), zeros(channels, kind=np.uint8), np.full(channels, -1, np.int32),
+        zeros(channels, 8, kind=np.uint8),
+        zeros(outs + own, kind=np.uint8), np.full(outs + own, depth, np.int16),
+        zeros(n, most), zeros(n), zeros(n, most), zeros(n),
+        zeros(outs, kind=np.int16), zeros(channels, kind=np.int16), zeros(n, 8, kind=np.uint8), zeros(n, 8, kind=np.uint8),
+        zeros(n, 8, kind=np.uint8),
+        taken, zeros(n, 8, kind=np.int64), onward, back,
+        zeros(slots, at_once * 2), zeros(slots, at_once * 2), zeros(slots),
+        zeros(slots, at_once * 2), zeros(slots), zeros(slots, channels), zeros(slots),
+        zeros(at_once), zeros(at_once), zeros(n), zeros(n, kind=np.uint8),
+        np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
+        zeros(packets), zeros(trees, n, kind=np.uint8), zeros(trees, n, kind=np.uint8), zeros(0, 0, kind=np.uint8),
+        _first(), zeros(vcs), zeros(2 * most + 2), zeros(8, 8), zeros(8), zeros(8), zeros(most + 8), zeros(8, kind=np.int64),
+    )  # fmt: skip
+
+
+@_piece
+def _wake(net, r):
+    if net.living[r] == 0:
+        net.living[r] = 1
+        net.alive[net.sums[ALIVE]] = r
+        net.sums[ALIVE] += 1
+
+
+@_piece
+def _towards(net, r, packet):
+    """Ports that a packet takes from a router."""
+    to = net.target[packet]
+    if to < 0:
+        return int(net.tree_out[-1 - to, r])
+    there = to >> 3
+    if len(net.table) and there != r:
+        return 1 << int(net.table[r, there])
+    across, down = net.col[there] - net.col[r], net.row[there] - net.row[r]
+    if across != 0 and (down == 0 or net.row_first == 0):
+        return 1 if across > 0 else 2
+    if down != 0:
+        return 4 if down > 0 else 8
+    return 1 << (to & 7)
+
+
+@_piece
+def _ask(net, r, channel, ports):
+    """The packet in front of an input channel asks for channels of the links that it takes."""
+    net.mask[channel] = ports
+    net.done[channel] = 0
+    here = (channel - r * net.ports * net.vcs) << 3
+    while ports:
+        port = net.first[ports, 0]
+        ports &= ports - 1
+        net.branch[channel, port] = WAITS
+        net.asks[r, net.asking[r]] = here + port
+        net.asking[r] += 1
+        if net.speculative:
+            net.turns[r, net.turning[r]] = here + port
+            net.turning[r] += 1
+    _wake(net, r)
+
+
+@_loop
+def _add(net, r, channel, packet, tree):
+    """An addend has come to a router; whether all that meet there have, and so the chain of them can go on."""
+    port = net.port_of[channel - r * net.ports * net.vcs]
+    needed = net.tree_in[tree, r]
+    place = -1
+    at = 0
+    while at < net.adding.shape[1]:
+        if net.adding[r, at, 0] == packet:
+            place = at
+            break
+        if net.adding[r, at, 0] < 0 and place < 0:
+            place = at
+        at += 1
+    if net.adding[r, place, 0] != packet:
+        net.adding[r, place, 0], net.adding[r, place, 1], net.adding[r, place, 2] = packet, 0, -1
+    net.adding[r, place, 1] |= 1 << port
+    net.member[channel] = net.adding[r, place, 2]
+    net.adding[r, place, 2] = channel
+    if net.adding[r, place, 1] != needed:
+        return False
+    net.adding[r, place, 0] = -1
+    return True
+
+
+@_piece
+def _begin(net, channel):
+    """The head in front of an input channel has its route."""
+    r = net.router_of[channel]
+    packet = net.buffer[channel, net.front[channel]] >> 2
+    to = net.target[packet]
+    if to >= 0 or net.tree_in[-1 - to, r] == 0 or _add(net, r, channel, packet, -1 - to):
+        _ask(net, r, channel, _towards(net, r, packet))
+
+
+@_piece
+def _later(net, channel, cycle):
+    """The packet in front of an input channel has its route at a cycle."""
+    slot = cycle & (len(net.routings) - 1)
+    net.routing[slot, net.routings[slot]] = channel
+    net.routings[slot] += 1
+
+
+@_piece
+def _arrive(net, channel, flit, now):
+    """A flit comes to an input channel."""
+    at = net.front[channel] + net.count[channel]
+    if at >= net.depth:
+        at -= net.depth
+    net.buffer[channel, at] = flit
+    net.count[channel] += 1
+    if net.busy[channel] == 0:
+        net.busy[channel] = 1
+        _later(net, channel, now + net.route)
+    elif net.count[channel] == 1:
+        r = net.router_of[channel]
+        here = (channel - r * net.ports * net.vcs) << 3
+        ports = int(net.mask[channel])
+        while ports:
+            port = net.first[ports, 0]
+            ports &= ports - 1
+            if net.branch[channel, port] >= HAS:
+                net.turns[r, net.turning[r]] = here + port
+                net.turning[r] += 1
+                _wake(net, r)
+
+
+@_piece
+def _leave(net, r, channel, flit, now):
+    """The flit in front of an input channel, and those added to it, are gone: credits go back, the next packets are routed."""
+    base = r * net.ports * net.vcs
+    while channel >= 0:
+        front = net.front[channel] + 1
+        net.front[channel] = 0 if front == net.depth else front
+        net.count[channel] -= 1
+        port = net.port_of[channel - base]
+        slot = (now + (net.credit if port < CORE else net.local)) & (len(net.returning) - 1)
+        net.credits_back[slot, net.returning[slot]] = net.back[r, port] + net.vc_of[channel - base]
+        net.returning[slot] += 1
+        after = net.member[channel]
+        if flit & TAIL:
+            net.mask[channel] = 0
+            net.member[channel] = -1
+            if net.count[channel]:
+                _later(net, channel, now + 1 + net.route)
+            else:
+                net.busy[channel] = 0
+        channel = after
+
+
+@_piece
+def _send(net, r, base, entry, now):
+    """The branch that has won the switch sends its flit."""
+    channel, port = base + (entry >> 3), entry & 7
+    vc = net.branch[channel, port] - HAS
+    out = base + port * net.vcs + vc
+    flit = net.buffer[channel, net.front[channel]]
+    net.credits[out] -= 1
+    net.free[r, port] = now + net.width[r, port]
+    net.sums[CROSSED] += 1
+    onward = net.onward[r, port]
+    slot = (now + (net.forward if onward >= 0 else net.eject)) & (len(net.comings) - 1)
+    k = net.comings[slot]
+    net.coming_at[slot, k] = onward + vc if onward >= 0 else -1 - out
+    net.coming[slot, k] = flit
+    net.comings[slot] = k + 1
+    if flit & TAIL:
+        net.used[out] = 0
+        net.branch[channel, port] = 0
+    done = net.done[channel] | 1 << port
+    if done == net.mask[channel]:
+        done = 0
+        _leave(net, r, channel, flit, now)
+    net.done[channel] = done
+
+
+@_piece
+def _accept(net, base, here, port, j, got, single):
+    """Of the channels granted to an asker, the first at or after its pointer; how many have got one."""
+    offset = net.accept_vc[base + here] - port * net.vcs
+    vc = offset if 0 <= offset < net.vcs else 0
+    for _ in range(net.vcs):
+        out = base + port * net.vcs + vc
+        if (net.used[out] == 0) if single else (net.channel_grant[vc] == j):
+            everyone = net.ports * net.vcs
+            net.grant_vc[out] = here + 1 if here + 1 < everyone else 0
+            after = port * net.vcs + vc + 1
+            net.accept_vc[base + here] = after if after < everyone else 0
+            net.granted[2 * got], net.granted[2 * got + 1] = j, vc
+            return got + 1
+        vc = vc + 1 if vc + 1 < net.vcs else 0
+    return got
+
+
+@_piece
+def _allocate(net, r, base):
+    """Channels to those who ask for one: pairs of an entry's place and a channel, in `granted`; how many."""
+    count, vcs, everyone = net.asking[r], net.vcs, net.ports * net.vcs
+    if count == 1:
+        entry = net.asks[r, 0]
+        return _accept(net, base, entry >> 3, entry & 7, 0, 0, True)
+    ports, got = 0, 0
+    j = 0
+    while j < count:
+        ports |= 1 << (net.asks[r, j] & 7)
+        j += 1
+    while ports:
+        port = net.first[ports, 0]
+        ports &= ports - 1
+        vc = 0
+        while vc < vcs:
+            out = base + port * vcs + vc
+            net.channel_grant[vc] = -1
+            nearest = 0 if net.used[out] else everyone
+            j = 0
+            while j < count:
+                if net.asks[r, j] & 7 == port:
+                    far = (net.asks[r, j] >> 3) - net.grant_vc[out]
+                    far += everyone if far < 0 else 0
+                    if far < nearest:
+                        nearest = far
+                        net.channel_grant[vc] = j
+                j += 1
+            vc += 1
+        j = 0
+        while j < count:
+            if net.asks[r, j] & 7 == port:
+                got = _accept(net, base, net.asks[r, j] >> 3, port, j, got, False)
+            j += 1
+    return got
+
+
+@_piece
+def _may_turn(net, base, channel, port):
+    """Whether a branch may ask for the switch: 2 with a channel, 1 without one yet, 0 not at all."""
+    branch = net.branch[channel, port]
+    if branch >= HAS:
+        if net.credits[base + port * net.vcs + branch - HAS] <= 0 or net.done[channel] >> port & 1:
+            return 0
+        other = net.member[channel]
+        while other >= 0:
+            if net.count[other] == 0:
+                return 0
+            other = net.member[other]
+        return 2
+    vc = 0
+    while vc < net.vcs:
+        out = base + port * net.vcs + vc
+        if net.used[out] == 0 and net.credits[out] > 0:
+            return 1
+        vc += 1
+    return 0
+
+
+@_piece
+def _switch(net, r, base, now):
+    """Turns of the switch to those who want one: their entries in `won`; how many."""
+    outs, got = 0, 0
+    for j in range(net.turning[r]):
+        entry = net.turns[r, j]
+        here, port = entry >> 3, entry & 7
+        may = _may_turn(net, base, base + here, port) if net.free[r, port] <= now else 0
+        if may == 0:
+            continue
+        i = net.port_of[here]
+        if outs >> port & 1 == 0:
+            outs |= 1 << port
+            net.wanted[port] = 0
+        if net.wanted[port] >> i & 1:
+            other = net.best[i, port] >> 1
+            sure = (net.best[i, port] & 1) + 1
+            if may < sure:
+                continue
+            if may == sure:
+                mine = net.vc_of[here] - net.grant_turn[r, i]
+                theirs = net.vc_of[other >> 3] - net.grant_turn[r, i]
+                if mine + (net.vcs if mine < 0 else 0) > theirs + (net.vcs if theirs < 0 else 0):
+                    continue
+        net.wanted[port] |= 1 << i
+        net.best[i, port] = entry << 1 | (may - 1)
+    ins = 0
+    while outs:
+        port = net.first[outs, 0]
+        outs &= outs - 1
+        i = net.first[net.wanted[port], net.grant_port[r, port]]
+        if ins >> i & 1 == 0:
+            ins |= 1 << i
+            net.offered[i] = 0
+        net.offered[i] |= 1 << port
+    while ins:
+        i = net.first[ins, 0]
+        ins &= ins - 1
+        offered = net.offered[i]
+        port = net.first[offered, net.accept_port[r, i]]
+        chosen = net.best[i, port] >> 1
+        net.accept_port[r, i] = port + 1 if port + 1 < net.ports else 0
+        vc = net.vc_of[chosen >> 3] + 1
+        net.grant_turn[r, i] = vc if vc < net.vcs else 0
+        net.grant_port[r, port] = i + 1 if i + 1 < net.ports else 0
+        net.won[got] = chosen
+        got += 1
+        offered &= net.mask[base + (chosen >> 3)] & ~(1 << port)
+        while offered:  # copies of a flit leave together
+            other = net.first[offered, 0]
+            offered &= offered - 1
+            if net.best[i, other] >> 4 == chosen >> 3:
+                net.grant_port[r, other] = i + 1 if i + 1 < net.ports else 0
+                net.won[got] = net.best[i, other] >> 1
+                got += 1
+    return got
+
+
+@_piece
+def _router(net, r, now):
+    """A cycle of one router that holds something."""
+    base = r * net.ports * net.vcs
+    granted = _allocate(net, r, base) if net.asking[r] else 0
+    won = _switch(net, r, base, now) if net.turning[r] else 0
+    k = 0
+    while k < granted:
+        entry, vc = net.asks[r, net.granted[2 * k]], net.granted[2 * k + 1]
+        channel, port = base + (entry >> 3), entry & 7
+        net.used[base + port * net.vcs + vc] = 1
+        net.branch[channel, port] = HAS + vc
+        k += 1
+    gone = 0
+    k = 0
+    while k < won:
+        entry = net.won[k]
+        channel, port = base + (entry >> 3), entry & 7
+        branch = net.branch[channel, port]
+        if branch >= HAS and net.credits[base + port * net.vcs + branch - HAS] > 0:
+            _send(net, r, base, entry, now)
+            gone += net.count[channel] == 0 or net.branch[channel, port] == 0
+        k += 1
+    if gone:
+        left = 0
+        j = 0
+        while j < net.turning[r]:
+            entry = net.turns[r, j]
+            if net.branch[base + (entry >> 3), entry & 7] and net.count[base + (entry >> 3)]:
+                net.turns[r, left] = entry
+                left += 1
+            j += 1
+        net.turning[r] = left
+    if granted:
+        k = 0
+        while k < granted:
+            entry = net.asks[r, net.granted[2 * k]]
+            if net.speculative == 0:
+                net.turns[r, net.turning[r]] = entry
+                net.turning[r] += 1
+            net.asks[r, net.granted[2 * k]] = -1
+            k += 1
+        left = 0
+        j = 0
+        while j < net.asking[r]:
+            entry = net.asks[r, j]
+            if entry >= 0:
+                net.asks[r, left] = entry
+                left += 1
+            j += 1
+        net.asking[r] = left
+
+
+@_piece
+def _step(net, now):
+    """A cycle of all routers; what comes to cores and channels is in `ejected`."""
+    slot = now & (len(net.comings) - 1)
+    k = 0
+    while k < net.returning[slot]:
+        net.credits[net.credits_back[slot, k]] += 1
+        k += 1
+    net.returning[slot] = 0
+    here = 0
+    for k in range(net.comings[slot]):
+        at, flit = net.coming_at[slot, k], net.coming[slot, k]
+        if at >= 0:
+            _arrive(net, at, flit, now)
+            continue
+        net.ejected_at[here], net.ejected[here] = -1 - at, flit
+        here += 1
+        back = (now + net.credit) & (len(net.returning) - 1)
+        net.credits_back[back, net.returning[back]] = -1 - at
+        net.returning[back] += 1
+    net.comings[slot] = 0
+    net.sums[HERE] = here
+    net.sums[ARRIVED] += here
+    k = 0
+    while k < net.routings[slot]:
+        _begin(net, net.routing[slot, k])
+        k += 1
+    net.routings[slot] = 0
+    left = 0
+    k = 0
+    while k < net.sums[ALIVE]:
+        r = net.alive[k]
+        _router(net, r, now)
+        if net.asking[r] or net.turning[r]:
+            net.alive[left] = r
+            left += 1
+        else:
+            net.living[r] = 0
+        k += 1
+    net.sums[ALIVE] = left
+
+
+@_piece
+def _inject(net, source, vc, flit, now):
+    """A core or memory channel sends a flit; `source` is the first of the channels in which it keeps its credits."""
+    net.credits[source + vc] -= 1
+    net.used[source + vc] = 0 if flit & TAIL else 1
+    inside = source - net.routers * net.ports * net.vcs
+    port = inside // net.vcs
+    r, port = port // (net.ports - CORE), CORE + port % (net.ports - CORE)
+    slot = (now + net.inject) & (len(net.comings) - 1)
+    k = net.comings[slot]
+    net.coming_at[slot, k] = (r * net.ports + port) * net.vcs + vc
+    net.coming[slot, k] = flit
+    net.comings[slot] = k + 1
+    net.sums[SENT] += 1
+
+
+@_piece
+def _choose(net, source, last):
+    """The next free channel after the one that a source used last, with room; -1 where there is none."""
+    k = 1
+    while k < net.vcs + 1:
+        vc = last + k
+        vc -= net.vcs if vc >= net.vcs else 0
+        if net.used[source + vc] == 0 and net.credits[source + vc] > 0:
+            return vc
+        k += 1
+    return -1
+
+
+class Load(NamedTuple):
+    """Sources that send packets at random times, open loop: they wait in their source for as long as they must.
+
+    Attributes:
+        chance: that a packet is made in a cycle.
+        flits: of a packet.
+        targets: nodes that each source sends to, each as likely, shape (sources, choices); any node where there are no choices.
+        due: when each source's next packet is made; `left`: flits that it has still to send of the one before it.
+        packet, vc: of that one; `last`: the channel used last.
+        random: state of the generator.
+        born, measured, hops: of each packet in flight; `unused`: numbers of packets, a stack, its height in `tally`.
+        latencies: packets by latency, shape (cycles,), the last for all longer ones.
+        tally: integers, see the places below.
+    """
+
+    chance: float
+    flits: int
+    targets: Array
+    due: Array
+    left: Array
+    packet: Array
+    vc: Array
+    last: Array
+    random: Array
+    born: Array
+    measured: Array
+    hops: Array
+    unused: Array
+    latencies: Array
+    tally: Array
+
+
+UNUSED, MEASURED, RETIRED, LATENCY, HOPS, ACCEPTED, FLYING, FLYING_BORN, MADE = range(9)
+"""Places of `Load.tally`: numbers left; measured packets in flight; packets that arrived, sum of their latencies and of routers
+passed; flits that arrived; flits made and not arrived, and the sum of when they were made; packets made."""
+
+
+def load(net: Net, chance: float, flits: int, targets: Array, seed: int, longest: int = 8192) -> Load:
+    """Sources of a mesh, with nothing sent yet."""
+    n, packets = net.routers, len(net.target)
+    tally = np.zeros(9, np.int64)
+    tally[UNUSED] = packets
+    random = np.array([np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]], np.uint64)
+    made = Load(
+        chance, flits, targets.astype(np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32), np.zeros(n, np.int32),
+        np.zeros(n, np.int32), np.full(n, -1, np.int32), random, np.zeros(packets, np.int64), np.zeros(packets, np.uint8),
+        np.zeros(packets, np.int32), np.arange(packets, dtype=np.int32), np.zeros(longest, np.int64), tally,
+    )  # fmt: skip
+    _first_packets(made)
+    return made
+
+
+@_piece
+def _draw(state):
+    """A number of 64 bits: SplitMix64 [steele2014]."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@_piece
+def _gap(source):
+    """Cycles until the next packet is made, at least 1: trials until the first success."""
+    if source.chance >= 1.0:
+        return 1
+    u = (np.float64(_draw(source.random) >> np.uint64(11)) + 1.0) * 2.0**-53
+    return 1 + int(min(np.log(u) / np.log1p(-source.chance), 2.0**40))
+
+
+@_loop
+def _first_packets(source):
+    for node in range(len(source.due)):
+        source.due[node] = _gap(source) - 1
+
+
+@_piece
+def _make(net, source, node, measured):
+    """The packet of a source that is due."""
+    source.tally[UNUSED] -= 1
+    packet = source.unused[source.tally[UNUSED]]
+    choices = source.targets.shape[1]
+    k = np.int64(_draw(source.random) >> np.uint64(32)) * (choices if choices else net.routers) >> 32
+    to = np.int64(source.targets[node, k]) if choices else k
+    net.target[packet] = to << 3 | CORE
+    source.born[packet] = source.due[node]
+    source.measured[packet] = measured
+    source.hops[packet] = abs(net.col[to] - net.col[node]) + abs(net.row[to] - net.row[node]) + 1
+    source.tally[MEASURED] += measured
+    source.tally[FLYING] += source.flits
+    source.tally[FLYING_BORN] += source.flits * source.due[node]
+    source.tally[MADE] += 1
+    source.packet[node] = packet
+    source.left[node] = source.flits
+    source.due[node] += _gap(source)
+
+
+@_piece
+def _offer(net, source, node, now):
+    """A source sends a flit of its packet if its router has room."""
+    at = net.routers * net.ports * net.vcs + node * net.vcs
+    head = source.left[node] == source.flits
+    if head:
+        vc = _choose(net, at, source.last[node])
+        if vc < 0:
+            return
+        source.vc[node] = source.last[node] = vc
+    vc = source.vc[node]
+    if net.credits[at + vc] > 0:
+        tail = source.left[node] == 1
+        source.left[node] -= 1
+        _inject(net, at, vc, source.packet[node] << 2 | (TAIL if tail else 0) | (HEAD if head else 0), now)
+
+
+WARMING, RUNNING, DRAINING = range(3)
+"""What counts: all that arrives; flits that arrive, and packets made meanwhile; what is left of these."""
+
+
+@_loop
+def run(net, source, now, until, phase, measured_before):
+    """Cycles from `now` to `until`, or to the end of draining; the next cycle.
+
+    Draining ends when all measured packets have arrived and sources have made all that were due before `measured_before`.
+    """
+    while now < until:
+        for node in range(net.routers):
+            if source.left[node] == 0:
+                if source.due[node] > now:
+                    continue
+                measured = phase == RUNNING or (phase == DRAINING and source.due[node] < measured_before)
+                _make(net, source, node, 1 if measured else 0)
+            _offer(net, source, node, now)
+        _step(net, now)
+        for k in range(net.sums[HERE]):
+            flit = net.ejected[k]
+            packet = flit >> 2
+            source.tally[FLYING] -= 1
+            source.tally[FLYING_BORN] -= source.born[packet]
+            source.tally[ACCEPTED] += phase != DRAINING
+            if flit & TAIL:
+                source.unused[source.tally[UNUSED]] = packet
+                source.tally[UNUSED] += 1
+                source.tally[MEASURED] -= source.measured[packet]
+                if phase == WARMING or source.measured[packet]:
+                    latency = now - source.born[packet]
+                    source.tally[RETIRED] += 1
+                    source.tally[LATENCY] += latency
+                    source.tally[HOPS] += source.hops[packet]
+                    source.latencies[min(latency, len(source.latencies) - 1)] += 1
+        now += 1
+        if phase == DRAINING and source.tally[MEASURED] == 0:
+            waiting = 0
+            for node in range(net.routers):
+                waiting += source.due[node] < measured_before
+            if waiting == 0:
+                break
+    return now
