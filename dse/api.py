@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dse.build import Source, question
+from dse.build import question
 from dse.compose import compose, folder_of, studies
 from dse.database import exists
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
+from dse.records import Source
 from dse.samplers import Ask
 from dse.screen import Screened, stored
 from dse.store import Result, Store

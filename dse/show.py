@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dse.build import Question, models, question
+from dse.build import Question, question
 from dse.compose import folder_of
 from dse.json_text import json_text
 from dse.study import Study, stored_at
 from dse.trace import write as write_trace
 from dse.verify import Verified
+from dse.workloads import models
 from evaluators import METRICS, evaluate, explain
 from evaluators.breakdown import Breakdown, Row
 from evaluators.evaluation import infeasible

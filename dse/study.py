@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.build import Question, parsed, question
+from dse.build import Question, question
+from dse.records import parsed
 from dse.search import SAMPLERS
 from dse.store import Context
 from dse.workers import Crew

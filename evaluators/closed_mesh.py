@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from evaluators.counts import Activity
 from evaluators.graph import lay
 from evaluators.graph.lay import Kernel, Region
 from evaluators.kernels.collective import collective
@@ -14,7 +15,6 @@ from evaluators.kernels.kv import kv
 from evaluators.kernels.move import MOVE
 from evaluators.kernels.vector import VECTOR
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity
 from space.chip import MeshChip
 from space.elementwise import maximum, minimum, where
 from space.errors import chosen

@@ -7,6 +7,7 @@ them. Leaves broadcast over entries of a workload and over designs.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from evaluators.counts import Activity
 from evaluators.graph.operators import Attention, MatMul, Operator, Part
 from evaluators.graph.reside import Resident, heads_here, width
 from evaluators.graph.shard import SOFTMAX
@@ -17,7 +18,6 @@ from evaluators.kernels.partition import partition
 from evaluators.kernels.partition.placement import grid, sides_of, step
 from evaluators.machine.engine import Engines, engines
 from evaluators.machine.fabric import Fabric, tile_fabric
-from evaluators.rounds import Activity
 from space.chip import MainMemory, TileChip
 from space.elementwise import ceil_div, maximum
 from space.mapping import BYTES, Precision, TileMapping, TilePlan

@@ -14,7 +14,7 @@ from evaluators.graph.step import Step, decode, prefill, stacked
 from evaluators.graph.transformer import transformer
 from evaluators.kernels.collective import allreduce
 from evaluators.machine.link import spread
-from evaluators.metrics import Judged, energies, per_area
+from evaluators.metrics import Judged, energies, of_batch
 from evaluators.silicon import area
 from space.chip import Chip
 from space.design import Design
@@ -103,17 +103,8 @@ def _metrics(job: _Job, design: Design, die: Any, system: Any, held: Footprint) 
         times[name] = phase.per_case(seconds)
     ttft, decoding = times["prefill"], times["decode"]
     latency = ttft + decoding
-    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
-    tpot = decoding / job.decode_steps
     values = {
-        "throughput": throughput,
-        "decode_throughput": decode_throughput,
-        "ttft": ttft,
-        "tpot": tpot,
-        "prefill_rate": job.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
-        "latency": latency,
-        **per_area(throughput, decode_throughput, die, system),
+        **of_batch(job, ttft, decoding, latency, die, system),
         "attention_layer": held.attention_layer,
         "ffn_layer": held.ffn_layer,
         "hbm_used": held.total,

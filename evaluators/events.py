@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity, activity, calls, elements, matrices, products, tile_bytes
 from evaluators.machine import noc
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
@@ -25,7 +26,6 @@ from evaluators.machine.fabric import Fabric
 from evaluators.rounds import (
     FUNCTIONS,
     VIA,
-    Activity,
     Cores,
     Load,
     Loop,
@@ -39,17 +39,11 @@ from evaluators.rounds import (
     Step,
     Store,
     Vector,
-    activity,
-    calls,
-    distance,
-    elements,
     in_place,
-    matrices,
-    products,
     reads,
-    tile_bytes,
     writes,
 )
+from evaluators.routes import distance
 from space.elementwise import Array
 
 SLACK = 1e-9

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from evaluators.closed_mesh import kernel_of
+from evaluators.counts import COUNTS, Activity
 from evaluators.events import play
 from evaluators.graph.lay import Kernel
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import COUNTS, Activity
 
 
 def price(kernel: Kernel, on: Fabric) -> Cost:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.rounds import COUNTS, Activity
+from evaluators.counts import COUNTS, Activity
+from evaluators.graph.step import seen
 from space.elementwise import column
 from space.model import Model
 from space.workload import Case, Workload, by_model, stretches
@@ -21,7 +22,8 @@ class Job:
         rows: of the cases.
         prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
         steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
-        requests, context, generated: of each stretch: requests that still run, tokens cached of each, and generated so far.
+        requests, context, generated: of each stretch: requests that still run, cached positions that each looks
+            at, and tokens generated so far.
     """
 
     model: Model
@@ -61,7 +63,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
         for start, end, active in stretches(case):
             generated = end if decode_at == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
-            context = sum(n * (prompt + generated) for n, prompt in active) / requests
+            context = sum(n * seen(prompt + generated, case.model.window) for n, prompt in active) / requests
             steps.append((float(end - start), requests, context, float(generated)))
 
     def per(function: Callable[[Case], float]) -> Any:

@@ -22,7 +22,7 @@ from evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh
 from evaluators.kernels.gemv import GEMV, gemv
 from evaluators.kernels.kv import KV, kv
 from evaluators.machine.fabric import Fabric
-from evaluators.metrics import METRICS, Judged, energies, per_area
+from evaluators.metrics import METRICS, Judged, energies, of_batch
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
 from space.chip import MeshChip
@@ -147,9 +147,7 @@ def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
     (_, _, _, ttft), (_, _, _, decoding) = passes = _passes(design, job, priced)
     moved = _transition(design, job, on)
     latency = ttft + moved.seconds + decoding
-    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
     die = area.mesh_die(chip)
-    tpot = decoding / job.decode_steps
     activity = moved.activity
     for name, of, weights, _ in passes:
         starts = job.prompt_starts if name == "prefill" else job.step_starts
@@ -163,14 +161,7 @@ def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
         if np.any(of.per_token)
     ]
     return {
-        "throughput": throughput,
-        "decode_throughput": decode_throughput,
-        "ttft": ttft,
-        "tpot": tpot,
-        "prefill_rate": job.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
-        "latency": latency,
-        **per_area(throughput, decode_throughput, die, die),
+        **of_batch(job, ttft, decoding, latency, die, die),
         "transition": moved.seconds,
         "sram_used": maximum(_most(prefilling), _most(decoding_)),
         "kv_capacity": kv(mapping.kv).capacity(regions["decode"].mesh.rows, minimum(room[0], room[-1])),
@@ -195,10 +186,8 @@ def _passes(design: Design, job: Job, priced: Price) -> tuple[tuple[str, Phase, 
     place, plan = regions["decode"], mapping.decode
     turns = minimum(job.requests, place.count)
     together = ceil_div(job.requests, turns)
-    window = job.model.window or np.inf
-    context = minimum(job.context, window)
     mesh = laid(place.mesh)
-    kernels = lay.decode(job.model, together, context, job.generated, mesh, plan, mapping)
+    kernels = lay.decode(job.model, together, job.context, job.generated, mesh, plan, mapping)
     token = closed_mesh.phase(kernels, job.model, place, mapping, on, priced)
     step = maximum(token.seconds, turns * token.stage)
     decoding = reduced(np.add, job.steps * step, job.step_starts)

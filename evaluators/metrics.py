@@ -1,7 +1,7 @@
 """What comes out: the metrics by name, with unit, direction and definition, and the outcomes of many designs."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -173,6 +173,45 @@ class Judged:
     rows: tuple[int, ...]
     metrics: dict[str, Any]
     limits: list[Limit]
+
+
+class Work(Protocol):
+    """What the cases of a workload ask for in all; arrays of shape (cases, 1), or floats for one."""
+
+    @property
+    def prompt_tokens(self) -> Any:
+        """Tokens to prefill."""
+
+    @property
+    def output_tokens(self) -> Any:
+        """Tokens to generate."""
+
+    @property
+    def decode_steps(self) -> Any:
+        """Steps that generate them."""
+
+
+def of_batch(work: Work, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
+    """Rates, latencies and areas of batches that are prefilled and then decoded.
+
+    Args:
+        work: of the cases.
+        ttft, decoding: time of prefill and of all decode steps. [s]
+        latency: both, and what is between. [s]
+        die, system: area of one die and of all. [mm2]
+    """
+    throughput, decode_throughput = work.output_tokens / latency, work.output_tokens / decoding
+    tpot = decoding / work.decode_steps
+    return {
+        "throughput": throughput,
+        "decode_throughput": decode_throughput,
+        "ttft": ttft,
+        "tpot": tpot,
+        "prefill_rate": work.prompt_tokens / ttft,
+        "decode_rate": 1 / tpot,
+        "latency": latency,
+        **per_area(throughput, decode_throughput, die, system),
+    }
 
 
 def per_area(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from evaluators import closed_tiles, events_tiles
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_tiles import Pass, Prices, Task
 from evaluators.graph.reside import Resident, resident
-from evaluators.graph.step import Step
+from evaluators.graph.step import Step, causal_pairs
 from evaluators.graph.transformer import transformer
 from evaluators.job import Job, job_of, jobs, per_case, reduced
 from evaluators.kernels.partition.placement import sides_of
-from evaluators.metrics import Judged, per_area
+from evaluators.metrics import Judged, of_batch
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
@@ -70,20 +70,12 @@ def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
     chip = _chip(design)
     (_, first, first_runs, ttft), (_, token, token_runs, decoding) = _passes(design, job, priced)
     latency = ttft + decoding
-    throughput, decode_throughput = job.output_tokens / latency, job.output_tokens / decoding
-    die, tpot = area.tile_die(chip), decoding / job.decode_steps
+    die = area.tile_die(chip)
     activity = per_case(first.activity * first_runs, job.prompt_starts) + per_case(token.activity * token_runs, job.step_starts)
     energy = tile_energy(activity, chip, latency)
     held = [_held(design, job, name) for name in ("prefill", "decode")]
     return {
-        "throughput": throughput,
-        "decode_throughput": decode_throughput,
-        "ttft": ttft,
-        "tpot": tpot,
-        "prefill_rate": job.prompt_tokens / ttft,
-        "decode_rate": 1 / tpot,
-        "latency": latency,
-        **per_area(throughput, decode_throughput, die, die),
+        **of_batch(job, ttft, decoding, latency, die, die),
         "sram_used": maximum(held[0].sram, held[1].sram),
         "hbm_used": maximum(held[0].hbm, held[1].hbm),
         "energy": energy,
@@ -93,10 +85,10 @@ def _metrics(design: Design, job: Job, priced: Prices) -> dict[str, Any]:
 
 def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, Any, Any], ...]:
     """By phase: one pass of each entry, how many there are of it on all instances, and the time of each case."""
-    chip, mapping, window = _chip(design), _mapping(design), job.model.window or np.inf
+    chip, mapping = _chip(design), _mapping(design)
     plan = mapping.prefill
     instances = _instances(chip, plan)
-    pairs = job.prompts * (minimum(job.prompts, window) + 1) / 2  # within the window, on average
+    pairs = causal_pairs(job.prompts, job.model.window)
     at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
     first = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "prefill"), priced)
     fill = reduced(np.maximum, first.seconds - first.stage, job.prompt_starts)
@@ -104,7 +96,7 @@ def _passes(design: Design, job: Job, priced: Prices) -> tuple[tuple[str, Pass, 
 
     plan = mapping.decode
     turns, together = _together(chip, plan, job)
-    positions = together * minimum(job.context, window)
+    positions = together * job.context
     at = Step("decode", together, together, positions, positions)
     token = closed_tiles.passed(job.model, at, chip, plan, mapping, _held(design, job, "decode"), priced)
     decoding = reduced(np.add, job.steps * maximum(token.seconds, turns * token.stage), job.step_starts)

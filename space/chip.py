@@ -215,5 +215,4 @@ class TileChip:
     tile: Tile
     noc: TileNoc
     hbm: MainMemory
-    power: Number = quantity("W", "of the whole chip at work; 0 where it is not known", default=0.0)
     technology: TileTechnology

@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
-from dse.build import Question, question, record
+from dse.build import Question, question
 from dse.compose import CONF, compose
+from dse.records import record
 from space.design import Design
 from space.fields import replaced
 from space.knobs import Choice, Interval, Space

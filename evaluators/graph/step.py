@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from space.elementwise import minimum
 from space.workload import Case, stretches
 
 
@@ -31,7 +32,7 @@ class Step:
 def prefill(case: Case) -> Step:
     """The prefill of a case: every prompt, causally, within the model's window."""
     window = case.model.window
-    pairs = sum(n * _causal_pairs(prompt, window) for n, prompt, _ in case.requests)
+    pairs = sum(n * causal_pairs(prompt, window) for n, prompt, _ in case.requests)
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
     return Step("prefill", float(tokens), float(case.batch), float(pairs), 0.0)
 
@@ -43,7 +44,7 @@ def decode(case: Case, decode_at: str) -> list[tuple[float, Step]]:
     for start, end, active in stretches(case):
         generated = end if decode_at == "last" else (start + 1 + end) / 2
         requests = float(sum(n for n, _ in active))
-        positions = float(sum(n * _seen(prompt + generated, window) for n, prompt in active))
+        positions = float(sum(n * seen(prompt + generated, window) for n, prompt in active))
         steps.append((float(end - start), Step("decode", requests, requests, positions, positions)))
     return steps
 
@@ -56,11 +57,16 @@ def stacked(steps: Sequence[Step]) -> Step:
     return Step(steps[0].phase, *columns)
 
 
-def _seen(context: float, window: int) -> float:
-    return min(context, window) if window else context
+def seen(context: Any, window: int) -> Any:
+    """Cached positions that a token looks at, within the window of a model that has one."""
+    return minimum(context, window) if window else context
 
 
-def _causal_pairs(prompt: int, window: int) -> float:
-    if not window or prompt <= window:
-        return prompt * (prompt + 1) / 2
-    return window * (window + 1) / 2 + (prompt - window) * window
+def causal_pairs(prompt: Any, window: int) -> Any:
+    """Query-key pairs of a prompt per head: every token looks at itself and at those before it, within the window.
+
+    >>> causal_pairs(4, 0), causal_pairs(4, 2)
+    (10.0, 7.0)
+    """
+    near = seen(prompt, window)
+    return near * (near + 1) / 2 + (prompt - near) * near

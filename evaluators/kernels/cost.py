@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from evaluators.rounds import Activity
+from evaluators.counts import Activity
 
 
 @dataclass(frozen=True, slots=True)

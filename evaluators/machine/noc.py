@@ -86,30 +86,31 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
 
 
 @njit(cache=True)
+def _channel(row, col, way, ahead, shape):
+    """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
+    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
+    r, c = (row + ahead * row_step) % shape[0], (col + ahead * col_step) % shape[1]
+    line, there, length = _link(r, c, way, shape)
+    back_line, back, _ = _link((r + row_step) % shape[0], (c + col_step) % shape[1], way ^ 1, shape)
+    return line * length + there, there, back_line * length + back, back
+
+
+@njit(cache=True)
 def _free_channels(links, row, col, way, count, start, shape, hop):
     """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
-    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
-    for i in range(count):
-        r, c = (row + i * row_step) % shape[0], (col + i * col_step) % shape[1]
-        line, place, length = _link(r, c, way, shape)
-        start = max(start, links[way, line * length + place] + place * hop)
-        r, c = (r + row_step) % shape[0], (c + col_step) % shape[1]
-        line, place, length = _link(r, c, way ^ 1, shape)
-        start = max(start, links[way ^ 1, line * length + place] + place * hop)
+    for ahead in range(count):
+        out, there, home, back = _channel(row, col, way, ahead, shape)
+        start = max(start, links[way, out] + there * hop, links[way ^ 1, home] + back * hop)
     return start
 
 
 @njit(cache=True)
 def _hold_channels(links, row, col, way, count, until, shape, hop):
     """Holds `count` channels from (row, col) on, both ways, until the same time."""
-    row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
-    for i in range(count):
-        r, c = (row + i * row_step) % shape[0], (col + i * col_step) % shape[1]
-        line, place, length = _link(r, c, way, shape)
-        links[way, line * length + place] = until - place * hop
-        r, c = (r + row_step) % shape[0], (c + col_step) % shape[1]
-        line, place, length = _link(r, c, way ^ 1, shape)
-        links[way ^ 1, line * length + place] = until - place * hop
+    for ahead in range(count):
+        out, there, home, back = _channel(row, col, way, ahead, shape)
+        links[way, out] = until - there * hop
+        links[way ^ 1, home] = until - back * hop
 
 
 @njit(cache=True)

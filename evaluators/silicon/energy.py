@@ -2,9 +2,13 @@
 
 from typing import Any
 
-from evaluators.rounds import Activity
+from evaluators.counts import Activity
 from evaluators.silicon import area
 from space.chip import MeshChip, TileChip
+from space.mapping import BYTES
+
+OPERAND = BYTES["bf16"]
+"""Bytes of what is multiplied, in the format whose multiply-adds a technology prices."""
 
 
 def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
@@ -19,14 +23,14 @@ def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
     return dynamic + tech.static * area.mesh_die(chip) * seconds
 
 
-OPERANDS = 2 * 2 / 32
-"""Bytes of local memory that a multiply-add takes: two 16-bit operands, each of which 32 multiply-adders of an array share."""
-
-
 def tile_energy(activity: Activity, chip: TileChip, seconds: Any) -> Any:
-    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
-    tech = chip.technology
-    accessed = activity.macs * OPERANDS + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
+    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs.
+
+    A value read from local memory feeds a row or a column of a tile's array.
+    """
+    tech, array = chip.technology, chip.tile.matrix
+    operands = OPERAND * (1 / array.rows + 1 / array.cols)
+    accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
     dynamic = (
         activity.macs * tech.mac
         + activity.elements * tech.element

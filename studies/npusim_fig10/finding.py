@@ -1,24 +1,36 @@
-"""Latency of one request by group and placement."""
+"""Latency of one request by chip, group and placement, and what placements differ by where routes are not locked."""
+
+from typing import Any
 
 from dse.api import study_of
 from evaluators import evaluate
 from studies.write import table
 
+PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
+
 
 def finding() -> str:
-    """One row a group."""
-    asked = study_of("npusim_fig10").question
-    size = asked.space.combinations
-    assert size is not None
+    """One row a chip and group."""
+    rows = []
+    for chip in ("npu64", "npu256"):
+        locked, apart = _seconds(chip, "locked"), _seconds(chip, "wormhole")
+        for cores in sorted({cores for cores, _ in locked}):
+            seconds, other = ([found[cores, name] for name in PLACEMENTS] for found in (locked, apart))
+            rows.append(
+                [chip, f"{cores:.0f}", *(f"{value:.3g}" for value in seconds)]
+                + [f"{seconds[1] / value:.2f}" for value in seconds if value is not seconds[1]]
+                + [f"{max(other) / min(other) - 1:.1%}"]
+            )
+    speedups = ["speedup of linear_seq", "of ring", "of mesh"]
+    return table(["chip", "TP", *(f"{name} [s]" for name in PLACEMENTS), *speedups, "spread with wormhole routing"], rows)
+
+
+def _seconds(chip: str, routing: str) -> dict[tuple[float, str], float]:
+    """Latency by size of the group and placement. [s]"""
+    asked = study_of("npusim_fig10", f"chip={chip}", f"chip.noc.routing={routing}").question
+    size: Any = asked.space.combinations
     columns = asked.space.grid(0, size)
     found = evaluate(asked.space.stack(columns), asked.workload).columns["latency"]
-    tp, codes = columns["mapping.both.tp"], columns["mapping.both.placement"]
-    names = list(asked.space.knob("mapping.both.placement").values)
-    rows = []
-    for cores in sorted(set(tp)):
-        seconds = {name: float(found[(tp == cores) & (codes == code)][0]) for code, name in enumerate(names)}
-        rows.append(
-            [f"{cores:.0f}", *(f"{seconds[name]:.3g}" for name in names)]
-            + [f"{seconds['linear_interleave'] / seconds[name]:.2f}" for name in ("linear_seq", "ring", "mesh")]
-        )
-    return table(["TP", *(f"{name} [s]" for name in names), "speedup of linear_seq", "of ring", "of mesh"], rows)
+    names = asked.space.knob("mapping.both.placement").values
+    places = [str(names[int(code)]) for code in columns["mapping.both.placement"]]
+    return dict(zip(zip(columns["mapping.both.tp"], places, strict=True), map(float, found), strict=True))

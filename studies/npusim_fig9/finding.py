@@ -1,7 +1,7 @@
-"""Time to the first token by prompt and way to divide products."""
+"""Time to the first token by prompt and way to divide products, and what K's goes into."""
 
 from dse.api import study_of
-from evaluators import evaluate
+from evaluators import evaluate, explain
 from studies.write import table
 
 
@@ -12,9 +12,12 @@ def finding() -> str:
     assert size is not None
     found = evaluate(asked.space.stack(asked.space.grid(0, size)), asked.workload, cases=True).cases["ttft"]
     names = list(asked.space.knobs[0].values)
+    divided = asked.space.at({asked.space.knobs[0].address: "k"})
     rows = []
     for case, times in zip(asked.workload.cases, found, strict=True):
         ms = dict(zip(names, 1e3 * times, strict=True))
         best = min(ms, key=lambda name: ms[name])
-        rows.append([case.label, *(f"{ms[name]:.3g}" for name in names), f"{ms['mn'] / ms['k']:.2f}", best])
-    return table(["one request", *(f"{name} [ms]" for name in names), "mn / k", "first"], rows)
+        spent = explain(divided, case).by_bound()
+        works = (spent["matrix"] + spent["vector"]) / sum(spent.values())
+        rows.append([case.label, *(f"{ms[name]:.3g}" for name in names), f"{ms['mn'] / ms['k']:.2f}", best, f"{works:.0%}"])
+    return table(["one request", *(f"{name} [ms]" for name in names), "mn / k", "first", "k: engines"], rows)

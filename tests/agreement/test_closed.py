@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import COUNTS, Activity, activity
 from evaluators.events import play
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -13,7 +14,6 @@ from evaluators.kernels.kv import KV
 from evaluators.kernels.move import MOVE
 from evaluators.kernels.vector import VECTOR
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, activity
 from tests.agreement.test_events import DMA, SLOW
 
 FABRICS = [SLOW, DMA]
@@ -24,7 +24,7 @@ NEAR = {"summa": 0.03, "cannon": 0.09, "meshgemm": 0.07, "meshgemm_t": 0.14, "me
 
 
 def same(closed: Activity, counted: Activity) -> None:
-    for name in ("macs", "sent_bytes", "hop_bytes", "elements"):
+    for name in COUNTS:
         assert getattr(closed, name) == pytest.approx(getattr(counted, name), rel=1e-9, abs=1e-9), name
 
 

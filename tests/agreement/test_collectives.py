@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import Activity, activity
 from evaluators.events import play
 from evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
 from evaluators.kernels.collective.exchange import PATTERNS as EXCHANGED
@@ -17,7 +18,7 @@ from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.machine.link import Links
 from evaluators.numeric import play as computed
-from evaluators.rounds import TOPOLOGIES, Activity, Cores, Multicast, Program, Reduce, Round, Send, Slot, activity
+from evaluators.rounds import TOPOLOGIES, Cores, Multicast, Program, Reduce, Round, Send, Slot
 from space.workload import PATTERNS
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW

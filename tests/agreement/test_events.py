@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import activity
 from evaluators.events import play
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV, ktree
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot, activity
+from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
 
 CYCLES = Fabric(
     hop=1.0, stage=1.0, word=1.0, copy=0.0, post=0.0, ramp=2.0, launch=0.0, call=0.0, mac=0.25, operation=0.5, special=16.0,

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.build import models
 from dse.compose import compose
 from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
+from dse.workloads import models
 from evaluators import evaluate
 from space.design import stacked
 from space.errors import DesignError

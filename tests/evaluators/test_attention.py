@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import activity
 from evaluators.kernels.attention import ATTENTION
 from evaluators.kernels.attention.cost import Memory, cost
 from evaluators.kernels.attention.dataflow import steps
@@ -15,7 +16,7 @@ from evaluators.kernels.attention.operands import place, result
 from evaluators.kernels.attention.shape import Heads, Tiling, memory_bytes
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.numeric import play
-from evaluators.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step, activity
+from evaluators.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step
 from space.elementwise import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES

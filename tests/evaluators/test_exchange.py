@@ -12,7 +12,8 @@ from evaluators.kernels.collective import EXCHANGES
 from evaluators.kernels.collective.exchange import PATTERNS, slice_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import TOPOLOGIES, Cores, Program, Round, longest_hop
+from evaluators.rounds import TOPOLOGIES, Cores, Program, Round
+from evaluators.routes import longest_hop
 from space.elementwise import Array
 from space.errors import DesignError
 

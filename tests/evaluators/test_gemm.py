@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.counts import activity
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.meshgemm import interleave, interleaved
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import Multicast, Program, Reduce, Round, Send, activity, longest_hop, paths, rounds_of
+from evaluators.rounds import Multicast, Program, Reduce, Round, Send, rounds_of
+from evaluators.routes import longest_hop, paths
 
 MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(5, 5), Mesh(8, 8), Mesh(3, 6), Mesh(6, 4), Mesh(3, 5), Mesh(7, 7))
 

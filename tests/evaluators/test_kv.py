@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.kv import KV
 from evaluators.numeric import play
-from evaluators.rounds import longest_hop
+from evaluators.routes import longest_hop
 
 
 def generated(name: str, rows: int, tokens: int) -> tuple[np.ndarray, list[int]]:

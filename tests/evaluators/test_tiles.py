@@ -59,6 +59,18 @@ def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
         assert many.need[row] == pytest.approx(one.need[0])
 
 
+@pytest.mark.parametrize("model", ["mistral_7b", "qwen3_4b"])  # the first looks back 4096 tokens
+@pytest.mark.parametrize("prompt", [1000, 6000])
+def test_tiles_and_dies_have_the_same_products_to_do(model: str, prompt: int) -> None:
+    work = (f"model={model}", "workload.batch=[3]", f"workload.prompt={prompt}", "workload.output=8")
+    tiles = asked("chip=npu64", "mapping.prefill.tp=1", "mapping.decode.tp=1", *work)
+    dies = asked("chip=npu_dse", "mapping.prefill.tp=4", "mapping.decode.tp=4", *work)
+    flop = [
+        sum(row.flop for row in explain(each.base, each.workload.cases[0], fidelity="closed").rows) for each in (tiles, dies)
+    ]
+    assert flop[0] == pytest.approx(4 * flop[1], rel=1e-9)
+
+
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 @pytest.mark.parametrize("batch", [1, 40])
 @pytest.mark.parametrize("partition", PARTITIONS)

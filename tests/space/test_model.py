@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dse.build import models
+from dse.workloads import models
 from space.model import active_parameters, parameters
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))

@@ -11,6 +11,7 @@ strand's items one after the other, and what nothing is beside: the first loads,
 
 from typing import Any, NamedTuple
 
+from evaluators.counts import Activity
 from evaluators.kernels.attention.dataflow import Dataflow, waves
 from evaluators.kernels.attention.shape import Heads, Tiling, cut
 from evaluators.kernels.collective import TEAMS
@@ -19,7 +20,7 @@ from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import VALUE, Fabric
-from evaluators.rounds import FUNCTIONS, Activity
+from evaluators.rounds import FUNCTIONS
 from space.elementwise import ceil_div, maximum, where
 
 STATISTIC = 4.0

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.collective.ring import ports, rounds
 from evaluators.kernels.cost import Cost
 from evaluators.machine.link import Links, seconds
-from evaluators.rounds import Activity, Program, Slot
+from evaluators.rounds import Program, Slot
 from space.elementwise import Number
 
 __all__ = ["cost", "ports", "steps"]

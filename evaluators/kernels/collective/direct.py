@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.collective import exchange
 from evaluators.kernels.collective.exchange import parts, slice_of
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 
 

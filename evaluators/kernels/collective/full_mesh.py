@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.machine.link import Links, seconds
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Program, Round, Send, Slot
 from space.elementwise import Number
 
 

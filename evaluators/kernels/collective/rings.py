@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.collective import exchange
 from evaluators.kernels.collective.exchange import parts, slice_of
 from evaluators.kernels.cost import Cost
@@ -16,7 +17,7 @@ from evaluators.kernels.gemm.meshgemm import interleaved
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot, Vector
+from evaluators.rounds import Cores, Program, Round, Send, Slot, Vector
 from space.elementwise import Array, ceil_div, maximum, where
 
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 from space.errors import DesignError, nearest
 from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS

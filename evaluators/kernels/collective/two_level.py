@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.machine.link import Links
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Program, Round, Send, Slot
 
 
 def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> Cost:

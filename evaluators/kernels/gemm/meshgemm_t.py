@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import column
 from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Multiply, Program, Reduce, Round, Send, Slot
+from evaluators.rounds import Cores, Multiply, Program, Reduce, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 
 TRANSPOSED = True

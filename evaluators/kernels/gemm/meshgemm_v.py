@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import column
 from evaluators.kernels.gemm.meshgemm_t import owners
@@ -16,7 +17,7 @@ from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
+from evaluators.rounds import Cores, Multicast, Multiply, Program, Round, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 
 WAIT = "slots"

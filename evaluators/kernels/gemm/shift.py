@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Loop, Multiply, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, maximum, minimum
 
 

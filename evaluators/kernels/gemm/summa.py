@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Round, Slot
+from evaluators.rounds import Cores, Multicast, Multiply, Program, Round, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 
 WAIT = "line"

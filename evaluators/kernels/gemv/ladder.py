@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import partial
@@ -18,7 +19,7 @@ from evaluators.kernels.gemv.partial import result
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot
+from evaluators.rounds import Cores, Program, Round, Send, Slot
 from space.elementwise import Array, ceil_div, where
 
 __all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
 from evaluators.machine.fabric import Fabric
 from evaluators.numeric import Tiles
-from evaluators.rounds import Activity, Cores, Multicast, Multiply, Program, Reduce, Round, Slot
+from evaluators.rounds import Cores, Multicast, Multiply, Program, Reduce, Round, Slot
 from space.elementwise import Array, ceil_div, maximum, where
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, Cores, Program, Round, Send, Slot, Step
+from evaluators.rounds import Cores, Program, Round, Send, Slot, Step
 from space.elementwise import Array, ceil_div, where
 
 

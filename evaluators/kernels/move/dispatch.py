@@ -8,11 +8,12 @@ from math import ceil
 
 import numpy as np
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.shift import words_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, Cores, Multicast, Program, Round, Slot
+from evaluators.rounds import Cores, Multicast, Program, Round, Slot
 from space.elementwise import ceil_div
 
 

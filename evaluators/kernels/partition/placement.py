@@ -17,7 +17,8 @@ import numpy as np
 from evaluators.kernels.gemm.meshgemm import interleaved
 from evaluators.kernels.table import tabulated
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Send, way
+from evaluators.rounds import Cores, Send
+from evaluators.routes import way
 from space.elementwise import Array, where
 from space.mapping import PLACEMENTS
 

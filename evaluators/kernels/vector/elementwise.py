@@ -3,10 +3,11 @@
 from math import ceil
 from typing import Any
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import FUNCTIONS, Activity, Program, Round, Slot, Vector
+from evaluators.rounds import FUNCTIONS, Program, Round, Slot, Vector
 from space.elementwise import ceil_div
 
 INPUTS = {"add": ("x", "y"), "gate": ("x", "y"), "rotate": ("x", "y", "u", "v")}

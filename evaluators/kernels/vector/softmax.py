@@ -2,12 +2,13 @@
 
 from math import ceil
 
+from evaluators.counts import Activity
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import gemv
 from evaluators.kernels.vector.elementwise import instruction, tile
 from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Activity, Program, Round, Slot, Vector
+from evaluators.rounds import Program, Round, Slot, Vector
 from space.elementwise import ceil_div
 
 

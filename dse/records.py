@@ -1,0 +1,103 @@
+"""Dictionaries to value objects, and text with units to numbers: what every part of a configuration is read with."""
+
+from collections.abc import Mapping as Dict
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from space.errors import DesignError, nearest
+from space.fields import checked
+from space.units import parse
+
+T = TypeVar("T")
+
+
+CONSTANT = {"value", "source", "page", "note"}
+NOTES = {"mapping"}
+"""A chip or a workload may name the mapping that it usually has; the command line reads that (`dse.compose`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a number came from: a key of the bibliography, "override", or "assumed"."""
+
+    address: str
+    value: str
+    source: str
+    page: str = ""
+    note: str = ""
+
+
+def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
+    """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
+    hints = get_type_hints(cls)
+    names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    for key in config:
+        if key not in names:
+            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
+    values: dict[str, Any] = {}
+    for name, spec in names.items():
+        here = f"{address}.{name}"
+        if name not in config:
+            if spec.default is MISSING:
+                raise DesignError(f"{here}: missing; {_meaning(spec)}")
+            continue
+        group = inner(hints[name])
+        if group is not None:
+            absent = config[name] is None and isinstance(hints[name], UnionType)
+            values[name] = None if absent else record(group, config[name], here, sources)
+        else:
+            values[name] = _leaf(config[name], spec, here, sources)
+    return cls(**values)
+
+
+def parsed(value: Any, unit: str, address: str) -> float:
+    """A number from text with a unit, or from a bare number where the field has none.
+
+    Raises:
+        DesignError: with the address in front.
+    """
+    if isinstance(value, str):
+        try:
+            return parse(value, unit)
+        except DesignError as error:
+            raise DesignError(f"{address}: {error}") from None
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit != "1" and value != 0:
+        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {unit}'")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DesignError(f"{address}: {value!r} is not a number")
+    return value
+
+
+def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
+    if isinstance(value, Dict):
+        unknown = set(value) - CONSTANT
+        if unknown or "value" not in value:
+            raise DesignError(f"{address}: a constant has value, source, page and note; got {', '.join(map(str, value))}")
+        origin = {key: str(value.get(key, "")) for key in ("page", "note")}
+        sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
+        value = value["value"]
+    elif address.startswith("chip"):
+        sources.append(Source(address, str(value), "override"))
+    unit = spec.metadata["unit"]
+    if unit and not isinstance(value, bool):
+        value = parsed(value, unit, address)
+    return checked(value, spec, address)
+
+
+def inner(hint: Any) -> Any:
+    """The class of the values that a field has, where they are values of fields themselves."""
+    candidates = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
+
+
+def _meaning(spec: Any) -> str:
+    unit = spec.metadata.get("unit", "")
+    doc = str(spec.metadata.get("doc", "a group of fields"))
+    return f"{doc} [{unit}]" if unit not in ("", "1") else doc
+
+
+def _has(address: str, cls: type) -> str:
+    return f"{address} has {', '.join(sorted(spec.name for spec in fields(cls)))}"

@@ -1,0 +1,316 @@
+"""What a configuration asks for: batches to models, served loads, and kernels, streams or collectives by themselves."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dse.records import NOTES, parsed, record
+from space.errors import DesignError, nearest
+from space.kinds import asked
+from space.model import Model
+from space.requests import requests
+from space.workload import (
+    ALONG,
+    COMBINE,
+    DECODE_AT,
+    DIAGONAL,
+    PATTERNS,
+    PRODUCTS,
+    STREAMS,
+    Attention,
+    Case,
+    Collective,
+    Load,
+    Product,
+    Stream,
+    Workload,
+    grouped,
+)
+
+MODEL_NOTES = {"source", "published_parameters", "note"}
+
+
+def models(config: Dict[str, Any]) -> dict[str, Model]:
+    """The models of a configuration, by their names in it."""
+    if not config:
+        raise DesignError("model: none given; choose one or more, as in model=llama3_8b or model=[llama3_8b,qwen2_7b]")
+    found = {}
+    for name, entry in config.items():
+        if not isinstance(entry, Dict):
+            raise DesignError(f"model.{name}: {entry!r} is not a model; write model=NAME to choose one")
+        architecture = {key: value for key, value in entry.items() if key not in MODEL_NOTES}
+        found[name] = record(Model, architecture, f"model.{name}", [])
+        _check_model(found[name], f"model.{name}")
+    return found
+
+
+def _check_model(model: Model, address: str) -> None:
+    """Refuses fields that contradict each other."""
+    if model.heads % model.kv_heads:
+        raise DesignError(f"{address}.kv_heads: {model.kv_heads} KV heads do not divide {model.heads} query heads")
+    experts = model.experts
+    if experts is not None and experts.top_k > experts.count:
+        raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
+    if experts is not None and experts.dense_layers > model.layers:
+        raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
+
+
+def workload(config: Dict[str, Any], folder: Path) -> Workload:
+    """The workload of a configuration.
+
+    Args:
+        config: with the groups `workload` and `model`, and a `seed`.
+        folder: against which relative files are found, after the working folder.
+    """
+    spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
+    seed = config["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
+    cases = READERS[asked(spec)](spec, _Given(config["model"], folder, seed))
+    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_at", "mean"))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a workload's fields are read with."""
+
+    model: Dict[str, Any]
+    folder: Path
+    seed: int
+
+
+def _refuse_others(spec: dict[str, Any], allowed: Iterable[str], whose: str = "workload: ") -> None:
+    """Raises where there is a field that is not allowed."""
+    allowed = {"name", *allowed}
+    for key in spec:
+        if key not in allowed:
+            raise DesignError(f"{whose}no field 'workload.{key}'; {nearest(key, allowed)}")
+
+
+def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
+    kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
+    _refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"))
+    kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
+    if kind is None:
+        raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
+    decode_at = spec.get("decode_at", "mean")
+    if decode_at not in DECODE_AT:
+        raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
+    return [
+        Case(f"{model.name} {label}", model, batch)
+        for model in models(given.model).values()
+        for label, batch in kind(spec, given)
+    ]
+
+
+def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
+    _refuse_others(spec, ("kernel", "shapes"), "workload: a product by itself has ")
+    kind, shapes = spec["kernel"], spec.get("shapes")
+    if kind not in PRODUCTS:
+        raise DesignError(f"workload.kernel: no option {kind!r}; {nearest(str(kind), PRODUCTS)}")
+    if not isinstance(shapes, list) or not shapes:
+        raise DesignError(f"workload.shapes: {shapes!r} is not a list of sizes; write m x k x n, as in [8192x8192x8192]")
+    found = []
+    for shape in shapes:
+        sizes = re.fullmatch(r"(\d+) *x *(\d+) *x *(\d+)", str(shape).strip())
+        if sizes is None or "0" in sizes.groups():
+            raise DesignError(f"workload.shapes: {shape!r} is not m x k x n, whole numbers above 0, as in 8192x8192x8192")
+        m, k, n = map(int, sizes.groups())
+        found.append(Product(f"{str(kind).upper()} {m} x {k} x {n}", str(kind), m, k, n))
+    return found
+
+
+def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
+    where = ("arrivals", "rate", "cv", "scale", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip")
+    _refuse_others(spec, (*where, "ttft", "tpot"), "workload: served requests have ")
+    count = None if spec.get("requests") is None else _whole_numbers(spec, "requests")[0]
+    if spec.get("trace") is not None:
+        from evaluators.serving.traces import read
+
+        served = read(_found(spec["trace"], "workload.trace", given.folder), ticks=spec.get("ticks"))
+        served = served.shuffled(given.seed) if spec.get("shuffle") else served
+        served = served.first(count) if count else served
+    else:
+        served = requests([(_whole_numbers(spec, "prompt")[0], _whole_numbers(spec, "output")[0])] * (count or 1000))
+    served = served.clipped(_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
+    if spec["arrivals"] == "trace":
+        if not served.timed:
+            raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
+        served = served.scaled(parsed(spec.get("scale", 1.0), "1", "workload.scale"))
+    else:
+        rate, cv = parsed(spec.get("rate"), "Hz", "workload.rate"), parsed(spec.get("cv", 1.0), "1", "workload.cv")
+        served = served.arriving(str(spec["arrivals"]), rate=rate, cv=cv, seed=given.seed)
+    slo = [parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot")]
+    label = f"{len(served):,} requests at {served.rate:.3g} a second"
+    return [Load(f"{model.name} {label}", model, served, *slo) for model in models(given.model).values()]
+
+
+def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
+    where = ("patterns", "writes", "request", "gap", "span", "requests")
+    _refuse_others(spec, where, "workload: requests to a memory have ")
+    sizes = {}
+    for key, unit, least in (("request", "B", 1), ("gap", "s", 0), ("span", "B", 1)):
+        sizes[key] = parsed(spec.get(key), unit, f"workload.{key}")
+        if sizes[key] < least or (unit == "B" and sizes[key] != int(sizes[key])):
+            raise DesignError(
+                f"workload.{key}: {spec[key]!r} is not {'a whole number' if least else 'a time'} of at least {least}"
+            )
+    (requests,) = _whole_numbers(spec, "requests")[:1]
+    shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
+    if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
+        raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
+    found = []
+    for text in spec["patterns"]:
+        named = re.fullmatch(r"(sequential|random|stride|chunk)([1-9]\d*)?", str(text))
+        if named is None or (named[1] in ("stride", "chunk")) != (named[2] is not None):
+            raise DesignError(
+                f"workload.patterns: no pattern {text!r}; valid: {', '.join(STREAMS)}, the last two with bytes, as in chunk256"
+            )
+        step = int(named[2] or 0)
+        if step > sizes["span"] or sizes["request"] > sizes["span"]:
+            raise DesignError(f"workload.span: {spec['span']} is less than {text!r} needs")
+        if named[1] == "chunk" and step % sizes["request"]:
+            raise DesignError(f"workload.patterns: {text!r} is not a whole number of requests of {spec['request']}")
+        for share in shares:
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise DesignError(f"workload.writes: {share!r} is not a share between 0 and 1")
+            label = f"{text}, {share:.0%} writes" if share else str(text)
+            found.append(
+                Stream(
+                    label,
+                    named[1],
+                    step,
+                    float(share),
+                    int(sizes["request"]),
+                    sizes["gap"],
+                    int(sizes["span"]),
+                    requests,
+                    given.seed,
+                )
+            )
+    return found
+
+
+def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
+    words = {"pattern": PATTERNS, "along": ALONG, "combine": COMBINE}
+    _refuse_others(spec, (*words, "bytes", "group", "root"), "workload: a collective by itself has ")
+    patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
+    for key, options in words.items():
+        for chosen in patterns if key == "pattern" else [spec.get(key)]:
+            if chosen not in options:
+                raise DesignError(f"workload.{key}: no option {chosen!r}; {nearest(str(chosen), options)}")
+    sizes, group, root = spec.get("bytes"), str(spec.get("group")).strip(), spec.get("root")
+    if not isinstance(sizes, list) or not sizes:
+        raise DesignError(f"workload.bytes: {sizes!r} is not a list of sizes with units, as in ['128 KiB']")
+    found = re.fullmatch(r"([1-9]\d*) *x *([1-9]\d*)|mesh", group)
+    if found is None:
+        raise DesignError(f"workload.group: {group!r} is not rows x columns of tiles, as in 8x8, or mesh")
+    rows, cols = (int(side or 0) for side in found.groups())
+    if isinstance(root, bool) or not (root == DIAGONAL or (isinstance(root, int) and root >= 0)):
+        raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
+    if root == DIAGONAL and spec["along"] == "rectangle":
+        raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
+    cases = []
+    for pattern in patterns:
+        for size in sizes:
+            nbytes = parsed(size, "B", "workload.bytes")
+            if nbytes <= 0 or nbytes % 1:
+                raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
+            what = f"{spec['along']} {pattern}" + ("" if pattern == "multicast" else f" ({spec['combine']})")
+            label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
+    return cases
+
+
+def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
+    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v"), ("causal", "latent")
+    _refuse_others(spec, (*sizes, *flags), "workload: attention by itself has ")
+    for key in flags:
+        if not isinstance(spec.get(key), bool):
+            raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
+    values = [_whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v") else 1) for key in sizes]
+    found = []
+    for batch, heads, kv_heads, queries, keys, qk, v in product(*values):
+        kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
+        if heads % kv_heads:
+            raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
+        if spec["causal"] and queries > keys:
+            raise DesignError(f"workload.queries: {queries} causal queries of {keys} keys; there is a key for each query")
+        if spec["latent"] and not v < qk:
+            raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
+        what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
+        label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
+        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"]))
+    return found
+
+
+Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+
+
+def _equal_requests(spec: dict[str, Any], given: _Given) -> Requests:
+    found: Requests = []
+    for batch in _whole_numbers(spec, "batch"):
+        if spec.get("prompt") is not None:
+            pairs = [(p, o) for p in _whole_numbers(spec, "prompt") for o in _whole_numbers(spec, "output")]
+        else:
+            share = parsed(spec.get("output_share"), "1", "workload.output_share")
+            if not 0 < share < 1:
+                raise DesignError(f"workload.output_share: {share:g} is not between 0 and 1")
+            pairs = [(s - round(s * share), round(s * share)) for s in _whole_numbers(spec, "sequence")]
+        for prompt, output in pairs:
+            if prompt < 1 or output < 1:
+                raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
+            found.append((f"batch {batch}, {prompt}+{output} tokens", ((batch, prompt, output),)))
+    return found
+
+
+def _drawn_requests(spec: dict[str, Any], given: _Given) -> Requests:
+    from evaluators.serving.traces import read
+
+    found = _found(spec["lengths"], "workload.lengths", given.folder)
+    (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
+    picked = read(found).drawn(wanted, given.seed)
+    drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
+    cases = []
+    for batch in _whole_numbers(spec, "batch"):
+        for start in range(0, len(drawn) - batch + 1, batch):
+            members = drawn[start : start + batch]
+            cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", grouped(members)))
+    if not cases:
+        raise DesignError(f"workload.batch: no batch as large as {spec['batch']} in {wanted} requests; raise workload.requests")
+    return cases
+
+
+def _found(name: Any, address: str, folder: Path) -> Path:
+    """A file here, or in the folder of a study."""
+    path = Path(str(name))
+    found = next((p for p in (path, folder / path) if p.exists()), None)
+    if found is None:
+        raise DesignError(f"{address}: no file {str(path)!r} here or in {folder}")
+    return found
+
+
+def _whole_numbers(spec: dict[str, Any], key: str, *, low: int = 1) -> list[int]:
+    value = spec.get(key)
+    values: list[Any] = value if isinstance(value, list) else [value]
+    for entry in values:
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < low:
+            raise DesignError(f"workload.{key}: {entry!r} is not a whole number above {low - 1}")
+    if not values:
+        raise DesignError(f"workload.{key}: empty list")
+    return values
+
+
+READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
+    Case: _batches,
+    Load: _loads,
+    Product: _products,
+    Stream: _streams,
+    Collective: _collectives,
+    Attention: _attention,
+}
+"""Cases from the fields of a workload, by their kind."""
