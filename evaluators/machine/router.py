@@ -83,6 +83,10 @@ class Net(NamedTuple):
     local: int
     speculative: int
     row_first: int
+    channels: int
+    most: int
+    at_once: int
+    slots: int
     row: Array
     col: Array
     port_of: Array
@@ -146,7 +150,7 @@ def _first() -> Array:
     for bits in range(1, 256):
         for place in range(8):
             found[bits, place] = next(at & 7 for at in range(place, place + 8) if bits >> (at & 7) & 1)
-    return found
+    return found.ravel()
 
 
 def network(
@@ -181,9 +185,9 @@ def network(
         sums: whether packets are added.
     """
     n, ports = rows * cols, CORE + 1 + memory
-    channels, outs, own = n * ports * vcs, n * ports * vcs, n * (ports - CORE) * vcs
+    channels, own = n * ports * vcs, n * (ports - CORE) * vcs
     row, col = (axis.ravel().astype(np.int32) for axis in np.indices((rows, cols)))
-    onward, back = np.full((n, 8), -1, np.int32), np.full((n, 8), -1, np.int32)
+    onward, back = np.zeros((n, 8), np.uint32), np.zeros((n, 8), np.uint32)
     for port, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         inside = (row + down >= 0) & (row + down < rows) & (col + across >= 0) & (col + across < cols)
         here = np.arange(n)[inside]
@@ -191,39 +195,38 @@ def network(
         onward[here, port] = (there * ports + (port ^ 1)) * vcs
         back[there, port ^ 1] = (here * ports + port) * vcs
     for port in range(CORE, ports):
-        onward[:, port] = -2
-        back[:, port] = outs + (np.arange(n) * (ports - CORE) + port - CORE) * vcs
+        onward[:, port] = channels + (np.arange(n) * ports + port) * vcs
+        back[:, port] = channels + (np.arange(n) * (ports - CORE) + port - CORE) * vcs
     eject = forward if eject is None else eject
-    slots = 1 << int(max(forward, eject, credit, inject, route + 1, local + 1)).bit_length()
+    slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
     most = ports * vcs * (ports if trees else 1)
-    packets = packets or (outs + own) * depth + n
+    packets = packets or (channels + own) * depth + n
     at_once = n * ports
 
-    def zeros(*shape: int, kind: Any = np.int32) -> Array:
-        return np.zeros(shape, kind)
+    def zeros(count: int, kind: Any = np.uint32) -> Array:
+        return np.zeros(count, kind)
 
+    small, short = np.uint8, np.int16
     taken = np.ones((n, 8), np.int32)
     if width is not None:
         taken[:, :ports] = width
-    places = np.arange(ports * vcs, dtype=np.int32)
+    places = np.arange(ports * vcs, dtype=np.uint32)
     return Net(
         n, cols, ports, vcs, depth, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
-        row, col, places // vcs, places % vcs,
-        np.repeat(np.arange(n, dtype=np.int32), ports * vcs),
-        zeros(channels, depth), zeros(channels, kind=np.int16), zeros(channels, kind=np.int16), zeros(channels, kind=np.uint8),
-        zeros(channels, kind=np.uint8), zeros(channels, kind=np.uint8), np.full(channels, -1, np.int32),
-        zeros(channels, 8, kind=np.uint8),
-        zeros(outs + own, kind=np.uint8), np.full(outs + own, depth, np.int16),
-        zeros(n, most), zeros(n), zeros(n, most), zeros(n),
-        zeros(outs, kind=np.int16), zeros(channels, kind=np.int16), zeros(n, 8, kind=np.uint8), zeros(n, 8, kind=np.uint8),
-        zeros(n, 8, kind=np.uint8),
-        taken, zeros(n, 8, kind=np.int64), onward, back,
-        zeros(slots, at_once * 2), zeros(slots, at_once * 2), zeros(slots),
-        zeros(slots, at_once * 2), zeros(slots), zeros(slots, channels), zeros(slots),
-        zeros(at_once), zeros(at_once), zeros(n), zeros(n, kind=np.uint8),
+        channels, most, at_once * 2, slots - 1, row, col, (places // vcs).astype(small), (places % vcs).astype(short),
+        np.repeat(np.arange(n, dtype=np.uint32), ports * vcs),
+        zeros(channels * depth), zeros(channels, short), zeros(channels, short), zeros(channels, small),
+        zeros(channels, small), zeros(channels, small), np.full(channels, -1, np.int32), zeros(channels * 8, small),
+        zeros(channels + own, small), np.full(channels + own, depth, short),
+        zeros(n * most), zeros(n), zeros(n * most), zeros(n),
+        zeros(channels, short), zeros(channels, short), zeros(n * 8, small), zeros(n * 8, small), zeros(n * 8, short),
+        taken.ravel(), zeros(n * 8, np.int64), onward.ravel(), back.ravel(),
+        zeros(slots * at_once * 2), zeros(slots * at_once * 2), zeros(slots),
+        zeros(slots * at_once * 2), zeros(slots), zeros(slots * channels), zeros(slots),
+        zeros(at_once), zeros(at_once), zeros(n), zeros(n, small),
         np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        zeros(packets), zeros(trees, n, kind=np.uint8), zeros(trees, n, kind=np.uint8), zeros(0, 0, kind=np.uint8),
-        _first(), zeros(vcs), zeros(2 * most + 2), zeros(8, 8), zeros(8), zeros(8), zeros(most + 8), zeros(8, kind=np.int64),
+        zeros(packets, np.int32), np.zeros((trees, n), small), np.zeros((trees, n), small), np.zeros((0, 0), small),
+        _first(), zeros(vcs, np.int32), zeros(2 * most + 2), zeros(64), zeros(8), zeros(8), zeros(most + 8), zeros(8, np.int64),
     )  # fmt: skip
 
 
@@ -240,10 +243,10 @@ def _towards(net, r, packet):
     """Ports that a packet takes from a router."""
     to = net.target[packet]
     if to < 0:
-        return int(net.tree_out[-1 - to, r])
+        return np.int64(net.tree_out[-1 - to, r])
     there = to >> 3
     if len(net.table) and there != r:
-        return 1 << int(net.table[r, there])
+        return 1 << np.int64(net.table[r, there])
     across, down = net.col[there] - net.col[r], net.row[there] - net.row[r]
     if across != 0 and (down == 0 or net.row_first == 0):
         return 1 if across > 0 else 2
@@ -253,20 +256,25 @@ def _towards(net, r, packet):
 
 
 @_piece
+def _wants(net, r, entry):
+    """A branch wants the switch."""
+    net.turns[r * net.most + net.turning[r]] = entry
+    net.turning[r] += 1
+
+
+@_piece
 def _ask(net, r, channel, ports):
     """The packet in front of an input channel asks for channels of the links that it takes."""
     net.mask[channel] = ports
-    net.done[channel] = 0
     here = (channel - r * net.ports * net.vcs) << 3
     while ports:
-        port = net.first[ports, 0]
+        port = net.first[ports << 3]
         ports &= ports - 1
-        net.branch[channel, port] = WAITS
-        net.asks[r, net.asking[r]] = here + port
+        net.branch[(channel << 3) + port] = WAITS
+        net.asks[r * net.most + net.asking[r]] = here + port
         net.asking[r] += 1
         if net.speculative:
-            net.turns[r, net.turning[r]] = here + port
-            net.turning[r] += 1
+            _wants(net, r, here + port)
     _wake(net, r)
 
 
@@ -276,14 +284,12 @@ def _add(net, r, channel, packet, tree):
     port = net.port_of[channel - r * net.ports * net.vcs]
     needed = net.tree_in[tree, r]
     place = -1
-    at = 0
-    while at < net.adding.shape[1]:
+    for at in range(net.adding.shape[1]):
         if net.adding[r, at, 0] == packet:
             place = at
             break
         if net.adding[r, at, 0] < 0 and place < 0:
             place = at
-        at += 1
     if net.adding[r, place, 0] != packet:
         net.adding[r, place, 0], net.adding[r, place, 1], net.adding[r, place, 2] = packet, 0, -1
     net.adding[r, place, 1] |= 1 << port
@@ -298,8 +304,8 @@ def _add(net, r, channel, packet, tree):
 @_piece
 def _begin(net, channel):
     """The head in front of an input channel has its route."""
-    r = net.router_of[channel]
-    packet = net.buffer[channel, net.front[channel]] >> 2
+    r = np.int64(net.router_of[channel])
+    packet = np.int64(net.buffer[channel * net.depth + net.front[channel]]) >> 2
     to = net.target[packet]
     if to >= 0 or net.tree_in[-1 - to, r] == 0 or _add(net, r, channel, packet, -1 - to):
         _ask(net, r, channel, _towards(net, r, packet))
@@ -308,52 +314,52 @@ def _begin(net, channel):
 @_piece
 def _later(net, channel, cycle):
     """The packet in front of an input channel has its route at a cycle."""
-    slot = cycle & (len(net.routings) - 1)
-    net.routing[slot, net.routings[slot]] = channel
+    slot = cycle & net.slots
+    net.routing[slot * net.channels + net.routings[slot]] = channel
     net.routings[slot] += 1
 
 
 @_piece
 def _arrive(net, channel, flit, now):
     """A flit comes to an input channel."""
-    at = net.front[channel] + net.count[channel]
+    count = np.int64(net.count[channel])
+    at = net.front[channel] + count
     if at >= net.depth:
         at -= net.depth
-    net.buffer[channel, at] = flit
-    net.count[channel] += 1
+    net.buffer[channel * net.depth + at] = flit
+    net.count[channel] = count + 1
     if net.busy[channel] == 0:
         net.busy[channel] = 1
         _later(net, channel, now + net.route)
-    elif net.count[channel] == 1:
-        r = net.router_of[channel]
+    elif count == 0:
+        r = np.int64(net.router_of[channel])
         here = (channel - r * net.ports * net.vcs) << 3
-        ports = int(net.mask[channel])
+        ports = np.int64(net.mask[channel])
         while ports:
-            port = net.first[ports, 0]
+            port = net.first[ports << 3]
             ports &= ports - 1
-            if net.branch[channel, port] >= HAS:
-                net.turns[r, net.turning[r]] = here + port
-                net.turning[r] += 1
+            if net.branch[(channel << 3) + port] >= HAS:
+                _wants(net, r, here + port)
                 _wake(net, r)
 
 
 @_piece
-def _leave(net, r, channel, flit, now):
+def _leave(net, r, base, channel, flit, now):
     """The flit in front of an input channel, and those added to it, are gone: credits go back, the next packets are routed."""
-    base = r * net.ports * net.vcs
     while channel >= 0:
         front = net.front[channel] + 1
         net.front[channel] = 0 if front == net.depth else front
-        net.count[channel] -= 1
+        count = net.count[channel] - 1
+        net.count[channel] = count
         port = net.port_of[channel - base]
-        slot = (now + (net.credit if port < CORE else net.local)) & (len(net.returning) - 1)
-        net.credits_back[slot, net.returning[slot]] = net.back[r, port] + net.vc_of[channel - base]
+        slot = (now + (net.credit if port < CORE else net.local)) & net.slots
+        net.credits_back[slot * net.at_once + net.returning[slot]] = net.back[(r << 3) + port] + net.vc_of[channel - base]
         net.returning[slot] += 1
-        after = net.member[channel]
+        after = np.int64(net.member[channel])
         if flit & TAIL:
             net.mask[channel] = 0
             net.member[channel] = -1
-            if net.count[channel]:
+            if count:
                 _later(net, channel, now + 1 + net.route)
             else:
                 net.busy[channel] = 0
@@ -361,29 +367,31 @@ def _leave(net, r, channel, flit, now):
 
 
 @_piece
-def _send(net, r, base, entry, now):
-    """The branch that has won the switch sends its flit."""
-    channel, port = base + (entry >> 3), entry & 7
-    vc = net.branch[channel, port] - HAS
+def _send(net, r, base, here, port, now):
+    """The branch that has won the switch sends its flit; whether it wants the switch no longer."""
+    channel = base + here
+    place = (channel << 3) + port
+    vc = np.int64(net.branch[place]) - HAS
     out = base + port * net.vcs + vc
-    flit = net.buffer[channel, net.front[channel]]
+    flit = np.int64(net.buffer[channel * net.depth + net.front[channel]])
     net.credits[out] -= 1
-    net.free[r, port] = now + net.width[r, port]
+    net.free[(r << 3) + port] = now + net.width[(r << 3) + port]
     net.sums[CROSSED] += 1
-    onward = net.onward[r, port]
-    slot = (now + (net.forward if onward >= 0 else net.eject)) & (len(net.comings) - 1)
-    k = net.comings[slot]
-    net.coming_at[slot, k] = onward + vc if onward >= 0 else -1 - out
-    net.coming[slot, k] = flit
-    net.comings[slot] = k + 1
+    onward = np.int64(net.onward[(r << 3) + port]) + vc
+    slot = (now + (net.forward if port < CORE else net.eject)) & net.slots
+    k = slot * net.at_once + net.comings[slot]
+    net.coming_at[k] = onward
+    net.coming[k] = flit
+    net.comings[slot] += 1
     if flit & TAIL:
         net.used[out] = 0
-        net.branch[channel, port] = 0
+        net.branch[place] = 0
     done = net.done[channel] | 1 << port
     if done == net.mask[channel]:
         done = 0
-        _leave(net, r, channel, flit, now)
+        _leave(net, r, base, channel, flit, now)
     net.done[channel] = done
+    return flit & TAIL != 0 or net.count[channel] == 0
 
 
 @_piece
@@ -391,7 +399,8 @@ def _accept(net, base, here, port, j, got, single):
     """Of the channels granted to an asker, the first at or after its pointer; how many have got one."""
     offset = net.accept_vc[base + here] - port * net.vcs
     vc = offset if 0 <= offset < net.vcs else 0
-    for _ in range(net.vcs):
+    left = net.vcs
+    while left:
         out = base + port * net.vcs + vc
         if (net.used[out] == 0) if single else (net.channel_grant[vc] == j):
             everyone = net.ports * net.vcs
@@ -401,34 +410,35 @@ def _accept(net, base, here, port, j, got, single):
             net.granted[2 * got], net.granted[2 * got + 1] = j, vc
             return got + 1
         vc = vc + 1 if vc + 1 < net.vcs else 0
+        left -= 1
     return got
 
 
 @_piece
 def _allocate(net, r, base):
     """Channels to those who ask for one: pairs of an entry's place and a channel, in `granted`; how many."""
-    count, vcs, everyone = net.asking[r], net.vcs, net.ports * net.vcs
+    count, asks = np.int64(net.asking[r]), r * net.most
     if count == 1:
-        entry = net.asks[r, 0]
+        entry = np.int64(net.asks[asks])
         return _accept(net, base, entry >> 3, entry & 7, 0, 0, True)
-    ports, got = 0, 0
-    j = 0
+    ports, got, j = 0, 0, 0
     while j < count:
-        ports |= 1 << (net.asks[r, j] & 7)
+        ports |= 1 << np.int64(net.asks[asks + j] & 7)
         j += 1
     while ports:
-        port = net.first[ports, 0]
+        port = np.int64(net.first[ports << 3])
         ports &= ports - 1
         vc = 0
-        while vc < vcs:
-            out = base + port * vcs + vc
+        while vc < net.vcs:
+            out = base + port * net.vcs + vc
             net.channel_grant[vc] = -1
-            nearest = 0 if net.used[out] else everyone
+            nearest = 0 if net.used[out] else net.ports * net.vcs
             j = 0
             while j < count:
-                if net.asks[r, j] & 7 == port:
-                    far = (net.asks[r, j] >> 3) - net.grant_vc[out]
-                    far += everyone if far < 0 else 0
+                entry = np.int64(net.asks[asks + j])
+                if entry & 7 == port:
+                    far = (entry >> 3) - net.grant_vc[out]
+                    far += net.ports * net.vcs if far < 0 else 0
                     if far < nearest:
                         nearest = far
                         net.channel_grant[vc] = j
@@ -436,16 +446,20 @@ def _allocate(net, r, base):
             vc += 1
         j = 0
         while j < count:
-            if net.asks[r, j] & 7 == port:
-                got = _accept(net, base, net.asks[r, j] >> 3, port, j, got, False)
+            entry = np.int64(net.asks[asks + j])
+            if entry & 7 == port:
+                got = _accept(net, base, entry >> 3, port, j, got, False)
             j += 1
     return got
 
 
 @_piece
-def _may_turn(net, base, channel, port):
+def _may_turn(net, r, base, here, port, now):
     """Whether a branch may ask for the switch: 2 with a channel, 1 without one yet, 0 not at all."""
-    branch = net.branch[channel, port]
+    if net.free[(r << 3) + port] > now:
+        return 0
+    channel = base + here
+    branch = np.int64(net.branch[(channel << 3) + port])
     if branch >= HAS:
         if net.credits[base + port * net.vcs + branch - HAS] <= 0 or net.done[channel] >> port & 1:
             return 0
@@ -455,69 +469,85 @@ def _may_turn(net, base, channel, port):
                 return 0
             other = net.member[other]
         return 2
-    vc = 0
-    while vc < net.vcs:
-        out = base + port * net.vcs + vc
+    out = base + port * net.vcs
+    while out < base + port * net.vcs + net.vcs:
         if net.used[out] == 0 and net.credits[out] > 0:
             return 1
-        vc += 1
+        out += 1
     return 0
+
+
+@_piece
+def _turn(net, r, i, here, port):
+    """An input port has its turn: pointers move past it, past its channel and past the port that it goes to."""
+    net.accept_port[(r << 3) + i] = port + 1 if port + 1 < net.ports else 0
+    vc = net.vc_of[here] + 1
+    net.grant_turn[(r << 3) + i] = vc if vc < net.vcs else 0
+    net.grant_port[(r << 3) + port] = i + 1 if i + 1 < net.ports else 0
 
 
 @_piece
 def _switch(net, r, base, now):
     """Turns of the switch to those who want one: their entries in `won`; how many."""
-    outs, got = 0, 0
-    for j in range(net.turning[r]):
-        entry = net.turns[r, j]
+    count, turns = np.int64(net.turning[r]), r * net.most
+    if count == 1:
+        entry = np.int64(net.turns[turns])
         here, port = entry >> 3, entry & 7
-        may = _may_turn(net, base, base + here, port) if net.free[r, port] <= now else 0
+        if _may_turn(net, r, base, here, port, now) == 0:
+            return 0
+        _turn(net, r, np.int64(net.port_of[here]), here, port)
+        net.won[0] = entry
+        return 1
+    outs, got, j = 0, 0, 0
+    while j < count:
+        entry = np.int64(net.turns[turns + j])
+        j += 1
+        here, port = entry >> 3, entry & 7
+        may = _may_turn(net, r, base, here, port, now)
         if may == 0:
             continue
-        i = net.port_of[here]
+        i = np.int64(net.port_of[here])
         if outs >> port & 1 == 0:
             outs |= 1 << port
             net.wanted[port] = 0
+        best = (i << 3) + port
         if net.wanted[port] >> i & 1:
-            other = net.best[i, port] >> 1
-            sure = (net.best[i, port] & 1) + 1
+            other = np.int64(net.best[best])
+            sure = (other & 1) + 1
             if may < sure:
                 continue
             if may == sure:
-                mine = net.vc_of[here] - net.grant_turn[r, i]
-                theirs = net.vc_of[other >> 3] - net.grant_turn[r, i]
+                turn = net.grant_turn[(r << 3) + i]
+                mine, theirs = net.vc_of[here] - turn, net.vc_of[other >> 4] - turn
                 if mine + (net.vcs if mine < 0 else 0) > theirs + (net.vcs if theirs < 0 else 0):
                     continue
         net.wanted[port] |= 1 << i
-        net.best[i, port] = entry << 1 | (may - 1)
+        net.best[best] = entry << 1 | (may - 1)
     ins = 0
     while outs:
-        port = net.first[outs, 0]
+        port = np.int64(net.first[outs << 3])
         outs &= outs - 1
-        i = net.first[net.wanted[port], net.grant_port[r, port]]
+        i = np.int64(net.first[(np.int64(net.wanted[port]) << 3) + net.grant_port[(r << 3) + port]])
         if ins >> i & 1 == 0:
             ins |= 1 << i
             net.offered[i] = 0
         net.offered[i] |= 1 << port
     while ins:
-        i = net.first[ins, 0]
+        i = np.int64(net.first[ins << 3])
         ins &= ins - 1
-        offered = net.offered[i]
-        port = net.first[offered, net.accept_port[r, i]]
-        chosen = net.best[i, port] >> 1
-        net.accept_port[r, i] = port + 1 if port + 1 < net.ports else 0
-        vc = net.vc_of[chosen >> 3] + 1
-        net.grant_turn[r, i] = vc if vc < net.vcs else 0
-        net.grant_port[r, port] = i + 1 if i + 1 < net.ports else 0
+        offered = np.int64(net.offered[i])
+        port = np.int64(net.first[(offered << 3) + net.accept_port[(r << 3) + i]])
+        chosen = np.int64(net.best[(i << 3) + port]) >> 1
+        _turn(net, r, i, chosen >> 3, port)
         net.won[got] = chosen
         got += 1
-        offered &= net.mask[base + (chosen >> 3)] & ~(1 << port)
+        offered &= np.int64(net.mask[base + (chosen >> 3)]) & ~(1 << port)
         while offered:  # copies of a flit leave together
-            other = net.first[offered, 0]
+            other = np.int64(net.first[offered << 3])
             offered &= offered - 1
-            if net.best[i, other] >> 4 == chosen >> 3:
-                net.grant_port[r, other] = i + 1 if i + 1 < net.ports else 0
-                net.won[got] = net.best[i, other] >> 1
+            if np.int64(net.best[(i << 3) + other]) >> 4 == chosen >> 3:
+                net.grant_port[(r << 3) + other] = i + 1 if i + 1 < net.ports else 0
+                net.won[got] = np.int64(net.best[(i << 3) + other]) >> 1
                 got += 1
     return got
 
@@ -525,52 +555,43 @@ def _switch(net, r, base, now):
 @_piece
 def _router(net, r, now):
     """A cycle of one router that holds something."""
-    base = r * net.ports * net.vcs
+    base, asks = r * net.ports * net.vcs, r * net.most
     granted = _allocate(net, r, base) if net.asking[r] else 0
     won = _switch(net, r, base, now) if net.turning[r] else 0
     k = 0
     while k < granted:
-        entry, vc = net.asks[r, net.granted[2 * k]], net.granted[2 * k + 1]
-        channel, port = base + (entry >> 3), entry & 7
+        entry, vc = np.int64(net.asks[asks + net.granted[2 * k]]), np.int64(net.granted[2 * k + 1])
+        port = entry & 7
         net.used[base + port * net.vcs + vc] = 1
-        net.branch[channel, port] = HAS + vc
+        net.branch[((base + (entry >> 3)) << 3) + port] = HAS + vc
         k += 1
-    gone = 0
-    k = 0
+    k, gone = 0, False
     while k < won:
-        entry = net.won[k]
-        channel, port = base + (entry >> 3), entry & 7
-        branch = net.branch[channel, port]
+        entry = np.int64(net.won[k])
+        here, port = entry >> 3, entry & 7
+        branch = np.int64(net.branch[((base + here) << 3) + port])
         if branch >= HAS and net.credits[base + port * net.vcs + branch - HAS] > 0:
-            _send(net, r, base, entry, now)
-            gone += net.count[channel] == 0 or net.branch[channel, port] == 0
+            gone |= _send(net, r, base, here, port, now)
         k += 1
     if gone:
-        left = 0
-        j = 0
-        while j < net.turning[r]:
-            entry = net.turns[r, j]
-            if net.branch[base + (entry >> 3), entry & 7] and net.count[base + (entry >> 3)]:
-                net.turns[r, left] = entry
+        j, left, turning = 0, 0, np.int64(net.turning[r])
+        while j < turning:
+            entry = np.int64(net.turns[asks + j])
+            channel = base + (entry >> 3)
+            if net.branch[(channel << 3) + (entry & 7)] and net.count[channel]:
+                net.turns[asks + left] = entry
                 left += 1
             j += 1
         net.turning[r] = left
     if granted:
-        k = 0
-        while k < granted:
-            entry = net.asks[r, net.granted[2 * k]]
-            if net.speculative == 0:
-                net.turns[r, net.turning[r]] = entry
-                net.turning[r] += 1
-            net.asks[r, net.granted[2 * k]] = -1
-            k += 1
-        left = 0
-        j = 0
-        while j < net.asking[r]:
-            entry = net.asks[r, j]
-            if entry >= 0:
-                net.asks[r, left] = entry
+        j, left, asking = 0, 0, np.int64(net.asking[r])
+        while j < asking:
+            entry = np.int64(net.asks[asks + j])
+            if net.branch[((base + (entry >> 3)) << 3) + (entry & 7)] == WAITS:
+                net.asks[asks + left] = entry
                 left += 1
+            elif net.speculative == 0:
+                _wants(net, r, entry)
             j += 1
         net.asking[r] = left
 
@@ -578,35 +599,35 @@ def _router(net, r, now):
 @_piece
 def _step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
-    slot = now & (len(net.comings) - 1)
-    k = 0
-    while k < net.returning[slot]:
-        net.credits[net.credits_back[slot, k]] += 1
+    slot = now & net.slots
+    first, k, count = slot * net.at_once, 0, np.int64(net.returning[slot])
+    while k < count:
+        net.credits[net.credits_back[first + k]] += 1
         k += 1
     net.returning[slot] = 0
-    here = 0
-    for k in range(net.comings[slot]):
-        at, flit = net.coming_at[slot, k], net.coming[slot, k]
-        if at >= 0:
+    here, k, count = 0, 0, np.int64(net.comings[slot])
+    while k < count:
+        at, flit = np.int64(net.coming_at[first + k]), np.int64(net.coming[first + k])
+        k += 1
+        if at < net.channels:
             _arrive(net, at, flit, now)
             continue
-        net.ejected_at[here], net.ejected[here] = -1 - at, flit
+        net.ejected_at[here], net.ejected[here] = at - net.channels, flit
         here += 1
-        back = (now + net.credit) & (len(net.returning) - 1)
-        net.credits_back[back, net.returning[back]] = -1 - at
+        back = (now + net.credit) & net.slots
+        net.credits_back[back * net.at_once + net.returning[back]] = at - net.channels
         net.returning[back] += 1
     net.comings[slot] = 0
     net.sums[HERE] = here
     net.sums[ARRIVED] += here
-    k = 0
-    while k < net.routings[slot]:
-        _begin(net, net.routing[slot, k])
+    k, count = 0, np.int64(net.routings[slot])
+    while k < count:
+        _begin(net, np.int64(net.routing[slot * net.channels + k]))
         k += 1
     net.routings[slot] = 0
-    left = 0
-    k = 0
-    while k < net.sums[ALIVE]:
-        r = net.alive[k]
+    left, k, count = 0, 0, net.sums[ALIVE]
+    while k < count:
+        r = np.int64(net.alive[k])
         _router(net, r, now)
         if net.asking[r] or net.turning[r]:
             net.alive[left] = r
@@ -618,26 +639,30 @@ def _step(net, now):
 
 
 @_piece
-def _inject(net, source, vc, flit, now):
-    """A core or memory channel sends a flit; `source` is the first of the channels in which it keeps its credits."""
-    net.credits[source + vc] -= 1
-    net.used[source + vc] = 0 if flit & TAIL else 1
-    inside = source - net.routers * net.ports * net.vcs
-    port = inside // net.vcs
-    r, port = port // (net.ports - CORE), CORE + port % (net.ports - CORE)
-    slot = (now + net.inject) & (len(net.comings) - 1)
-    k = net.comings[slot]
-    net.coming_at[slot, k] = (r * net.ports + port) * net.vcs + vc
-    net.coming[slot, k] = flit
-    net.comings[slot] = k + 1
+def _inject(net, r, port, vc, flit, now):
+    """A core or memory channel sends a flit."""
+    source = _own(net, r, port) + vc
+    net.credits[source] -= 1
+    net.used[source] = 0 if flit & TAIL else 1
+    slot = (now + net.inject) & net.slots
+    k = slot * net.at_once + net.comings[slot]
+    net.coming_at[k] = (r * net.ports + port) * net.vcs + vc
+    net.coming[k] = flit
+    net.comings[slot] += 1
     net.sums[SENT] += 1
+
+
+@_piece
+def _own(net, r, port):
+    """The first of the channels in which a core or memory channel keeps what it knows of its router's."""
+    return net.channels + (r * (net.ports - CORE) + port - CORE) * net.vcs
 
 
 @_piece
 def _choose(net, source, last):
     """The next free channel after the one that a source used last, with room; -1 where there is none."""
     k = 1
-    while k < net.vcs + 1:
+    while k <= net.vcs:
         vc = last + k
         vc -= net.vcs if vc >= net.vcs else 0
         if net.used[source + vc] == 0 and net.credits[source + vc] > 0:
@@ -747,7 +772,7 @@ def _make(net, source, node, measured):
 @_piece
 def _offer(net, source, node, now):
     """A source sends a flit of its packet if its router has room."""
-    at = net.routers * net.ports * net.vcs + node * net.vcs
+    at = _own(net, node, CORE)
     head = source.left[node] == source.flits
     if head:
         vc = _choose(net, at, source.last[node])
@@ -758,7 +783,7 @@ def _offer(net, source, node, now):
     if net.credits[at + vc] > 0:
         tail = source.left[node] == 1
         source.left[node] -= 1
-        _inject(net, at, vc, source.packet[node] << 2 | (TAIL if tail else 0) | (HEAD if head else 0), now)
+        _inject(net, node, CORE, vc, source.packet[node] << 2 | (TAIL if tail else 0) | (HEAD if head else 0), now)
 
 
 WARMING, RUNNING, DRAINING = range(3)
@@ -781,7 +806,7 @@ def run(net, source, now, until, phase, measured_before):
             _offer(net, source, node, now)
         _step(net, now)
         for k in range(net.sums[HERE]):
-            flit = net.ejected[k]
+            flit = np.int64(net.ejected[k])
             packet = flit >> 2
             source.tally[FLYING] -= 1
             source.tally[FLYING_BORN] -= source.born[packet]
