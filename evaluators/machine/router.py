@@ -36,42 +36,61 @@ _piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
 _loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
 
 
+def _record(**fields: str) -> np.dtype[Any]:
+    return np.dtype(list(fields.items()), align=True)
+
+
+CHANNEL = _record(member="i4", front="i2", count="i2", accept="i2", busy="u1", mask="u1", done="u1")
+"""An input channel: flits from place `front` on, `count` of them; whether it has a packet; ports that the one in front goes to,
+and those that have its flit in front; the next of a chain of channels whose flits are added; its pointer to output channels."""
+
+OUT = _record(credits="i2", grant="i2", used="u1")
+"""An output channel: flits that the other side has room for; its pointer to input channels; whether a packet has it."""
+
+PORT = _record(free="i8", onward="u4", back="u4", width="i4", turn="i2", grant="u1", accept="u1")
+"""A port, both ways: when its link is free, and the first input channel at its other end (`channels` and more: a core's); first
+output channel of what feeds it; cycles that a flit takes its link; pointers to its channels, to inputs and to outputs."""
+
+ROUTER = _record(row="i4", col="i4", asking="i4", turning="i4", living="u1")
+"""Where it is; branches that wait for a channel, that want the switch; whether it is among those that hold anything."""
+
+SLOT = _record(comings="i4", returning="i4", routings="i4")
+"""How many flits come at a cycle, credits return, heads have their route."""
+
+COMING = _record(at="u4", flit="u4")
+PLACE = _record(port="i2", vc="i2")
+GRANT = _record(place="i4", vc="i4")
+
+
 class Net(NamedTuple):
     """Routers, and all that they hold; made by `network`.
 
     Attributes:
-        ports, vcs, depth: of each router; input channels of a port; flits of an input channel.
+        routers, ports, vcs, depth: how many; ports of each; input channels of a port; flits of an input channel.
         route, forward, eject, credit, inject, local: cycles: before a head asks; from a turn of the switch to the next router,
             or to the core; from there until the credit counts; from the core to its router; until a core's credit counts.
         speculative: whether heads ask for the switch together with the channel.
         row_first: whether packets go along the column first (YX).
-        row, col: of each router.
-        buffer: flits, shape (input channels, depth); `front` and `count` say which.
-        busy: whether an input channel has a packet.
-        mask, done: ports that the packet in front goes to, and those that have its flit in front.
-        member: input channels whose flits are added to one another, a chain.
+        channels, most, at_once, slots: input channels; branches of a router; flits in flight of a cycle; a mask of cycles.
+        place, router_of: port and channel of a place in a router; router of an input channel.
+        buffer: flits, `depth` for each input channel.
+        channel, out, port, router: records.
         branch: of each input channel and port: 0, `WAITS`, or `HAS` and the channel that it has.
-        used, credits: of each output channel: whether a packet has it, and flits that the other side has room for.
-        asks, asking: branches that wait for a channel, by router; turns, turning: those that want the switch. A branch is
-            the input channel (within its router) << 3 plus the port.
-        grant_vc, accept_vc, grant_port, accept_port, grant_turn: pointers of the allocators.
-        width, free: cycles that a flit takes a link, and from when on it is free.
-        onward, back: first input channel at the other end of a port, or a negative number for a core's or memory's; first
-            output channel of what feeds a port.
-        coming, credits_back, routing: what comes at a cycle, in turn (`slots`, a power of two, of them).
-        ejected: what has come to cores in this cycle, and its flits.
+        asks, turns: branches of each router that wait for a channel, and that want the switch. A branch is the input channel
+            (within its router) << 3 plus the port.
+        slot, coming, credits_back, routing: what comes at a cycle, in a circle of cycles.
+        ejected: what has come to cores in this cycle, `at` being the output channel.
         alive: routers that hold anything.
         adding: sums that wait for addends in a router: packet, ports that came, first of the chain.
         target: of each packet: router << 3 plus port, or -1 minus the number of its tree.
         tree_out, tree_in: ports of each tree and router; `tree_in` is 0 for copies.
         table: next port by router and target, empty where routes are dimension by dimension.
         first: of a set of bits and a place, the first bit at or after it, in a circle.
-        channel_grant, granted, best, wanted, offered, won: what a router works with in a cycle.
-        sums: flits that crossed a router; that were sent; that arrived; routers alive; flits ejected this cycle.
+        offers, granted, best, wanted, offered, won: what a router works with in a cycle.
+        sums: see the places below.
     """
 
     routers: int
-    cols: int
     ports: int
     vcs: int
     depth: int
@@ -87,52 +106,29 @@ class Net(NamedTuple):
     most: int
     at_once: int
     slots: int
-    row: Array
-    col: Array
-    port_of: Array
-    vc_of: Array
+    place: Array
     router_of: Array
     buffer: Array
-    front: Array
-    count: Array
-    busy: Array
-    mask: Array
-    done: Array
-    member: Array
+    channel: Array
     branch: Array
-    used: Array
-    credits: Array
+    out: Array
+    port: Array
+    router: Array
     asks: Array
-    asking: Array
     turns: Array
-    turning: Array
-    grant_vc: Array
-    accept_vc: Array
-    grant_port: Array
-    accept_port: Array
-    grant_turn: Array
-    width: Array
-    free: Array
-    onward: Array
-    back: Array
-    coming_at: Array
+    slot: Array
     coming: Array
-    comings: Array
     credits_back: Array
-    returning: Array
     routing: Array
-    routings: Array
-    ejected_at: Array
     ejected: Array
     alive: Array
-    living: Array
     adding: Array
     target: Array
     tree_out: Array
     tree_in: Array
     table: Array
     first: Array
-    channel_grant: Array
+    offers: Array
     granted: Array
     best: Array
     wanted: Array
@@ -142,7 +138,7 @@ class Net(NamedTuple):
 
 
 CROSSED, SENT, ARRIVED, ALIVE, HERE = range(5)
-"""Places of `Net.sums`."""
+"""Places of `Net.sums`: flits that crossed a router, that were sent, that arrived; routers alive; flits that arrived just now."""
 
 
 def _first() -> Array:
@@ -186,54 +182,47 @@ def network(
     """
     n, ports = rows * cols, CORE + 1 + memory
     channels, own = n * ports * vcs, n * (ports - CORE) * vcs
-    row, col = (axis.ravel().astype(np.int32) for axis in np.indices((rows, cols)))
-    onward, back = np.zeros((n, 8), np.uint32), np.zeros((n, 8), np.uint32)
-    for port, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
-        inside = (row + down >= 0) & (row + down < rows) & (col + across >= 0) & (col + across < cols)
-        here = np.arange(n)[inside]
+    router = np.zeros(n, ROUTER)
+    router["row"], router["col"] = (axis.ravel() for axis in np.indices((rows, cols)))
+    port = np.zeros((n, 8), PORT)
+    port["width"] = 1
+    if width is not None:
+        port["width"][:, :ports] = width
+    for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
+        row, col = router["row"] + down, router["col"] + across
+        here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
         there = here + down * cols + across
-        onward[here, port] = (there * ports + (port ^ 1)) * vcs
-        back[there, port ^ 1] = (here * ports + port) * vcs
-    for port in range(CORE, ports):
-        onward[:, port] = channels + (np.arange(n) * ports + port) * vcs
-        back[:, port] = channels + (np.arange(n) * (ports - CORE) + port - CORE) * vcs
+        port["onward"][here, way] = (there * ports + (way ^ 1)) * vcs
+        port["back"][there, way ^ 1] = (here * ports + way) * vcs
+    for way in range(CORE, ports):
+        port["onward"][:, way] = channels + (np.arange(n) * ports + way) * vcs
+        port["back"][:, way] = channels + (np.arange(n) * (ports - CORE) + way - CORE) * vcs
+    channel, out, place = np.zeros(channels, CHANNEL), np.zeros(channels + own, OUT), np.zeros(ports * vcs, PLACE)
+    channel["member"], out["credits"] = -1, depth
+    place["port"], place["vc"] = np.divmod(np.arange(ports * vcs), vcs)
     eject = forward if eject is None else eject
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
-    most = ports * vcs * (ports if trees else 1)
-    packets = packets or (channels + own) * depth + n
-    at_once = n * ports
+    most, at_once = ports * vcs * (ports if trees else 1), 2 * n * ports
 
     def zeros(count: int, kind: Any = np.uint32) -> Array:
         return np.zeros(count, kind)
 
-    small, short = np.uint8, np.int16
-    taken = np.ones((n, 8), np.int32)
-    if width is not None:
-        taken[:, :ports] = width
-    places = np.arange(ports * vcs, dtype=np.uint32)
     return Net(
-        n, cols, ports, vcs, depth, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
-        channels, most, at_once * 2, slots - 1, row, col, (places // vcs).astype(small), (places % vcs).astype(short),
-        np.repeat(np.arange(n, dtype=np.uint32), ports * vcs),
-        zeros(channels * depth), zeros(channels, short), zeros(channels, short), zeros(channels, small),
-        zeros(channels, small), zeros(channels, small), np.full(channels, -1, np.int32), zeros(channels * 8, small),
-        zeros(channels + own, small), np.full(channels + own, depth, short),
-        zeros(n * most), zeros(n), zeros(n * most), zeros(n),
-        zeros(channels, short), zeros(channels, short), zeros(n * 8, small), zeros(n * 8, small), zeros(n * 8, short),
-        taken.ravel(), zeros(n * 8, np.int64), onward.ravel(), back.ravel(),
-        zeros(slots * at_once * 2), zeros(slots * at_once * 2), zeros(slots),
-        zeros(slots * at_once * 2), zeros(slots), zeros(slots * channels), zeros(slots),
-        zeros(at_once), zeros(at_once), zeros(n), zeros(n, small),
-        np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        zeros(packets, np.int32), np.zeros((trees, n), small), np.zeros((trees, n), small), np.zeros((0, 0), small),
-        _first(), zeros(vcs, np.int32), zeros(2 * most + 2), zeros(64), zeros(8), zeros(8), zeros(most + 8), zeros(8, np.int64),
+        n, ports, vcs, depth, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
+        channels, most, at_once, slots - 1, place, np.repeat(np.arange(n, dtype=np.uint32), ports * vcs),
+        zeros(channels * depth), channel, zeros(channels * 8, np.uint8), out, port.ravel(), router,
+        zeros(n * most), zeros(n * most), zeros(slots, SLOT), zeros(slots * at_once, COMING), zeros(slots * at_once),
+        zeros(slots * channels), zeros(n * ports, COMING), zeros(n), np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
+        zeros(packets or (channels + own) * depth + n, np.int32), *(np.zeros((trees, n), np.uint8) for _ in range(2)),
+        np.zeros((0, 0), np.uint8), _first(), zeros(vcs, np.int32), zeros(most + 1, GRANT), zeros(64), zeros(8), zeros(8),
+        zeros(most + 8), zeros(8, np.int64),
     )  # fmt: skip
 
 
 @_piece
 def _wake(net, r):
-    if net.living[r] == 0:
-        net.living[r] = 1
+    if net.router[r].living == 0:
+        net.router[r].living = 1
         net.alive[net.sums[ALIVE]] = r
         net.sums[ALIVE] += 1
 
@@ -247,7 +236,7 @@ def _towards(net, r, packet):
     there = to >> 3
     if len(net.table) and there != r:
         return 1 << np.int64(net.table[r, there])
-    across, down = net.col[there] - net.col[r], net.row[there] - net.row[r]
+    across, down = net.router[there].col - net.router[r].col, net.router[there].row - net.router[r].row
     if across != 0 and (down == 0 or net.row_first == 0):
         return 1 if across > 0 else 2
     if down != 0:
@@ -258,21 +247,21 @@ def _towards(net, r, packet):
 @_piece
 def _wants(net, r, entry):
     """A branch wants the switch."""
-    net.turns[r * net.most + net.turning[r]] = entry
-    net.turning[r] += 1
+    net.turns[r * net.most + net.router[r].turning] = entry
+    net.router[r].turning += 1
 
 
 @_piece
 def _ask(net, r, channel, ports):
     """The packet in front of an input channel asks for channels of the links that it takes."""
-    net.mask[channel] = ports
+    net.channel[channel].mask = ports
     here = (channel - r * net.ports * net.vcs) << 3
     while ports:
         port = net.first[ports << 3]
         ports &= ports - 1
         net.branch[(channel << 3) + port] = WAITS
-        net.asks[r * net.most + net.asking[r]] = here + port
-        net.asking[r] += 1
+        net.asks[r * net.most + net.router[r].asking] = here + port
+        net.router[r].asking += 1
         if net.speculative:
             _wants(net, r, here + port)
     _wake(net, r)
@@ -281,7 +270,7 @@ def _ask(net, r, channel, ports):
 @_loop
 def _add(net, r, channel, packet, tree):
     """An addend has come to a router; whether all that meet there have, and so the chain of them can go on."""
-    port = net.port_of[channel - r * net.ports * net.vcs]
+    port = net.place[channel - r * net.ports * net.vcs].port
     needed = net.tree_in[tree, r]
     place = -1
     for at in range(net.adding.shape[1]):
@@ -293,7 +282,7 @@ def _add(net, r, channel, packet, tree):
     if net.adding[r, place, 0] != packet:
         net.adding[r, place, 0], net.adding[r, place, 1], net.adding[r, place, 2] = packet, 0, -1
     net.adding[r, place, 1] |= 1 << port
-    net.member[channel] = net.adding[r, place, 2]
+    net.channel[channel].member = net.adding[r, place, 2]
     net.adding[r, place, 2] = channel
     if net.adding[r, place, 1] != needed:
         return False
@@ -305,7 +294,7 @@ def _add(net, r, channel, packet, tree):
 def _begin(net, channel):
     """The head in front of an input channel has its route."""
     r = np.int64(net.router_of[channel])
-    packet = np.int64(net.buffer[channel * net.depth + net.front[channel]]) >> 2
+    packet = np.int64(net.buffer[channel * net.depth + net.channel[channel].front]) >> 2
     to = net.target[packet]
     if to >= 0 or net.tree_in[-1 - to, r] == 0 or _add(net, r, channel, packet, -1 - to):
         _ask(net, r, channel, _towards(net, r, packet))
@@ -315,26 +304,26 @@ def _begin(net, channel):
 def _later(net, channel, cycle):
     """The packet in front of an input channel has its route at a cycle."""
     slot = cycle & net.slots
-    net.routing[slot * net.channels + net.routings[slot]] = channel
-    net.routings[slot] += 1
+    net.routing[slot * net.channels + net.slot[slot].routings] = channel
+    net.slot[slot].routings += 1
 
 
 @_piece
 def _arrive(net, channel, flit, now):
     """A flit comes to an input channel."""
-    count = np.int64(net.count[channel])
-    at = net.front[channel] + count
+    count = np.int64(net.channel[channel].count)
+    at = net.channel[channel].front + count
     if at >= net.depth:
         at -= net.depth
     net.buffer[channel * net.depth + at] = flit
-    net.count[channel] = count + 1
-    if net.busy[channel] == 0:
-        net.busy[channel] = 1
+    net.channel[channel].count = count + 1
+    if net.channel[channel].busy == 0:
+        net.channel[channel].busy = 1
         _later(net, channel, now + net.route)
     elif count == 0:
         r = np.int64(net.router_of[channel])
         here = (channel - r * net.ports * net.vcs) << 3
-        ports = np.int64(net.mask[channel])
+        ports = np.int64(net.channel[channel].mask)
         while ports:
             port = net.first[ports << 3]
             ports &= ports - 1
@@ -347,22 +336,22 @@ def _arrive(net, channel, flit, now):
 def _leave(net, r, base, channel, flit, now):
     """The flit in front of an input channel, and those added to it, are gone: credits go back, the next packets are routed."""
     while channel >= 0:
-        front = net.front[channel] + 1
-        net.front[channel] = 0 if front == net.depth else front
-        count = net.count[channel] - 1
-        net.count[channel] = count
-        port = net.port_of[channel - base]
+        front = net.channel[channel].front + 1
+        net.channel[channel].front = 0 if front == net.depth else front
+        count = net.channel[channel].count - 1
+        net.channel[channel].count = count
+        port = net.place[channel - base].port
         slot = (now + (net.credit if port < CORE else net.local)) & net.slots
-        net.credits_back[slot * net.at_once + net.returning[slot]] = net.back[(r << 3) + port] + net.vc_of[channel - base]
-        net.returning[slot] += 1
-        after = np.int64(net.member[channel])
+        net.credits_back[slot * net.at_once + net.slot[slot].returning] = net.port[(r << 3) + port].back + net.place[channel - base].vc
+        net.slot[slot].returning += 1
+        after = np.int64(net.channel[channel].member)
         if flit & TAIL:
-            net.mask[channel] = 0
-            net.member[channel] = -1
+            net.channel[channel].mask = 0
+            net.channel[channel].member = -1
             if count:
                 _later(net, channel, now + 1 + net.route)
             else:
-                net.busy[channel] = 0
+                net.channel[channel].busy = 0
         channel = after
 
 
@@ -373,41 +362,41 @@ def _send(net, r, base, here, port, now):
     place = (channel << 3) + port
     vc = np.int64(net.branch[place]) - HAS
     out = base + port * net.vcs + vc
-    flit = np.int64(net.buffer[channel * net.depth + net.front[channel]])
-    net.credits[out] -= 1
-    net.free[(r << 3) + port] = now + net.width[(r << 3) + port]
+    flit = np.int64(net.buffer[channel * net.depth + net.channel[channel].front])
+    net.out[out].credits -= 1
+    net.port[(r << 3) + port].free = now + net.port[(r << 3) + port].width
     net.sums[CROSSED] += 1
-    onward = np.int64(net.onward[(r << 3) + port]) + vc
+    onward = np.int64(net.port[(r << 3) + port].onward) + vc
     slot = (now + (net.forward if port < CORE else net.eject)) & net.slots
-    k = slot * net.at_once + net.comings[slot]
-    net.coming_at[k] = onward
-    net.coming[k] = flit
-    net.comings[slot] += 1
+    k = slot * net.at_once + net.slot[slot].comings
+    net.coming[k].at = onward
+    net.coming[k].flit = flit
+    net.slot[slot].comings += 1
     if flit & TAIL:
-        net.used[out] = 0
+        net.out[out].used = 0
         net.branch[place] = 0
-    done = net.done[channel] | 1 << port
-    if done == net.mask[channel]:
+    done = net.channel[channel].done | 1 << port
+    if done == net.channel[channel].mask:
         done = 0
         _leave(net, r, base, channel, flit, now)
-    net.done[channel] = done
-    return flit & TAIL != 0 or net.count[channel] == 0
+    net.channel[channel].done = done
+    return flit & TAIL != 0 or net.channel[channel].count == 0
 
 
 @_piece
 def _accept(net, base, here, port, j, got, single):
     """Of the channels granted to an asker, the first at or after its pointer; how many have got one."""
-    offset = net.accept_vc[base + here] - port * net.vcs
+    offset = net.channel[base + here].accept - port * net.vcs
     vc = offset if 0 <= offset < net.vcs else 0
     left = net.vcs
     while left:
         out = base + port * net.vcs + vc
-        if (net.used[out] == 0) if single else (net.channel_grant[vc] == j):
+        if (net.out[out].used == 0) if single else (net.offers[vc] == j):
             everyone = net.ports * net.vcs
-            net.grant_vc[out] = here + 1 if here + 1 < everyone else 0
+            net.out[out].grant = here + 1 if here + 1 < everyone else 0
             after = port * net.vcs + vc + 1
-            net.accept_vc[base + here] = after if after < everyone else 0
-            net.granted[2 * got], net.granted[2 * got + 1] = j, vc
+            net.channel[base + here].accept = after if after < everyone else 0
+            net.granted[got].place, net.granted[got].vc = j, vc
             return got + 1
         vc = vc + 1 if vc + 1 < net.vcs else 0
         left -= 1
@@ -417,7 +406,7 @@ def _accept(net, base, here, port, j, got, single):
 @_piece
 def _allocate(net, r, base):
     """Channels to those who ask for one: pairs of an entry's place and a channel, in `granted`; how many."""
-    count, asks = np.int64(net.asking[r]), r * net.most
+    count, asks = np.int64(net.router[r].asking), r * net.most
     if count == 1:
         entry = np.int64(net.asks[asks])
         return _accept(net, base, entry >> 3, entry & 7, 0, 0, True)
@@ -431,17 +420,17 @@ def _allocate(net, r, base):
         vc = 0
         while vc < net.vcs:
             out = base + port * net.vcs + vc
-            net.channel_grant[vc] = -1
-            nearest = 0 if net.used[out] else net.ports * net.vcs
+            net.offers[vc] = -1
+            nearest = 0 if net.out[out].used else net.ports * net.vcs
             j = 0
             while j < count:
                 entry = np.int64(net.asks[asks + j])
                 if entry & 7 == port:
-                    far = (entry >> 3) - net.grant_vc[out]
+                    far = (entry >> 3) - net.out[out].grant
                     far += net.ports * net.vcs if far < 0 else 0
                     if far < nearest:
                         nearest = far
-                        net.channel_grant[vc] = j
+                        net.offers[vc] = j
                 j += 1
             vc += 1
         j = 0
@@ -456,22 +445,22 @@ def _allocate(net, r, base):
 @_piece
 def _may_turn(net, r, base, here, port, now):
     """Whether a branch may ask for the switch: 2 with a channel, 1 without one yet, 0 not at all."""
-    if net.free[(r << 3) + port] > now:
+    if net.port[(r << 3) + port].free > now:
         return 0
     channel = base + here
     branch = np.int64(net.branch[(channel << 3) + port])
     if branch >= HAS:
-        if net.credits[base + port * net.vcs + branch - HAS] <= 0 or net.done[channel] >> port & 1:
+        if net.out[base + port * net.vcs + branch - HAS].credits <= 0 or net.channel[channel].done >> port & 1:
             return 0
-        other = net.member[channel]
+        other = net.channel[channel].member
         while other >= 0:
-            if net.count[other] == 0:
+            if net.channel[other].count == 0:
                 return 0
-            other = net.member[other]
+            other = net.channel[other].member
         return 2
     out = base + port * net.vcs
     while out < base + port * net.vcs + net.vcs:
-        if net.used[out] == 0 and net.credits[out] > 0:
+        if net.out[out].used == 0 and net.out[out].credits > 0:
             return 1
         out += 1
     return 0
@@ -480,22 +469,22 @@ def _may_turn(net, r, base, here, port, now):
 @_piece
 def _turn(net, r, i, here, port):
     """An input port has its turn: pointers move past it, past its channel and past the port that it goes to."""
-    net.accept_port[(r << 3) + i] = port + 1 if port + 1 < net.ports else 0
-    vc = net.vc_of[here] + 1
-    net.grant_turn[(r << 3) + i] = vc if vc < net.vcs else 0
-    net.grant_port[(r << 3) + port] = i + 1 if i + 1 < net.ports else 0
+    net.port[(r << 3) + i].accept = port + 1 if port + 1 < net.ports else 0
+    vc = net.place[here].vc + 1
+    net.port[(r << 3) + i].turn = vc if vc < net.vcs else 0
+    net.port[(r << 3) + port].grant = i + 1 if i + 1 < net.ports else 0
 
 
 @_piece
 def _switch(net, r, base, now):
     """Turns of the switch to those who want one: their entries in `won`; how many."""
-    count, turns = np.int64(net.turning[r]), r * net.most
+    count, turns = np.int64(net.router[r].turning), r * net.most
     if count == 1:
         entry = np.int64(net.turns[turns])
         here, port = entry >> 3, entry & 7
         if _may_turn(net, r, base, here, port, now) == 0:
             return 0
-        _turn(net, r, np.int64(net.port_of[here]), here, port)
+        _turn(net, r, np.int64(net.place[here].port), here, port)
         net.won[0] = entry
         return 1
     outs, got, j = 0, 0, 0
@@ -506,7 +495,7 @@ def _switch(net, r, base, now):
         may = _may_turn(net, r, base, here, port, now)
         if may == 0:
             continue
-        i = np.int64(net.port_of[here])
+        i = np.int64(net.place[here].port)
         if outs >> port & 1 == 0:
             outs |= 1 << port
             net.wanted[port] = 0
@@ -517,8 +506,8 @@ def _switch(net, r, base, now):
             if may < sure:
                 continue
             if may == sure:
-                turn = net.grant_turn[(r << 3) + i]
-                mine, theirs = net.vc_of[here] - turn, net.vc_of[other >> 4] - turn
+                turn = net.port[(r << 3) + i].turn
+                mine, theirs = net.place[here].vc - turn, net.place[other >> 4].vc - turn
                 if mine + (net.vcs if mine < 0 else 0) > theirs + (net.vcs if theirs < 0 else 0):
                     continue
         net.wanted[port] |= 1 << i
@@ -527,7 +516,7 @@ def _switch(net, r, base, now):
     while outs:
         port = np.int64(net.first[outs << 3])
         outs &= outs - 1
-        i = np.int64(net.first[(np.int64(net.wanted[port]) << 3) + net.grant_port[(r << 3) + port]])
+        i = np.int64(net.first[(np.int64(net.wanted[port]) << 3) + net.port[(r << 3) + port].grant])
         if ins >> i & 1 == 0:
             ins |= 1 << i
             net.offered[i] = 0
@@ -536,17 +525,17 @@ def _switch(net, r, base, now):
         i = np.int64(net.first[ins << 3])
         ins &= ins - 1
         offered = np.int64(net.offered[i])
-        port = np.int64(net.first[(offered << 3) + net.accept_port[(r << 3) + i]])
+        port = np.int64(net.first[(offered << 3) + net.port[(r << 3) + i].accept])
         chosen = np.int64(net.best[(i << 3) + port]) >> 1
         _turn(net, r, i, chosen >> 3, port)
         net.won[got] = chosen
         got += 1
-        offered &= np.int64(net.mask[base + (chosen >> 3)]) & ~(1 << port)
+        offered &= np.int64(net.channel[base + (chosen >> 3)].mask) & ~(1 << port)
         while offered:  # copies of a flit leave together
             other = np.int64(net.first[offered << 3])
             offered &= offered - 1
             if np.int64(net.best[(i << 3) + other]) >> 4 == chosen >> 3:
-                net.grant_port[(r << 3) + other] = i + 1 if i + 1 < net.ports else 0
+                net.port[(r << 3) + other].grant = i + 1 if i + 1 < net.ports else 0
                 net.won[got] = np.int64(net.best[(i << 3) + other]) >> 1
                 got += 1
     return got
@@ -556,13 +545,13 @@ def _switch(net, r, base, now):
 def _router(net, r, now):
     """A cycle of one router that holds something."""
     base, asks = r * net.ports * net.vcs, r * net.most
-    granted = _allocate(net, r, base) if net.asking[r] else 0
-    won = _switch(net, r, base, now) if net.turning[r] else 0
+    granted = _allocate(net, r, base) if net.router[r].asking else 0
+    won = _switch(net, r, base, now) if net.router[r].turning else 0
     k = 0
     while k < granted:
-        entry, vc = np.int64(net.asks[asks + net.granted[2 * k]]), np.int64(net.granted[2 * k + 1])
+        entry, vc = np.int64(net.asks[asks + net.granted[k].place]), np.int64(net.granted[k].vc)
         port = entry & 7
-        net.used[base + port * net.vcs + vc] = 1
+        net.out[base + port * net.vcs + vc].used = 1
         net.branch[((base + (entry >> 3)) << 3) + port] = HAS + vc
         k += 1
     k, gone = 0, False
@@ -570,21 +559,21 @@ def _router(net, r, now):
         entry = np.int64(net.won[k])
         here, port = entry >> 3, entry & 7
         branch = np.int64(net.branch[((base + here) << 3) + port])
-        if branch >= HAS and net.credits[base + port * net.vcs + branch - HAS] > 0:
+        if branch >= HAS and net.out[base + port * net.vcs + branch - HAS].credits > 0:
             gone |= _send(net, r, base, here, port, now)
         k += 1
     if gone:
-        j, left, turning = 0, 0, np.int64(net.turning[r])
+        j, left, turning = 0, 0, np.int64(net.router[r].turning)
         while j < turning:
             entry = np.int64(net.turns[asks + j])
             channel = base + (entry >> 3)
-            if net.branch[(channel << 3) + (entry & 7)] and net.count[channel]:
+            if net.branch[(channel << 3) + (entry & 7)] and net.channel[channel].count:
                 net.turns[asks + left] = entry
                 left += 1
             j += 1
-        net.turning[r] = left
+        net.router[r].turning = left
     if granted:
-        j, left, asking = 0, 0, np.int64(net.asking[r])
+        j, left, asking = 0, 0, np.int64(net.router[r].asking)
         while j < asking:
             entry = np.int64(net.asks[asks + j])
             if net.branch[((base + (entry >> 3)) << 3) + (entry & 7)] == WAITS:
@@ -593,47 +582,47 @@ def _router(net, r, now):
             elif net.speculative == 0:
                 _wants(net, r, entry)
             j += 1
-        net.asking[r] = left
+        net.router[r].asking = left
 
 
-@_piece
+@_loop
 def _step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
     slot = now & net.slots
-    first, k, count = slot * net.at_once, 0, np.int64(net.returning[slot])
+    first, k, count = slot * net.at_once, 0, np.int64(net.slot[slot].returning)
     while k < count:
-        net.credits[net.credits_back[first + k]] += 1
+        net.out[net.credits_back[first + k]].credits += 1
         k += 1
-    net.returning[slot] = 0
-    here, k, count = 0, 0, np.int64(net.comings[slot])
+    net.slot[slot].returning = 0
+    here, k, count = 0, 0, np.int64(net.slot[slot].comings)
     while k < count:
-        at, flit = np.int64(net.coming_at[first + k]), np.int64(net.coming[first + k])
+        at, flit = np.int64(net.coming[first + k].at), np.int64(net.coming[first + k].flit)
         k += 1
         if at < net.channels:
             _arrive(net, at, flit, now)
             continue
-        net.ejected_at[here], net.ejected[here] = at - net.channels, flit
+        net.ejected[here].at, net.ejected[here].flit = at - net.channels, flit
         here += 1
         back = (now + net.credit) & net.slots
-        net.credits_back[back * net.at_once + net.returning[back]] = at - net.channels
-        net.returning[back] += 1
-    net.comings[slot] = 0
+        net.credits_back[back * net.at_once + net.slot[back].returning] = at - net.channels
+        net.slot[back].returning += 1
+    net.slot[slot].comings = 0
     net.sums[HERE] = here
     net.sums[ARRIVED] += here
-    k, count = 0, np.int64(net.routings[slot])
+    k, count = 0, np.int64(net.slot[slot].routings)
     while k < count:
         _begin(net, np.int64(net.routing[slot * net.channels + k]))
         k += 1
-    net.routings[slot] = 0
+    net.slot[slot].routings = 0
     left, k, count = 0, 0, net.sums[ALIVE]
     while k < count:
         r = np.int64(net.alive[k])
         _router(net, r, now)
-        if net.asking[r] or net.turning[r]:
+        if net.router[r].asking or net.router[r].turning:
             net.alive[left] = r
             left += 1
         else:
-            net.living[r] = 0
+            net.router[r].living = 0
         k += 1
     net.sums[ALIVE] = left
 
@@ -642,13 +631,13 @@ def _step(net, now):
 def _inject(net, r, port, vc, flit, now):
     """A core or memory channel sends a flit."""
     source = _own(net, r, port) + vc
-    net.credits[source] -= 1
-    net.used[source] = 0 if flit & TAIL else 1
+    net.out[source].credits -= 1
+    net.out[source].used = 0 if flit & TAIL else 1
     slot = (now + net.inject) & net.slots
-    k = slot * net.at_once + net.comings[slot]
-    net.coming_at[k] = (r * net.ports + port) * net.vcs + vc
-    net.coming[k] = flit
-    net.comings[slot] += 1
+    k = slot * net.at_once + net.slot[slot].comings
+    net.coming[k].at = (r * net.ports + port) * net.vcs + vc
+    net.coming[k].flit = flit
+    net.slot[slot].comings += 1
     net.sums[SENT] += 1
 
 
@@ -665,7 +654,7 @@ def _choose(net, source, last):
     while k <= net.vcs:
         vc = last + k
         vc -= net.vcs if vc >= net.vcs else 0
-        if net.used[source + vc] == 0 and net.credits[source + vc] > 0:
+        if net.out[source + vc].used == 0 and net.out[source + vc].credits > 0:
             return vc
         k += 1
     return -1
@@ -759,7 +748,9 @@ def _make(net, source, node, measured):
     net.target[packet] = to << 3 | CORE
     source.born[packet] = source.due[node]
     source.measured[packet] = measured
-    source.hops[packet] = abs(net.col[to] - net.col[node]) + abs(net.row[to] - net.row[node]) + 1
+    source.hops[packet] = (
+        abs(net.router[to].col - net.router[node].col) + abs(net.router[to].row - net.router[node].row) + 1
+    )
     source.tally[MEASURED] += measured
     source.tally[FLYING] += source.flits
     source.tally[FLYING_BORN] += source.flits * source.due[node]
@@ -780,7 +771,7 @@ def _offer(net, source, node, now):
             return
         source.vc[node] = source.last[node] = vc
     vc = source.vc[node]
-    if net.credits[at + vc] > 0:
+    if net.out[at + vc].credits > 0:
         tail = source.left[node] == 1
         source.left[node] -= 1
         _inject(net, node, CORE, vc, source.packet[node] << 2 | (TAIL if tail else 0) | (HEAD if head else 0), now)
@@ -806,7 +797,7 @@ def run(net, source, now, until, phase, measured_before):
             _offer(net, source, node, now)
         _step(net, now)
         for k in range(net.sums[HERE]):
-            flit = np.int64(net.ejected[k])
+            flit = np.int64(net.ejected[k].flit)
             packet = flit >> 2
             source.tally[FLYING] -= 1
             source.tally[FLYING_BORN] -= source.born[packet]
