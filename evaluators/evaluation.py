@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tiles
+from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tiles, traffic
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -14,12 +14,13 @@ from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
 from space.memory import MemoryChip
-from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Workload
+from space.network import NetworkChip
+from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
 PHYSICS = 2
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
@@ -30,6 +31,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
     (MemoryChip, Stream): stream,
+    (NetworkChip, Traffic): traffic,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,
 }

@@ -2,7 +2,7 @@
 
 A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that it
 takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit, `credit`
-cycles later where it came from. Both allocators are separable and round-robin as iSLIP is, in one iteration: every output grants
+cycles later where it came from. Both allocators are separable and round-robin, iSLIP with one iteration [mckeown1999]: every output grants
 to the first asker at or after its pointer, every asker accepts the first grant at or after its own, and pointers move past what
 was accepted. An input channel routes a packet when the one before it has left: packets of one input channel are not pipelined.
 With speculation, heads ask for a channel and for the switch in one cycle, and a turn of the switch is lost where no channel was
