@@ -8,16 +8,16 @@ from typing import Any, get_type_hints
 
 from dse.records import NOTES, Source, inner, parsed, record
 from dse.workloads import workload
+from space import memory, network
 from space.chip import TileChip
 from space.design import Design
 from space.errors import DesignError
 from space.fields import addresses, checked, spec_at
 from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
-from space import memory, network
 from space.memory import MemoryChip
 from space.network import NetworkChip
-from space.workload import Case, Workload
+from space.workload import Case, Collective, Workload
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     sources: list[Source] = []
     base = _design(config["chip"], config["mapping"], config["workload"], sources)
     knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
+    if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
+        raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
 
 
@@ -65,6 +67,10 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         network.refuse(built.chip)
     if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
         memory.refuse(built.chip.hbm.banks, "chip.hbm.banks")
+    if isinstance(built.chip, TileChip) and case is not Collective and built.chip.noc.topology != "mesh":
+        raise DesignError(
+            f"chip.noc.topology: {built.chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh"
+        )
     return built
 
 

@@ -18,6 +18,7 @@ from space.workload import (
     COMBINE,
     DECODE_AT,
     DIAGONAL,
+    EXCHANGES,
     PATTERNS,
     PRODUCTS,
     STREAMS,
@@ -229,7 +230,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 
 
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
-    words = {"pattern": PATTERNS, "along": ALONG, "combine": COMBINE}
+    words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
     _refuse_others(spec, (*words, "bytes", "group", "root"), "workload: a collective by itself has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
@@ -247,13 +248,20 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
         raise DesignError(f"workload.root: {root!r} is not a place in a team from 0 on, or {DIAGONAL}")
     if root == DIAGONAL and spec["along"] == "rectangle":
         raise DesignError("workload.root: a rectangle has one root; give its place, rows after rows, as in 0")
+    others = [pattern for pattern in patterns if pattern not in PATTERNS]
+    if others and not (spec["along"] == "rectangle" and not rows and not cols):
+        whole = "workload.group=mesh workload.along=rectangle workload.root=0"
+        raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
+    if spec["combine"] != "sum" and set(patterns) & {"reduce_scatter"}:
+        raise DesignError(f"workload.combine: a reduce_scatter sums; {spec['combine']!r} is of a reduce or an allreduce")
     cases = []
     for pattern in patterns:
         for size in sizes:
             nbytes = parsed(size, "B", "workload.bytes")
             if nbytes <= 0 or nbytes % 1:
                 raise DesignError(f"workload.bytes: {size!r} is not a whole number of bytes above 0")
-            what = f"{spec['along']} {pattern}" + ("" if pattern == "multicast" else f" ({spec['combine']})")
+            summed = pattern in ("reduce", "allreduce", "reduce_scatter")
+            what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
             cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
     return cases

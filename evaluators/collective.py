@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from evaluators.breakdown import Breakdown, Row
 from evaluators.graph.lay import Kernel
-from evaluators.kernels.collective import TEAMS
+from evaluators.kernels.collective import EXCHANGES, TEAMS, collective
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import VALUE, summing
 from evaluators.mesh import FIDELITIES, PRICES, spent
@@ -15,10 +15,11 @@ from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
 from space.elementwise import ceil_div, column, where
-from space.errors import chosen
+from space.errors import DesignError
 from space.limits import Infeasible, Limit
 from space.mapping import CollectiveMapping
-from space.workload import Collective, Workload
+from space.workload import EXCHANGES as EXCHANGED
+from space.workload import PATTERNS, Collective, Workload
 
 __all__ = ["FIDELITIES", "explain", "judged", "remedied"]
 
@@ -30,6 +31,8 @@ SPENT = (
     ("hops", ("hop", "ramp")),
 )
 """What takes time, with the constants that say how much."""
+
+HELD = {"x": "data", "y": "data turned round"}
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -46,7 +49,8 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     parts = {name: float(value) for name, value in spent(kernel, on, PRICES[fidelity], SPENT).items()}
     seconds = float(PRICES[fidelity](kernel, on).seconds)
     nbytes = float(PRICES[fidelity](kernel, on).activity.sent_bytes)
-    group, mesh = (kernel.options["rows"], kernel.options["cols"]), kernel.mesh
+    mesh = kernel.mesh
+    group = (kernel.options.get("rows", mesh.rows), kernel.options.get("cols", mesh.cols))
     groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
     bound = max(parts, key=lambda name: parts[name])
     row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, nbytes, 0.0, bound, seconds, parts)
@@ -87,24 +91,50 @@ def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...]
 def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
     """What is priced; groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0."""
     chip, case = _chip(design), cases[0]
-    name = _mapping(design).collective
-    chosen(TEAMS, name, "mapping.collective")
+    name, topology = _mapping(design).collective, chip.noc.topology
+    collective(name)
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)
+    shape = Shape(column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
+    if name in EXCHANGES:
+        _refuse_exchange(name, case)
+        across = {"pattern": case.pattern, "topology": topology}
+        return Kernel("collective", case.pattern, "collective", name, shape, mesh, across)
+    if case.pattern not in PATTERNS:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
+    if topology != "mesh":
+        others = ", ".join(EXCHANGES)
+        raise DesignError(f"chip.noc.topology: {name} works on a mesh, not {topology}; mapping.collective may be {others}")
     rows, cols = _sides(chip, case)
     fits = _covered(chip, case) == mesh.rows * mesh.cols
     rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
     root = case.root
     if not isinstance(root, str):
         root = where(root < _members(case, rows, cols), root, 0)
-    options = {"pattern": case.pattern, "combine": case.combine, "along": case.along, "rows": rows, "cols": cols, "root": root}
-    shape = Shape(column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
+    options = {
+        "pattern": case.pattern,
+        "combine": case.combine,
+        "along": case.along,
+        "rows": rows,
+        "cols": cols,
+        "root": root,
+    }
     return Kernel("collective", case.pattern, "collective", name, shape, mesh, options)
+
+
+def _refuse_exchange(name: str, case: Collective) -> None:
+    """Raises where a collective is not one of all tiles with each other."""
+    if case.pattern not in EXCHANGED:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
+    if case.rows or case.cols or case.along != "rectangle":
+        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+    if case.combine != "sum":
+        raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
 
 
 def _limits(design: Design, case: Collective, kernel: Kernel) -> list[Limit]:
     chip = _chip(design)
-    slots = TEAMS[kernel.algorithm].slots(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
-    parts = tuple((slot.name.replace("x", "data"), slot.nbytes * 1.0) for slot in slots)
+    slots = collective(kernel.algorithm).slots(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
+    parts = tuple((HELD.get(slot.name, slot.name), slot.nbytes * 1.0) for slot in slots)
     found = [
         Limit("chip.tile.sram", sum((value for _, value in parts), 0.0), chip.tile.sram, "B", parts),
         Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),

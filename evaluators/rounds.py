@@ -38,7 +38,6 @@ from space.elementwise import Array
 COMBINE = ("set", "sum", "max")
 VIA = ("router", "core", "relay", "shared")
 WAIT = ("slots", "core", "line", "mesh")
-TOPOLOGIES = ("mesh", "torus", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What every core of a `rows` x `cols` mesh does; `topology`, a word of `TOPOLOGIES`, says which of them have links."""
+    """What every core of a `rows` x `cols` mesh does; `topology` says which have links, a word of `space.chip.TOPOLOGIES`."""
 
     rows: int
     cols: int

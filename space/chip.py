@@ -177,11 +177,16 @@ ROUTINGS = ("wormhole", "locked")
 and holds the channels between its routers, both ways at once, until the last word is there."""
 
 
+TOPOLOGIES = ("mesh", "torus", "full")
+"""Links between neighbours; also between the ends of each row and column; or between every pair."""
+
+
 @record
 class TileNoc:
     """The network between tiles. Its times are cycles of the chip's clock."""
 
     routing: str = word("how a message takes links: wormhole, or locked", ROUTINGS, default="wormhole")
+    topology: str = word("which tiles have links", TOPOLOGIES, default="mesh")
     word_bytes: Number = quantity("B", "width of a link", positive=True)
     word: Number = quantity("cycle", "a word on a link", positive=True)
     hop: Number = quantity("cycle", "from router to router")

@@ -186,4 +186,4 @@ class TileMapping:
 class CollectiveMapping:
     """One collective on a mesh of tiles."""
 
-    collective: str = word("who carries it: hardware, tree or sequential")
+    collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")

@@ -182,6 +182,10 @@ class Traffic:
 PATTERNS = ("multicast", "reduce", "allreduce")
 """What a team of tiles does: the root's data to all; sums or maxima of all at the root; these, and then back to all."""
 
+EXCHANGES = ("allgather", "reduce_scatter", "allreduce", "all_to_all")
+"""What all tiles do with each other, each having a slice for or of every other one: they end with the slices of all; with the
+sum of their own slice; with the sums of all; with the slices that are for them."""
+
 ALONG = ("row", "column", "rectangle")
 """Which tiles of a group are a team."""
 
@@ -197,7 +201,7 @@ class Collective:
 
     Attributes:
         label: short text for tables.
-        pattern: multicast, reduce, allreduce.
+        pattern: a word of `PATTERNS` or `EXCHANGES`.
         nbytes: data of one tile. [B]
         along: which tiles of a group are a team: row, column, or rectangle for all of them.
         rows, cols: tiles of a group; 0 for those of the mesh.

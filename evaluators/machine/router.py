@@ -633,7 +633,7 @@ def _inject(net, r, port, vc, flit, now):
     source = _own(net, r, port) + vc
     net.out[source].credits -= 1
     net.out[source].used = 0 if flit & TAIL else 1
-    slot = (now + net.inject) & net.slots
+    slot = (now + (net.inject if port == CORE else 0)) & net.slots
     k = slot * net.at_once + net.slot[slot].comings
     net.coming[k].at = (r * net.ports + port) * net.vcs + vc
     net.coming[k].flit = flit
@@ -820,3 +820,362 @@ def run(net, source, now, until, phase, measured_before):
             if waiting == 0:
                 break
     return now
+
+
+class Tasks(NamedTuple):
+    """What is done in what order: a task is ready when all before it are done.
+
+    Attributes:
+        kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
+        on: the engine or memory channel of a task, or its packet.
+        busy: that it takes its engine, or bytes of a block.
+        after: from its start until what waits for it may start.
+        needs: tasks before it that are not done.
+        ready: when they are.
+        first, then: tasks after it, `then[first[i]:first[i + 1]]`.
+        queued: the next task that waits for the same engine.
+        done: when it was.
+    """
+
+    kind: Array
+    on: Array
+    busy: Array
+    after: Array
+    needs: Array
+    ready: Array
+    first: Array
+    then: Array
+    queued: Array
+    done: Array
+
+
+NOTE, WORK, BLOCK, PACKET = range(4)
+"""Kinds of tasks: a time; work of an engine; a block that a memory channel serves; a packet that a router is given."""
+
+
+class Packets(NamedTuple):
+    """Packets of tasks.
+
+    Attributes:
+        router, port: where it comes from: a core, or a memory channel.
+        number: of it in the network: addends of one sum have the same.
+        flits: of it; `pace`: cycles from one to the next; `sent` and `came`: how many did; `due`: when the next may go.
+        feeder: a packet whose flits these continue, -1 for none.
+        left, head, tail: tasks that are done when it has left, when its first flit arrives and when its last does; -1 for none.
+            Those of a tree begin at `tail`, in the order of `place`.
+        line: the next packet that waits at the same place.
+        far: links from end to end, for circuits.
+    """
+
+    router: Array
+    port: Array
+    number: Array
+    flits: Array
+    pace: Array
+    sent: Array
+    came: Array
+    due: Array
+    feeder: Array
+    left: Array
+    head: Array
+    tail: Array
+    line: Array
+    far: Array
+
+
+class Floor(NamedTuple):
+    """Who works on tasks, and what is going to happen.
+
+    Attributes:
+        free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
+        waiting: first and last packet at each place that sends, -1; `vc`, `last`: channels there; `sending`, `place_sends`: places
+            with packets.
+        latency, byte, crowded: of memory channels, in cycles.
+        of: packet by its number in the network.
+        place: of each tree and router, which of the tree's members it is.
+        when, what: a heap of times and of what happens: a task << 1, or an engine << 1 | 1, or less than 0 for a circuit's end.
+        stack: tasks that have just become ready.
+        locks: packet that has each link of a circuit, or -1; also each core's way out and in.
+        circuits: packets that wait for one, a line: first and last.
+        counts: places below.
+        tasks, packets: see there.
+    """
+
+    free: Array
+    queue: Array
+    waiting: Array
+    vc: Array
+    last: Array
+    sending: Array
+    place_sends: Array
+    latency: float
+    byte: float
+    crowded: float
+    of: Array
+    place: Array
+    when: Array
+    what: Array
+    stack: Array
+    locks: Array
+    circuits: Array
+    locked: int
+    cols: int
+    trip: float
+    hop: float
+    counts: Array
+
+
+HEAP, STACK, SENDING, DONE, STILL, ENDED = range(6)
+"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; the last one
+in which anything was done."""
+
+PATIENCE = 4096
+"""Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
+
+
+@_piece
+def _push(floor, time, what):
+    k = floor.counts[HEAP]
+    floor.counts[HEAP] += 1
+    while k > 0:
+        up = (k - 1) >> 1
+        if floor.when[up] <= time:
+            break
+        floor.when[k], floor.what[k] = floor.when[up], floor.what[up]
+        k = up
+    floor.when[k], floor.what[k] = time, what
+
+
+@_piece
+def _pop(floor):
+    """Takes what happens next off the heap, whose first place it was at."""
+    floor.counts[HEAP] -= 1
+    n = floor.counts[HEAP]
+    time, what = floor.when[n], floor.what[n]
+    k = 0
+    while 2 * k + 1 < n:
+        down = 2 * k + 1
+        if down + 1 < n and floor.when[down + 1] < floor.when[down]:
+            down += 1
+        if time <= floor.when[down]:
+            break
+        floor.when[k], floor.what[k] = floor.when[down], floor.what[down]
+        k = down
+    floor.when[k], floor.what[k] = time, what
+
+
+@_loop
+def _start(floor, tasks, task, time):
+    """An engine begins with a task, or a channel with a block."""
+    on = tasks.on[task]
+    busy, after = tasks.busy[task], tasks.after[task]
+    if tasks.kind[task] == BLOCK:
+        busy *= floor.crowded if time > tasks.ready[task] else floor.byte
+        after = max(floor.latency, busy + floor.latency - after)
+    floor.free[on] = time + busy
+    _push(floor, time + after, task << 1)
+    _push(floor, time + busy, on << 1 | 1)
+
+
+@_loop
+def _route_free(net, floor, packets, packet, take):
+    """Whether all channels of a circuit are free, both ways; with `take` 1 they become the packet's, with 2 free again."""
+    owner = packet if take == 1 else -1
+    r = packets.router[packet]
+    to = net.target[packets.number[packet]] >> 3
+    n = net.routers
+    if take:
+        floor.locks[4 * n + r] = floor.locks[5 * n + to] = owner
+    elif floor.locks[4 * n + r] >= 0 or floor.locks[5 * n + to] >= 0:
+        return False
+    while r != to:
+        ports = _towards(net, r, packets.number[packet])
+        port = np.int64(net.first[ports << 3])
+        on = net.port[(r << 3) + port].onward // (net.ports * net.vcs)
+        if take:
+            floor.locks[4 * r + port] = floor.locks[4 * on + (port ^ 1)] = owner
+        elif floor.locks[4 * r + port] >= 0 or floor.locks[4 * on + (port ^ 1)] >= 0:
+            return False
+        r = on
+    return True
+
+
+@_loop
+def _connect(net, floor, packets, packet, time):
+    """A packet takes its circuit, if all of it is free: a request crosses the way, a grant comes back, and flits follow."""
+    if not _route_free(net, floor, packets, packet, 0):
+        return False
+    _route_free(net, floor, packets, packet, 1)
+    _push(floor, time + 3 * (floor.trip + packets.far[packet] * floor.hop) + packets.flits[packet] * packets.pace[packet], -1 - packet)
+    return True
+
+
+@_loop
+def _ready(net, floor, tasks, packets):
+    """Everything that has become ready begins, and what is done at once makes others ready."""
+    while floor.counts[STACK]:
+        floor.counts[STACK] -= 1
+        task = floor.stack[floor.counts[STACK]]
+        time, kind, on = tasks.ready[task], tasks.kind[task], tasks.on[task]
+        if kind == PACKET:
+            packets.due[on] = time
+            if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
+                packets.line[on] = -1
+                if not _connect(net, floor, packets, on, time):
+                    if floor.circuits[0] < 0:
+                        floor.circuits[0] = on
+                    else:
+                        packets.line[floor.circuits[1]] = on
+                    floor.circuits[1] = on
+                continue
+            at = packets.router[on] * (net.ports - CORE) + packets.port[on] - CORE
+            packets.line[on] = -1
+            if floor.waiting[at, 0] < 0:
+                floor.waiting[at, 0] = on
+            else:
+                packets.line[floor.waiting[at, 1]] = on
+            floor.waiting[at, 1] = on
+            if floor.sending[at] == 0:
+                floor.sending[at] = 1
+                floor.place_sends[floor.counts[SENDING]] = at
+                floor.counts[SENDING] += 1
+        elif kind == NOTE:
+            if tasks.after[task] > 0:
+                _push(floor, time + tasks.after[task], task << 1)
+            else:
+                _finish(floor, tasks, task, time)
+        elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
+            floor.queue[on, 0] = floor.queue[on, 1] = task
+            _start(floor, tasks, task, time)
+        else:
+            tasks.queued[task] = -1
+            tasks.queued[floor.queue[on, 1]] = task
+            floor.queue[on, 1] = task
+
+
+@_piece
+def _finish(floor, tasks, task, time):
+    """A task is done; those that waited for it alone are ready."""
+    tasks.done[task] = time
+    floor.counts[DONE] += 1
+    k = tasks.first[task]
+    while k < tasks.first[task + 1]:
+        after = tasks.then[k]
+        k += 1
+        tasks.ready[after] = max(tasks.ready[after], time)
+        tasks.needs[after] -= 1
+        if tasks.needs[after] == 0:
+            floor.stack[floor.counts[STACK]] = after
+            floor.counts[STACK] += 1
+
+
+@_loop
+def _happen(net, floor, tasks, packets, now):
+    """Everything that happens until a cycle."""
+    while floor.counts[HEAP] and floor.when[0] <= now:
+        time, what = floor.when[0], floor.what[0]
+        _pop(floor)
+        if what < 0:
+            packet = -1 - what
+            _route_free(net, floor, packets, packet, 2)
+            for task in (packets.left[packet], packets.tail[packet]):
+                if task >= 0:
+                    _push(floor, time, task << 1)
+            before, waits = np.int64(-1), np.int64(floor.circuits[0])
+            while waits >= 0:
+                after = np.int64(packets.line[waits])
+                if _connect(net, floor, packets, waits, time):
+                    if before < 0:
+                        floor.circuits[0] = after
+                    else:
+                        packets.line[before] = after
+                    if after < 0:
+                        floor.circuits[1] = before
+                else:
+                    before = waits
+                waits = after
+        elif what & 1:
+            on = what >> 1
+            task = tasks.queued[floor.queue[on, 0]]
+            floor.queue[on, 0] = task
+            if task >= 0:
+                _start(floor, tasks, task, time)
+        else:
+            _finish(floor, tasks, what >> 1, time)
+        if floor.counts[STACK]:
+            _ready(net, floor, tasks, packets)
+
+
+@_piece
+def _hand_over(net, floor, packets, at, now):
+    """A place that sends gives its router a flit, if it may; whether it has no packets left."""
+    packet = np.int64(floor.waiting[at, 0])
+    port = np.int64(packets.port[packet])
+    r = np.int64(packets.router[packet])
+    source = _own(net, r, port)
+    sent = packets.sent[packet]
+    feeder = packets.feeder[packet]
+    if packets.due[packet] > now or (feeder >= 0 and packets.came[feeder] <= sent):
+        return False
+    if sent == 0:
+        vc = _choose(net, source, floor.last[at])
+        if vc < 0:
+            return False
+        floor.vc[at] = floor.last[at] = vc
+    vc = floor.vc[at]
+    if net.out[source + vc].credits <= 0:
+        return False
+    tail = sent + 1 == packets.flits[packet]
+    _inject(net, r, port, vc, packets.number[packet] << 2 | (TAIL if tail else 0) | (HEAD if sent == 0 else 0), now)
+    packets.sent[packet] = sent + 1
+    packets.due[packet] = max(packets.due[packet], now - 1.0) + packets.pace[packet]
+    if not tail:
+        return False
+    if packets.left[packet] >= 0:
+        _push(floor, now + 1.0, packets.left[packet] << 1)
+    floor.waiting[at, 0] = packets.line[packet]
+    return floor.waiting[at, 0] < 0
+
+
+@_loop
+def perform(net, floor, tasks, packets):
+    """Does all tasks; whether it came to its end, or has nothing left that could happen."""
+    now = np.int64(0)
+    while True:
+        _happen(net, floor, tasks, packets, now)
+        if floor.counts[SENDING] == 0 and net.sums[SENT] == net.sums[ARRIVED]:
+            if floor.counts[HEAP] == 0:
+                return floor.counts[DONE] == len(tasks.kind)
+            now = np.int64(np.ceil(floor.when[0]))
+            continue
+        k, left, moved = 0, 0, net.sums[CROSSED] + net.sums[SENT]
+        while k < floor.counts[SENDING]:
+            at = np.int64(floor.place_sends[k])
+            if _hand_over(net, floor, packets, at, now):
+                floor.sending[at] = 0
+            else:
+                floor.place_sends[left] = at
+                left += 1
+            k += 1
+        floor.counts[SENDING] = left
+        _step(net, now)
+        k = 0
+        while k < net.sums[HERE]:
+            at, flit = np.int64(net.ejected[k].at), np.int64(net.ejected[k].flit)
+            k += 1
+            packet = np.int64(floor.of[flit >> 2])
+            packets.came[packet] += 1
+            task = np.int64(packets.tail[packet])
+            to = net.target[flit >> 2]
+            if to < 0:
+                task += floor.place[-1 - to, at // (net.ports * net.vcs)]
+            if flit & TAIL:
+                _push(floor, now + 1.0, task << 1)
+            if flit & HEAD and packets.head[packet] >= 0:
+                _push(floor, now + 1.0, packets.head[packet] << 1)
+        floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
+        if floor.counts[STILL] > PATIENCE:
+            if floor.counts[HEAP] == 0:
+                return False
+            now = max(now, np.int64(np.ceil(floor.when[0])) - 1)
+        now += 1

@@ -1,6 +1,6 @@
 """Open-loop traffic on routers: where packets go, and how latency and throughput are measured.
 
-A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 %, then drains: sources
+A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 % and packets are enough, then drains: sources
 go on, until all packets made meanwhile have arrived. Latency counts from when a packet is made, so that the wait in its source is
 part of it. It is over when the mean, packets on their way included, is above a bound: then queues grow [dally2004].
 """
@@ -21,13 +21,16 @@ STABLE, UNSETTLED, SATURATED = range(3)
 WARM, MOST, ALIKE = 3, 10, 3
 """Samples: to warm up; at most, these included; in a row that agree."""
 
+ENOUGH = 20_000
+"""Packets after which agreement is believed: the mean of as many is known to half a per cent."""
+
 SETTLED = 0.05
 """By which share two samples may differ and agree."""
 
 BOUND = 500.0
 """Mean latency from which on a network counts as saturated. [cycle]"""
 
-BEHIND = 0.02
+BEHIND = 0.01
 """By which share of the time sources may be behind, on average, when samples end, and count as keeping up."""
 
 
@@ -100,7 +103,7 @@ def measure(of: Router, rows: int, cols: int, order: str, case: Traffic) -> Meas
     now = since = alike = samples = 0
     before: Any = (0.0, 0.0)
     state, verdict = WARMING, STABLE
-    while samples < MOST and alike < ALIKE and verdict == STABLE:
+    while samples < MOST and (alike < ALIKE or source.tally[router.RETIRED] < ENOUGH) and verdict == STABLE:
         if samples == WARM or (samples < WARM and samples % 2 == 0):
             state = RUNNING if samples == WARM else WARMING
             source.latencies[:] = 0

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from evaluators.counts import Activity, activity
 from evaluators.events import play
 from evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
-from evaluators.kernels.collective.exchange import PATTERNS as EXCHANGED
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 from evaluators.machine.link import Links
 from evaluators.numeric import play as computed
-from evaluators.rounds import TOPOLOGIES, Cores, Multicast, Program, Reduce, Round, Send, Slot
+from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Send, Slot
+from space.chip import TOPOLOGIES
+from space.workload import EXCHANGES as EXCHANGED
 from space.workload import PATTERNS
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW

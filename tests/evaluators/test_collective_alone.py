@@ -9,10 +9,11 @@ from evaluators import evaluate, explain
 from evaluators.evaluation import infeasible
 from evaluators.kernels.collective import TEAMS
 from evaluators.machine.fabric import summing
-from space.chip import TileChip
+from space.chip import TOPOLOGIES, TileChip
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import replaced
+from space.workload import EXCHANGES as EXCHANGED
 from space.workload import PATTERNS
 from tests.samples import asked
 
@@ -144,3 +145,42 @@ def test_an_unknown_implementation_is_answered_with_the_address() -> None:
     asked_ = asked("chip=tile32", "workload=collective", "mapping.collective=trees")
     with pytest.raises(DesignError, match=r"mapping\.collective: no option 'trees'; did you mean 'tree'"):
         evaluate(stacked([asked_.base]), asked_.workload)
+
+
+ALL = ("workload.along=rectangle", "workload.root=0", "chip.mesh.rows=4", "chip.mesh.cols=6", "workload.bytes=[960B,48KiB]")
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("pattern", EXCHANGED)
+def test_all_tiles_exchange_with_each_other(pattern: str, topology: str) -> None:
+    asked_ = asked(*ALONE[:2], *ALL, f"workload.pattern={pattern}", f"chip.noc.topology={topology}", "mapping.collective=rings")
+    closed, events = (
+        evaluate(stacked([asked_.base]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"][:, 0]
+        for fidelity in ("closed", "events")
+    )
+    assert closed == pytest.approx(events, rel=0.02)
+    assert explain(asked_.base, asked_.workload.cases[1]).seconds == pytest.approx(closed[1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("workload.pattern=allgather", "workload.root=0"), "workload.along=rectangle"),
+        ((*ALL, "workload.pattern=allgather"), "mapping.collective: hardware does not carry allgather; choose one of rings"),
+        ((*ALL, "mapping.collective=rings"), "does not carry multicast"),
+        (
+            (*ALL, "workload.pattern=allreduce", "mapping.collective=rings", "workload.combine=max"),
+            "workload.combine: rings sums",
+        ),
+        (("chip.noc.topology=torus",), "chip.noc.topology: hardware works on a mesh"),
+        (("chip.noc.topology=ring",), "chip.noc.topology"),
+    ],
+)
+def test_exchanges_that_nobody_carries_are_refused(overrides: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        cycles(*overrides)
+
+
+def test_other_work_of_tiles_is_on_a_mesh() -> None:
+    with pytest.raises(DesignError, match="'torus' is for collectives"):
+        asked("chip=tile32", "workload=attention", "chip.noc.topology=torus")

@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.kernels.collective import EXCHANGES
-from evaluators.kernels.collective.exchange import PATTERNS, slice_of
+from evaluators.kernels.collective.exchange import slice_of
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import play
-from evaluators.rounds import TOPOLOGIES, Cores, Program, Round
+from evaluators.rounds import Cores, Program, Round
 from evaluators.routes import longest_hop
+from space.chip import TOPOLOGIES
 from space.elementwise import Array
 from space.errors import DesignError
+from space.workload import EXCHANGES as PATTERNS
 
 SIDES = st.integers(1, 6)
 

@@ -32,7 +32,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: st
     Args:
         shape: m elements of 2 bytes on each core, as a whole vector.
         mesh, fabric: leaves broadcast over designs.
-        pattern: a word of `exchange.PATTERNS`.
+        pattern: a word of `space.workload.EXCHANGES`.
         topology: of the network.
 
     Source:

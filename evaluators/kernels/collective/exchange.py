@@ -6,12 +6,10 @@ import numpy as np
 
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.numeric import Tiles
-from evaluators.rounds import TOPOLOGIES
+from space.chip import TOPOLOGIES
 from space.elementwise import Array, ceil_div
 from space.errors import DesignError, nearest
-
-PATTERNS = ("allgather", "reduce_scatter", "allreduce", "all_to_all")
-"""Every core ends with the slices of all; with the sum of its slice; with the sums of all; with the slices for it."""
+from space.workload import EXCHANGES
 
 
 def parts(pattern: str, topology: str) -> tuple[str, ...]:
@@ -20,7 +18,7 @@ def parts(pattern: str, topology: str) -> tuple[str, ...]:
     Raises:
         DesignError: no such pattern, or no such topology.
     """
-    for name, word, words in (("pattern", pattern, PATTERNS), ("topology", topology, TOPOLOGIES)):
+    for name, word, words in (("pattern", pattern, EXCHANGES), ("topology", topology, TOPOLOGIES)):
         if word not in words:
             raise DesignError(f"{name}: no option {word!r}; {nearest(word, words)}")
     return ("reduce_scatter", "allgather") if pattern == "allreduce" else (pattern,)
