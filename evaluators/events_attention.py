@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from evaluators.closed_attention import Job, channels_used, machine, memory
-from evaluators.events import Timing, play
+from evaluators.events import play
 from evaluators.kernels.attention.cost import PARTS
 from evaluators.kernels.attention.dataflow import steps
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels
+from evaluators.played import Timing
 from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
 
 T = TypeVar("T", Heads, Tiling)

@@ -86,7 +86,10 @@ METRICS: dict[str, Metric] = {
     "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
     "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
     "traffic_verdict": Metric(
-        "1", "min", "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow", "max"
+        "1",
+        "min",
+        "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
+        "max",
     ),
     "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),

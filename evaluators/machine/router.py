@@ -1,12 +1,12 @@
 """Virtual-channel wormhole routers on a 2-D mesh, cycle by cycle, compiled.
 
 A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that it
-takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit, `credit`
-cycles later where it came from. Both allocators are separable and round-robin, iSLIP with one iteration [mckeown1999]: every output grants
-to the first asker at or after its pointer, every asker accepts the first grant at or after its own, and pointers move past what
-was accepted. An input channel routes a packet when the one before it has left: packets of one input channel are not pipelined.
-With speculation, heads ask for a channel and for the switch in one cycle, and a turn of the switch is lost where no channel was
-got [becker2009].
+takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit, which
+counts where it came from `credit` cycles later. Both allocators are separable and round-robin, iSLIP with one iteration
+[mckeown1999]: every output grants to the first asker at or after its pointer, every asker accepts the first grant at or after its
+own, and pointers move past what was accepted. An input channel routes a packet when the one before it has left: packets of one
+input channel are not pipelined. With speculation, heads ask for a channel and for the switch in one cycle, and a turn of the
+switch is lost where no channel was got [becker2009].
 
 A packet goes to one port of one router, along a tree (routers copy its flits to the branches, each as it is free), or is one of
 the addends of a sum (routers wait until the flits of all that meet are there, and send one). A router that holds nothing is not
@@ -138,7 +138,7 @@ class Net(NamedTuple):
 
 
 CROSSED, SENT, ARRIVED, ALIVE, HERE = range(5)
-"""Places of `Net.sums`: flits that crossed a router, that were sent, that arrived; routers alive; flits that arrived just now."""
+"""Places of `Net.sums`: flits that crossed a router, were sent, arrived; routers alive; flits that arrived in this cycle."""
 
 
 def _first() -> Array:
@@ -342,7 +342,9 @@ def _leave(net, r, base, channel, flit, now):
         net.channel[channel].count = count
         port = net.place[channel - base].port
         slot = (now + (net.credit if port < CORE else net.local)) & net.slots
-        net.credits_back[slot * net.at_once + net.slot[slot].returning] = net.port[(r << 3) + port].back + net.place[channel - base].vc
+        net.credits_back[slot * net.at_once + net.slot[slot].returning] = (
+            net.port[(r << 3) + port].back + net.place[channel - base].vc
+        )
         net.slot[slot].returning += 1
         after = np.int64(net.channel[channel].member)
         if flit & TAIL:
@@ -748,9 +750,7 @@ def _make(net, source, node, measured):
     net.target[packet] = to << 3 | CORE
     source.born[packet] = source.due[node]
     source.measured[packet] = measured
-    source.hops[packet] = (
-        abs(net.router[to].col - net.router[node].col) + abs(net.router[to].row - net.router[node].row) + 1
-    )
+    source.hops[packet] = abs(net.router[to].col - net.router[node].col) + abs(net.router[to].row - net.router[node].row) + 1
     source.tally[MEASURED] += measured
     source.tally[FLYING] += source.flits
     source.tally[FLYING_BORN] += source.flits * source.due[node]
@@ -865,6 +865,7 @@ class Packets(NamedTuple):
             Those of a tree begin at `tail`, in the order of `place`.
         line: the next packet that waits at the same place.
         far: links from end to end, for circuits.
+        owed: flits of it that are to arrive, all together; an addend's are those of the first one.
     """
 
     router: Array
@@ -881,6 +882,7 @@ class Packets(NamedTuple):
     tail: Array
     line: Array
     far: Array
+    owed: Array
 
 
 class Floor(NamedTuple):
@@ -888,17 +890,19 @@ class Floor(NamedTuple):
 
     Attributes:
         free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
-        waiting: first and last packet at each place that sends, -1; `vc`, `last`: channels there; `sending`, `place_sends`: places
-            with packets.
+        waiting: first and last packet at each place that sends, -1; `vc`, `last`: channels there; `sending`, `place_sends`:
+            places with packets.
         latency, byte, crowded: of memory channels, in cycles.
         of: packet by its number in the network.
         place: of each tree and router, which of the tree's members it is.
-        when, what: a heap of times and of what happens: a task << 1, or an engine << 1 | 1, or less than 0 for a circuit's end.
+        when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
+            `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
         locks: packet that has each link of a circuit, or -1; also each core's way out and in.
         circuits: packets that wait for one, a line: first and last.
+        locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
+            router to router.
         counts: places below.
-        tasks, packets: see there.
     """
 
     free: Array
@@ -919,15 +923,17 @@ class Floor(NamedTuple):
     locks: Array
     circuits: Array
     locked: int
-    cols: int
     trip: float
     hop: float
     counts: Array
 
 
-HEAP, STACK, SENDING, DONE, STILL, ENDED = range(6)
-"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; the last one
-in which anything was done."""
+HEAP, STACK, SENDING, DONE, STILL, OWED = range(6)
+"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that are to
+arrive of all packets that have been sent."""
+
+FREE, COME = 1, 2
+"""What happens, beside that a task is done."""
 
 PATIENCE = 4096
 """Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
@@ -973,8 +979,8 @@ def _start(floor, tasks, task, time):
         busy *= floor.crowded if time > tasks.ready[task] else floor.byte
         after = max(floor.latency, busy + floor.latency - after)
     floor.free[on] = time + busy
-    _push(floor, time + after, task << 1)
-    _push(floor, time + busy, on << 1 | 1)
+    _push(floor, time + after, task << 2)
+    _push(floor, time + busy, on << 2 | FREE)
 
 
 @_loop
@@ -1006,7 +1012,11 @@ def _connect(net, floor, packets, packet, time):
     if not _route_free(net, floor, packets, packet, 0):
         return False
     _route_free(net, floor, packets, packet, 1)
-    _push(floor, time + 3 * (floor.trip + packets.far[packet] * floor.hop) + packets.flits[packet] * packets.pace[packet], -1 - packet)
+    _push(
+        floor,
+        time + 3 * (floor.trip + packets.far[packet] * floor.hop) + packets.flits[packet] * packets.pace[packet],
+        -1 - packet,
+    )
     return True
 
 
@@ -1019,6 +1029,7 @@ def _ready(net, floor, tasks, packets):
         time, kind, on = tasks.ready[task], tasks.kind[task], tasks.on[task]
         if kind == PACKET:
             packets.due[on] = time
+            floor.counts[DONE] += 1
             if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
                 packets.line[on] = -1
                 if not _connect(net, floor, packets, on, time):
@@ -1041,7 +1052,7 @@ def _ready(net, floor, tasks, packets):
                 floor.counts[SENDING] += 1
         elif kind == NOTE:
             if tasks.after[task] > 0:
-                _push(floor, time + tasks.after[task], task << 1)
+                _push(floor, time + tasks.after[task], task << 2)
             else:
                 _finish(floor, tasks, task, time)
         elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
@@ -1080,7 +1091,7 @@ def _happen(net, floor, tasks, packets, now):
             _route_free(net, floor, packets, packet, 2)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
-                    _push(floor, time, task << 1)
+                    _push(floor, time, task << 2 | COME)
             before, waits = np.int64(-1), np.int64(floor.circuits[0])
             while waits >= 0:
                 after = np.int64(packets.line[waits])
@@ -1094,14 +1105,19 @@ def _happen(net, floor, tasks, packets, now):
                 else:
                     before = waits
                 waits = after
-        elif what & 1:
-            on = what >> 1
+        elif what & 3 == COME:
+            task = what >> 2
+            tasks.ready[task] = time
+            floor.stack[floor.counts[STACK]] = task
+            floor.counts[STACK] += 1
+        elif what & 3 == FREE:
+            on = what >> 2
             task = tasks.queued[floor.queue[on, 0]]
             floor.queue[on, 0] = task
             if task >= 0:
                 _start(floor, tasks, task, time)
         else:
-            _finish(floor, tasks, what >> 1, time)
+            _finish(floor, tasks, what >> 2, time)
         if floor.counts[STACK]:
             _ready(net, floor, tasks, packets)
 
@@ -1132,7 +1148,8 @@ def _hand_over(net, floor, packets, at, now):
     if not tail:
         return False
     if packets.left[packet] >= 0:
-        _push(floor, now + 1.0, packets.left[packet] << 1)
+        _push(floor, now + packets.pace[packet], packets.left[packet] << 2 | COME)
+    floor.counts[OWED] += packets.owed[packet]
     floor.waiting[at, 0] = packets.line[packet]
     return floor.waiting[at, 0] < 0
 
@@ -1141,9 +1158,11 @@ def _hand_over(net, floor, packets, at, now):
 def perform(net, floor, tasks, packets):
     """Does all tasks; whether it came to its end, or has nothing left that could happen."""
     now = np.int64(0)
+    _ready(net, floor, tasks, packets)
     while True:
         _happen(net, floor, tasks, packets, now)
-        if floor.counts[SENDING] == 0 and net.sums[SENT] == net.sums[ARRIVED]:
+        quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]
+        if quiet and floor.counts[STILL] > net.slots:
             if floor.counts[HEAP] == 0:
                 return floor.counts[DONE] == len(tasks.kind)
             now = np.int64(np.ceil(floor.when[0]))
@@ -1170,11 +1189,11 @@ def perform(net, floor, tasks, packets):
             if to < 0:
                 task += floor.place[-1 - to, at // (net.ports * net.vcs)]
             if flit & TAIL:
-                _push(floor, now + 1.0, task << 1)
+                _push(floor, now + packets.pace[packet], task << 2 | COME)
             if flit & HEAD and packets.head[packet] >= 0:
-                _push(floor, now + 1.0, packets.head[packet] << 1)
+                _push(floor, now + 1.0, packets.head[packet] << 2 | COME)
         floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
-        if floor.counts[STILL] > PATIENCE:
+        if floor.counts[STILL] > PATIENCE and not quiet:
             if floor.counts[HEAP] == 0:
                 return False
             now = max(now, np.int64(np.ceil(floor.when[0])) - 1)

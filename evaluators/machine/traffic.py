@@ -1,8 +1,9 @@
 """Open-loop traffic on routers: where packets go, and how latency and throughput are measured.
 
-A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 % and packets are enough, then drains: sources
-go on, until all packets made meanwhile have arrived. Latency counts from when a packet is made, so that the wait in its source is
-part of it. It is over when the mean, packets on their way included, is above a bound: then queues grow [dally2004].
+A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 % and packets are
+enough, then drains: sources go on, until all packets made meanwhile have arrived. Latency counts from when a packet is made, so
+that the wait in its source is part of it. It is over when the mean, packets on their way included, is above a bound: then queues
+grow [dally2004].
 """
 
 from typing import Any, NamedTuple

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.counts import activity
-from evaluators.events import Timing, play
+from evaluators.events import play
+from evaluators.played import Timing
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import Channels, channels
