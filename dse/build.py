@@ -100,6 +100,7 @@ SHAPE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
     **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
     **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
+    "seed": (object,),  # `dse.workloads` says what it may be
     "store": (str, type(None)),
 }
 

@@ -1,12 +1,8 @@
-"""A study from its configuration to its report: screen, search, verify, report.
-
-The ask/tell loop is here, and visible as one.
-"""
+"""A study from its configuration to its report: screen, search, verify, report."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +10,14 @@ import numpy as np
 import pandas as pd
 
 from dse.actors import hired
+from dse.ask_tell import base_of, search
 from dse.compose import folder_of
 from dse.database import masked
 from dse.facts import clock, facts
 from dse.frame import search_frame, values_of, with_front
 from dse.progress import Progress, say
 from dse.report import Part, write
-from dse.samplers import Ask, Sampler, Told, Values, suited
+from dse.samplers import suited
 from dse.screen import Screened, screen
 from dse.search import sampler
 from dse.show import front_table, verified_table
@@ -29,14 +26,10 @@ from dse.store import Result, Store
 from dse.study import STORE_URL, Study, study
 from dse.verify import Verified, verify
 from dse.warm import Warm, warm
-from dse.workers import Workers, evaluator
+from dse.workers import evaluator
 from evaluators import PHYSICS
 from space.design import key
 from space.errors import DesignError
-from space.fields import leaves
-
-REPEATS = 500
-"""Asks in a row of designs that were asked before, after which a search ends: there is hardly a new one."""
 
 
 def run(config: Mapping[str, Any]) -> int:
@@ -102,125 +95,6 @@ def open_store(asked: Study) -> Store:
     for physics, count in store.of_other_physics(asked.context).items():
         say(f"  {count:,} stored results of physics version {physics} are kept, and not used: this is version {PHYSICS}")
     return store
-
-
-def search(
-    asked: Study,
-    store: Store,
-    source: Sampler,
-    workers: Workers,
-    budget: int,
-    seeds: Sequence[Values],
-    progress: Any,
-    *,
-    stops: Stops | None = None,
-    given: Mapping[str, Result] | None = None,
-    about: Mapping[str, Any] | None = None,
-) -> dict[int, tuple[Ask, Result]]:
-    """The ask/tell loop: a window of asks in flight; results stored when they come, told in the order of asks.
-
-    Args:
-        asked: the study.
-        store: where asks and results go.
-        source: asks.
-        workers: evaluate.
-        budget: different designs asked in all, those of earlier runs included; an ask of the same design again is free.
-        seeds: values of the first asks.
-        progress: called with the number of designs told and a function that gives their results.
-        stops: what may end it sooner.
-        given: results that need no evaluation, by design.
-        about: notes to keep with the first ask.
-
-    Returns:
-        Every ask so far that has a result, by number.
-    """
-    window = asked.search["window"]
-    space, context, base = asked.question.space, asked.context, base_of(asked)
-    stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=window)
-    given = given or {}
-    known = store.results(context)
-    asks, firsts = _asked_before(asked, store, budget)
-    latest = max(firsts.values(), default=0)
-    recorded, told = len(asks), max(0, len(asks) - window)
-    for ask, design in asks:
-        outcome = _told(asked, known[design]) if ask.number < told else None
-        source.restore(ask, outcome)
-        if outcome is not None:
-            stops.told(outcome)
-    under_way: set[str] = set()
-    fresh: list[Result] = []
-    enough = stops.stagnant()
-
-    def want(ask: Ask, design: str) -> None:
-        if design in known or design in under_way:
-            return
-        if design in given:
-            known[design] = given[design]
-            fresh.append(given[design])
-            return
-        under_way.add(design)
-        workers.submit([(design, ask.values, space.at(ask.values))])
-
-    def fill() -> None:
-        nonlocal latest
-        while len(asks) < told + window and len(firsts) < budget and len(asks) - latest < REPEATS and not enough:
-            ask = source.ask(len(asks), seeds[len(asks)] if len(asks) < len(seeds) else None)
-            if about and not asks:
-                ask = replace(ask, marks={**ask.marks, **about})
-            asks.append((ask, space.key_at(ask.values)))
-            if firsts.setdefault(asks[-1][1], ask.number) == ask.number:
-                latest = ask.number
-            want(*asks[-1])
-
-    for ask, design in asks[told:]:
-        want(ask, design)
-    fill()
-    while told < len(asks):
-        if asks[told][1] not in known:
-            fresh += workers.collect()
-        store.append(asked.name, context, base, asks[recorded:], fresh)
-        recorded = len(asks)
-        for result in fresh:
-            known[result.key] = result
-            under_way.discard(result.key)
-        fresh.clear()
-        # a design that is known already is told at once; but asks are recorded at least once a window
-        while told < len(asks) and asks[told][1] in known and len(asks) - recorded < window:
-            ask, design = asks[told]
-            outcome = _told(asked, known[design])
-            source.tell(ask, outcome)
-            stops.told(outcome)
-            told += 1
-            enough = enough or stops.stagnant()
-            fill()
-        progress(min(told, len(firsts)), lambda done=told: (known[design] for _, design in asks[:done]))
-        late = stops.late()
-        if late:
-            enough = late
-            break
-    if enough:
-        say(f"  search: stopped after {told:,} designs, as {enough}")
-    return {ask.number: (ask, known[design]) for ask, design in asks if design in known}
-
-
-def _asked_before(asked: Study, store: Store, budget: int) -> tuple[list[tuple[Ask, str]], dict[str, int]]:
-    """The asks of earlier runs with their designs, up to a budget; and by design, the number of the ask that was its first."""
-    asks: list[tuple[Ask, str]] = []
-    firsts: dict[str, int] = {}
-    for ask, design in store.asks(asked.name, asked.context.physics):
-        if len(firsts) == budget:
-            break
-        firsts.setdefault(design, len(asks))
-        asks.append((ask, design))
-    return asks, firsts
-
-
-def base_of(asked: Study) -> tuple[str, str]:
-    """Key and text of the design that a study's values change."""
-    import json
-
-    base = asked.question.base
-    return key(base), json.dumps({address: value for address, value, _ in leaves(base)})
 
 
 def chosen(asked: Study, screened: Screened | None, begun: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -373,14 +247,6 @@ def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
     keep = min(asked.screen["keep"], len(ordered))
     rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
     return [values_of(asked, record) for record in rows.to_dict("records")]
-
-
-def _told(asked: Study, result: Result) -> Told:
-    if result.error:
-        return Told(None)
-    constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
-    constraints |= {bound.metric: float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
-    return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)
 
 
 def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:

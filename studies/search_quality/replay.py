@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dse.api import study_of
-from dse.loop import search
+from dse.ask_tell import search
 from dse.pareto import front, hypervolume, minimised
 from dse.samplers import Told, Values
 from dse.search import plain, sampler

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.api import Loaded, compare
+from dse.ask_tell import base_of
 from dse.follow import follow
 from dse.importance import importance
-from dse.loop import base_of, run_study
+from dse.loop import run_study
 from dse.report import Part, payload, write_page
 from dse.report.data import EXPLAINED
 from dse.search import Ask

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dse.ask_tell import search
 from dse.compose import compose
-from dse.loop import search
 from dse.search import sampler
 from dse.store import Store
 from dse.study import Study, study

@@ -17,8 +17,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dse.ask_tell import search
 from dse.compose import compose
-from dse.loop import search
 from dse.search import sampler
 from dse.store import Context, Result, Store
 from dse.study import study

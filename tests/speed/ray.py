@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dse.actors import Ray
+from dse.ask_tell import search
 from dse.compose import compose
-from dse.loop import search
 from dse.search import sampler
 from dse.store import Result, Store
 from dse.study import study

@@ -1,0 +1,201 @@
+"""The ask/tell loop of a search: a window of asks in flight, results stored when they come and told in the order of asks."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dse.progress import say
+from dse.samplers import Ask, Sampler, Told, Values
+from dse.stop import Stops
+from dse.store import Result, Store
+from dse.study import Study
+from dse.workers import Workers
+from space.design import key
+from space.fields import leaves
+
+REPEATS = 500
+"""Asks in a row of designs that were asked before, after which a search ends: there is hardly a new one."""
+
+Progress = Callable[[int, Callable[[], Iterable[Result]]], None]
+
+
+def search(
+    asked: Study,
+    store: Store,
+    source: Sampler,
+    workers: Workers,
+    budget: int,
+    seeds: Sequence[Values],
+    progress: Progress,
+    *,
+    stops: Stops | None = None,
+    given: Mapping[str, Result] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> dict[int, tuple[Ask, Result]]:
+    """Asks, evaluates, stores and tells until the budget is spent or a stop says so.
+
+    Args:
+        asked: the study.
+        store: where asks and results go.
+        source: asks.
+        workers: evaluate.
+        budget: different designs asked in all, those of earlier runs included; an ask of the same design again is free.
+        seeds: values of the first asks.
+        progress: called with the number of designs told and a function that gives their results.
+        stops: what may end it sooner.
+        given: results that need no evaluation, by design.
+        about: notes to keep with the first ask.
+
+    Returns:
+        Every ask so far that has a result, by number.
+    """
+    stops = stops or Stops(asked.directions, seconds=None, designs=None, growth=0.0, every=asked.search["window"])
+    known = store.results(asked.context)
+    run = _Search(asked, store, source, workers, budget, seeds, stops, given or {}, about or {}, known, base_of(asked))
+    run.restore()
+    run.fill()
+    while run.told < len(run.asks):
+        run.collect()
+        run.tell()
+        progress(min(run.told, len(run.firsts)), run.results_told())
+        late = stops.late()
+        if late:
+            run.enough = late
+            break
+    if run.enough:
+        say(f"  search: stopped after {run.told:,} designs, as {run.enough}")
+    return {ask.number: (ask, run.known[design]) for ask, design in run.asks if design in run.known}
+
+
+@dataclass
+class _Search:
+    """A search under way.
+
+    Attributes:
+        known: results, by design.
+        base: key and text of the design that values change.
+        asks: with the design of each, in order.
+        firsts: by design, the number of its first ask.
+        latest: the last number at which a design was asked that had not been asked before.
+        told, recorded: asks that the sampler knows the results of, and that the store has.
+        under_way: designs that workers have.
+        fresh: results that the store does not have yet.
+        enough: why no more is asked; nothing while more is.
+    """
+
+    asked: Study
+    store: Store
+    source: Sampler
+    workers: Workers
+    budget: int
+    seeds: Sequence[Values]
+    stops: Stops
+    given: Mapping[str, Result]
+    about: Mapping[str, Any]
+    known: dict[str, Result]
+    base: tuple[str, str]
+    asks: list[tuple[Ask, str]] = field(default_factory=list)
+    firsts: dict[str, int] = field(default_factory=dict)
+    latest: int = 0
+    told: int = 0
+    recorded: int = 0
+    under_way: set[str] = field(default_factory=set)
+    fresh: list[Result] = field(default_factory=list)
+    enough: str = ""
+
+    @property
+    def window(self) -> int:
+        """Asks that may be in flight."""
+        return int(self.asked.search["window"])
+
+    def restore(self) -> None:
+        """Takes up the asks of earlier runs, up to the budget; the last window of them is told again as results come."""
+        for ask, design in self.store.asks(self.asked.name, self.asked.context.physics):
+            if len(self.firsts) == self.budget:
+                break
+            self.firsts.setdefault(design, len(self.asks))
+            self.asks.append((ask, design))
+        self.latest = max(self.firsts.values(), default=0)
+        self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
+        for ask, design in self.asks:
+            outcome = told(self.asked, self.known[design]) if ask.number < self.told else None
+            self.source.restore(ask, outcome)
+            if outcome is not None:
+                self.stops.told(outcome)
+        self.enough = self.stops.stagnant()
+        for ask, design in self.asks[self.told :]:
+            self._want(ask, design)
+
+    def fill(self) -> None:
+        """Asks until the window is full."""
+        space = self.asked.question.space
+        while (
+            len(self.asks) < self.told + self.window
+            and len(self.firsts) < self.budget
+            and len(self.asks) - self.latest < REPEATS
+            and not self.enough
+        ):
+            number = len(self.asks)
+            ask = self.source.ask(number, self.seeds[number] if number < len(self.seeds) else None)
+            if self.about and not self.asks:
+                ask = replace(ask, marks={**ask.marks, **self.about})
+            design = space.key_at(ask.values)
+            self.asks.append((ask, design))
+            if self.firsts.setdefault(design, ask.number) == ask.number:
+                self.latest = ask.number
+            self._want(ask, design)
+
+    def _want(self, ask: Ask, design: str) -> None:
+        if design in self.known or design in self.under_way:
+            return
+        if design in self.given:
+            self.known[design] = self.given[design]
+            self.fresh.append(self.given[design])
+            return
+        self.under_way.add(design)
+        self.workers.submit([(design, ask.values, self.asked.question.space.at(ask.values))])
+
+    def collect(self) -> None:
+        """Waits for results where the next ask has none; records asks and results."""
+        if self.asks[self.told][1] not in self.known:
+            self.fresh += self.workers.collect()
+        self.store.append(self.asked.name, self.asked.context, self.base, self.asks[self.recorded :], self.fresh)
+        self.recorded = len(self.asks)
+        for result in self.fresh:
+            self.known[result.key] = result
+            self.under_way.discard(result.key)
+        self.fresh.clear()
+
+    def tell(self) -> None:
+        """Tells the sampler what is known, in order, and asks on; what it asks is recorded at least once a window."""
+        while self.told < len(self.asks) and len(self.asks) - self.recorded < self.window:
+            ask, design = self.asks[self.told]
+            if design not in self.known:
+                break
+            outcome = told(self.asked, self.known[design])
+            self.source.tell(ask, outcome)
+            self.stops.told(outcome)
+            self.told += 1
+            self.enough = self.enough or self.stops.stagnant()
+            self.fill()
+
+    def results_told(self) -> Callable[[], Iterable[Result]]:
+        """What gives the results told so far."""
+        done = self.told
+        return lambda: (self.known[design] for _, design in self.asks[:done])
+
+
+def base_of(asked: Study) -> tuple[str, str]:
+    """Key and text of the design that a study's values change."""
+    base = asked.question.base
+    return key(base), json.dumps({address: value for address, value, _ in leaves(base)})
+
+
+def told(asked: Study, result: Result) -> Told:
+    """What a sampler is told of a result: values of the objectives, and by how much each constraint is missed."""
+    if result.error:
+        return Told(None)
+    constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
+    constraints |= {bound.metric: float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
+    return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)
