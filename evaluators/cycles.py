@@ -87,7 +87,7 @@ def _network(graph: Graph) -> Net:
     speculative = hop < 4
     net = router.network(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
-        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative, memory=graph.on.memory is not None,
+        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative, memory=graph.on.memory is not None, roomy=True,
         width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip

@@ -164,6 +164,7 @@ def network(
     speculative: bool = False,
     row_first: bool = False,
     memory: bool = False,
+    roomy: bool = False,
     width: Array | None = None,
     packets: int = 0,
     trees: int = 0,
@@ -175,6 +176,8 @@ def network(
         rows, cols: of the mesh.
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
+        roomy: whether ways between cores and routers hold what is on them beside what channels hold, so that long ones cost time
+            only.
         width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
@@ -198,9 +201,13 @@ def network(
         port["onward"][:, way] = channels + (np.arange(n) * ports + way) * vcs
         port["back"][:, way] = channels + (np.arange(n) * (ports - CORE) + way - CORE) * vcs
     channel, out, place = np.zeros(channels, CHANNEL), np.zeros(channels + own, OUT), np.zeros(ports * vcs, PLACE)
-    channel["member"], out["credits"] = -1, depth
-    place["port"], place["vc"] = np.divmod(np.arange(ports * vcs), vcs)
     eject = forward if eject is None else eject
+    channel["member"], out["credits"] = -1, depth
+    ring = depth + (inject + local if roomy else 0)
+    for way in range(CORE, ports if roomy else 0):
+        for first, more in ((port["onward"][:, way] - channels, eject + credit), (port["back"][:, way], inject + local)):
+            out["credits"][first[:, None] + np.arange(vcs)] += more
+    place["port"], place["vc"] = np.divmod(np.arange(ports * vcs), vcs)
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
     most, at_once = ports * vcs * (ports if trees else 1), 2 * n * ports
 
@@ -208,9 +215,9 @@ def network(
         return np.zeros(count, kind)
 
     return Net(
-        n, ports, vcs, depth, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
+        n, ports, vcs, ring, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
         channels, most, at_once, slots - 1, place, np.repeat(np.arange(n, dtype=np.uint32), ports * vcs),
-        zeros(channels * depth), channel, zeros(channels * 8, np.uint8), out, port.ravel(), router,
+        zeros(channels * ring), channel, zeros(channels * 8, np.uint8), out, port.ravel(), router,
         zeros(n * most), zeros(n * most), zeros(slots, SLOT), zeros(slots * at_once, COMING), zeros(slots * at_once),
         zeros(slots * channels), zeros(n * ports, COMING), zeros(n), np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
         zeros(packets or (channels + own) * depth + n, np.int32), *(np.zeros((trees, n), np.uint8) for _ in range(2)),
