@@ -18,6 +18,7 @@ from evaluators.machine.router import CORE, HAS, Floor, Net, Packets, Tasks
 from evaluators.played import Machine, Timing, crossed, worked
 from evaluators.rounds import Program
 from evaluators.unrolled import NONE, Graph, unrolled
+from space.elementwise import Array
 from space.errors import DesignError
 from space.network import Router, stages
 
@@ -123,35 +124,31 @@ def _packets(graph: Graph) -> Packets:
     empty = np.zeros(graph.packets, np.int64)
     return Packets(
         of["router"], of["port"], of["number"], of["flits"], of["pace"], empty, empty.copy(), np.zeros(graph.packets),
-        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"],
+        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(),
     )  # fmt: skip
 
 
 def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
-    fabric, memory = graph.on.fabric, graph.on.memory
-    channels = 0 if memory is None else len(memory.row)
-    resources, places = graph.cores * graph.engines + channels, graph.cores * (net.ports - CORE)
-    events = graph.count + resources + graph.packets + 1
-    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(6, np.int64)
+    fabric, memory, cores = graph.on.fabric, graph.on.memory, graph.cores
+    resources = cores * graph.engines + (0 if memory is None else len(memory.row))
+    places, events = cores * (net.ports - CORE), graph.count + resources + graph.packets + 1
+    rates = (0.0, 0.0, 0.0) if memory is None else (memory.latency, memory.byte, memory.crowded)
+    latency, byte, crowded = (float(rate) / graph.cycle for rate in rates)
+    asked = int((packets.far + 2).sum()) if fabric.locked > 0 else 0
+    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(7, np.int64)
     begin = np.flatnonzero(tasks.needs == 0)
     stack[: len(begin)], counts[router.STACK] = begin[::-1], len(begin)
-    place = np.zeros((0, graph.cores), np.int32) if not graph.place else np.stack(graph.place)
-    made = Floor(
-        np.zeros(resources), np.full((resources, 2), NONE), np.full((places, 2), NONE), np.zeros(places, np.int64),
-        np.full(places, NONE), np.zeros(places, np.uint8), np.zeros(places, np.int64),
-        *(0.0 if memory is None else float(rate) / graph.cycle for rate in (_rate(memory, name) for name in RATES)),
-        graph.of.whole(), place, np.zeros(events), np.zeros(events, np.int64), stack, np.full(6 * graph.cores, NONE),
-        np.full(2, NONE), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle), float(fabric.hop / graph.cycle), counts,
+
+    def nobody(*shape: int) -> Array:
+        return np.full(shape, NONE, np.int64)
+
+    return Floor(
+        np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
+        np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.whole(),
+        np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
+        stack, nobody(4 * cores, 2), nobody(asked), nobody(asked), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
+        float(fabric.hop / graph.cycle), counts,
     )  # fmt: skip
-    return made
-
-
-RATES = ("latency", "byte", "crowded")
-"""Times of a memory channel."""
-
-
-def _rate(memory: Channels | None, name: str) -> float:
-    return float(getattr(memory, name)) if memory is not None else 0.0
 
 
 def deadlock(net: Net, cols: int) -> str:

@@ -873,6 +873,7 @@ class Packets(NamedTuple):
         line: the next packet that waits at the same place.
         far: links from end to end, for circuits.
         owed: flits of it that are to arrive, all together; an addend's are those of the first one.
+        ahead: channels of its circuit that it does not have yet.
     """
 
     router: Array
@@ -890,6 +891,7 @@ class Packets(NamedTuple):
     line: Array
     far: Array
     owed: Array
+    ahead: Array
 
 
 class Floor(NamedTuple):
@@ -905,8 +907,8 @@ class Floor(NamedTuple):
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
             `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
-        locks: packet that has each link of a circuit, or -1; also each core's way out and in.
-        circuits: packets that wait for one, a line: first and last.
+        locks: first and last in the line of each channel of circuits (a link, both ways; each core's way out and in), -1 for none;
+            `asker` and `next_asker` make the lines, in the order in which packets ask.
         locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
             router to router.
         counts: places below.
@@ -928,16 +930,17 @@ class Floor(NamedTuple):
     what: Array
     stack: Array
     locks: Array
-    circuits: Array
+    asker: Array
+    next_asker: Array
     locked: int
     trip: float
     hop: float
     counts: Array
 
 
-HEAP, STACK, SENDING, DONE, STILL, OWED = range(6)
-"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that are to
-arrive of all packets that have been sent."""
+HEAP, STACK, SENDING, DONE, STILL, OWED, NODES = range(7)
+"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that
+are to arrive of all packets that have been sent; places in lines for channels that have been given."""
 
 FREE, COME = 1, 2
 """What happens, beside that a task is done."""
@@ -990,41 +993,60 @@ def _start(floor, tasks, task, time):
     _push(floor, time + busy, on << 2 | FREE)
 
 
+@_piece
+def _join(floor, packets, packet, lock):
+    """A packet asks for a channel, after all that asked before it."""
+    node = floor.counts[NODES]
+    floor.counts[NODES] += 1
+    floor.asker[node], floor.next_asker[node] = packet, -1
+    if floor.locks[lock, 0] < 0:
+        floor.locks[lock, 0] = node
+    else:
+        floor.next_asker[floor.locks[lock, 1]] = node
+        packets.ahead[packet] += 1
+    floor.locks[lock, 1] = node
+
+
+@_piece
+def _release(floor, packets, lock, time):
+    """A channel goes to the packet that asked for it next, which starts if that was the last that it waited for."""
+    node = floor.next_asker[floor.locks[lock, 0]]
+    floor.locks[lock, 0] = node
+    if node >= 0:
+        packet = floor.asker[node]
+        packets.ahead[packet] -= 1
+        if packets.ahead[packet] == 0:
+            _connect(floor, packets, packet, time)
+
+
 @_loop
-def _route_free(net, floor, packets, packet, take):
-    """Whether all channels of a circuit are free, both ways; with `take` 1 they become the packet's, with 2 free again."""
-    owner = packet if take == 1 else -1
-    r = packets.router[packet]
-    to = net.target[packets.number[packet]] >> 3
-    n = net.routers
-    if take:
-        floor.locks[4 * n + r] = floor.locks[5 * n + to] = owner
-    elif floor.locks[4 * n + r] >= 0 or floor.locks[5 * n + to] >= 0:
-        return False
+def _connect(floor, packets, packet, time):
+    """A packet has its circuit: a request crosses the way, a grant comes back, and flits follow."""
+    trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
+    _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
+
+
+@_loop
+def _circuit(net, floor, packets, packet, time, ends):
+    """A packet asks for all channels of its way, or gives them back: links, for both directions at once, and ends."""
+    r = np.int64(packets.router[packet])
+    to = np.int64(net.target[packets.number[packet]]) >> 3
+    for lock in (2 * net.routers + r, 3 * net.routers + to):
+        if ends:
+            _release(floor, packets, lock, time)
+        else:
+            _join(floor, packets, packet, lock)
     while r != to:
-        ports = _towards(net, r, packets.number[packet])
-        port = np.int64(net.first[ports << 3])
-        on = net.port[(r << 3) + port].onward // (net.ports * net.vcs)
-        if take:
-            floor.locks[4 * r + port] = floor.locks[4 * on + (port ^ 1)] = owner
-        elif floor.locks[4 * r + port] >= 0 or floor.locks[4 * on + (port ^ 1)] >= 0:
-            return False
+        port = np.int64(net.first[_towards(net, r, packets.number[packet]) << 3])
+        on = np.int64(net.port[(r << 3) + port].onward) // (net.ports * net.vcs)
+        lock = 2 * min(r, on) + (port >> 1)
+        if ends:
+            _release(floor, packets, lock, time)
+        else:
+            _join(floor, packets, packet, lock)
         r = on
-    return True
-
-
-@_loop
-def _connect(net, floor, packets, packet, time):
-    """A packet takes its circuit, if all of it is free: a request crosses the way, a grant comes back, and flits follow."""
-    if not _route_free(net, floor, packets, packet, 0):
-        return False
-    _route_free(net, floor, packets, packet, 1)
-    _push(
-        floor,
-        time + 3 * (floor.trip + packets.far[packet] * floor.hop) + packets.flits[packet] * packets.pace[packet],
-        -1 - packet,
-    )
-    return True
+    if not ends and packets.ahead[packet] == 0:
+        _connect(floor, packets, packet, time)
 
 
 @_loop
@@ -1038,13 +1060,7 @@ def _ready(net, floor, tasks, packets):
             packets.due[on] = time
             floor.counts[DONE] += 1
             if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
-                packets.line[on] = -1
-                if not _connect(net, floor, packets, on, time):
-                    if floor.circuits[0] < 0:
-                        floor.circuits[0] = on
-                    else:
-                        packets.line[floor.circuits[1]] = on
-                    floor.circuits[1] = on
+                _circuit(net, floor, packets, on, time, False)
                 continue
             at = packets.router[on] * (net.ports - CORE) + packets.port[on] - CORE
             packets.line[on] = -1
@@ -1095,23 +1111,10 @@ def _happen(net, floor, tasks, packets, now):
         _pop(floor)
         if what < 0:
             packet = -1 - what
-            _route_free(net, floor, packets, packet, 2)
+            _circuit(net, floor, packets, packet, time, True)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
                     _push(floor, time, task << 2 | COME)
-            before, waits = np.int64(-1), np.int64(floor.circuits[0])
-            while waits >= 0:
-                after = np.int64(packets.line[waits])
-                if _connect(net, floor, packets, waits, time):
-                    if before < 0:
-                        floor.circuits[0] = after
-                    else:
-                        packets.line[before] = after
-                    if after < 0:
-                        floor.circuits[1] = before
-                else:
-                    before = waits
-                waits = after
         elif what & 3 == COME:
             task = what >> 2
             tasks.ready[task] = time
