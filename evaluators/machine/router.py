@@ -32,8 +32,11 @@ CORE, MEMORY = 4, 5
 WAITS, HAS = 1, 2
 """A branch of a packet: it waits for a channel, or has one, whose number is added."""
 
-_piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
-_loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
+_plain = {"error_model": "numpy", "_nrt": False}
+_inside = {**_plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_piece: Any = partial(njit, forceinline=True, **_inside)()
+_part: Any = partial(njit, cache=True, **_inside)()
+_loop: Any = partial(njit, cache=True, **_plain)()
 
 
 def _record(**fields: str) -> np.dtype[Any]:
@@ -274,7 +277,7 @@ def _ask(net, r, channel, ports):
     _wake(net, r)
 
 
-@_loop
+@_part
 def _add(net, r, channel, packet, tree):
     """An addend has come to a router; whether all that meet there have, and so the chain of them can go on."""
     port = net.place[channel - r * net.ports * net.vcs].port
@@ -594,7 +597,7 @@ def _router(net, r, now):
         net.router[r].asking = left
 
 
-@_loop
+@_part
 def _step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
     slot = now & net.slots
@@ -980,7 +983,7 @@ def _pop(floor):
     floor.when[k], floor.what[k] = time, what
 
 
-@_loop
+@_part
 def _start(floor, tasks, task, time):
     """An engine begins with a task, or a channel with a block."""
     on = tasks.on[task]
@@ -1019,14 +1022,14 @@ def _release(floor, packets, lock, time):
             _connect(floor, packets, packet, time)
 
 
-@_loop
+@_part
 def _connect(floor, packets, packet, time):
     """A packet has its circuit: a request crosses the way, a grant comes back, and flits follow."""
     trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
     _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
 
 
-@_loop
+@_part
 def _circuit(net, floor, packets, packet, time, ends):
     """A packet asks for all channels of its way, or gives them back: links, for both directions at once, and ends."""
     r = np.int64(packets.router[packet])
@@ -1049,7 +1052,7 @@ def _circuit(net, floor, packets, packet, time, ends):
         _connect(floor, packets, packet, time)
 
 
-@_loop
+@_part
 def _ready(net, floor, tasks, packets):
     """Everything that has become ready begins, and what is done at once makes others ready."""
     while floor.counts[STACK]:
@@ -1103,7 +1106,7 @@ def _finish(floor, tasks, task, time):
             floor.counts[STACK] += 1
 
 
-@_loop
+@_part
 def _happen(net, floor, tasks, packets, now):
     """Everything that happens until a cycle."""
     while floor.counts[HEAP] and floor.when[0] <= now:
