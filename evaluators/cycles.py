@@ -1,11 +1,12 @@
 """The cycles reader: plays a program flit by flit through routers, beside engines and memory channels as events plays them.
 
-Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an engine, at
-a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many stages as their
-chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it comes.
+Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
+engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
+stages as their chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it
+comes.
 """
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -88,7 +89,8 @@ def _network(graph: Graph) -> Net:
     speculative = hop < 4
     net = router.network(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
-        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative, memory=graph.on.memory is not None, roomy=True,
+        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
+        memory=graph.on.memory is not None, roomy=True,
         width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip
@@ -152,40 +154,58 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
 
 
 def deadlock(net: Net, cols: int) -> str:
-    """Channels that wait for one another, in a circle; or one that waits, where there is no circle."""
-    waits = {channel: list(_waits_for(net, channel)) for channel in np.flatnonzero(net.channel["count"]).tolist()}
-    for start in waits:
-        trail, at = [start], start
-        while True:
-            ahead = [channel for channel in waits.get(at, []) if channel in waits]
-            if not ahead:
-                break
-            at = ahead[0]
-            if at in trail:
-                circle = trail[trail.index(at) :]
-                return " waits for ".join(_name(net, channel, cols) for channel in (*circle, at))
-            trail.append(at)
-    some = next(iter(waits), None)
-    return "nothing is left that could happen" if some is None else f"{_name(net, some, cols)} waits for flits that never come"
+    """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
+    busy = np.flatnonzero(net.channel["busy"]).tolist()
+    waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
+    ended: set[int] = set()
+
+    def circle(at: int, trail: list[int]) -> list[int]:
+        if at in trail:
+            return [*trail[trail.index(at) :], at]
+        if at not in ended:
+            for ahead in waits.get(at, []):
+                if found := circle(ahead, [*trail, at]):
+                    return found
+            ended.add(at)
+        return []
+
+    for start in busy:
+        if found := circle(start, []):
+            return " waits for ".join(_name(net, channel, cols) for channel in found)
+    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
 
 
-def _waits_for(net: Net, channel: int) -> Any:
-    """Input channels that have to move before the packet in front of one can."""
+def _waits_for(net: Net, channel: int) -> Iterator[int]:
+    """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
     r, per = int(net.router_of[channel]), net.ports * net.vcs
+    state = net.channel[channel]
+    if not state["count"]:
+        port, vc = divmod(channel - r * per, net.vcs)
+        yield from _holders(net, int(net.port[r * 8 + port]["back"]) + vc)
+        return
     for port in range(net.ports):
-        branch, onward = int(net.branch[channel * 8 + port]), int(net.port[r * 8 + port]["onward"])
-        if not branch or onward >= net.channels:
-            continue
-        if branch >= HAS:
-            if net.out[r * per + port * net.vcs + branch - HAS]["credits"] <= 0:
-                yield onward + branch - HAS
-        else:
-            yield from (onward + vc for vc in range(net.vcs) if net.out[r * per + port * net.vcs + vc]["used"])
-    for entry in net.adding[r] if len(net.adding) else ():
-        if entry[0] >= 0 and entry[0] == int(net.buffer[channel * net.depth + int(net.channel[channel]["front"])]) >> 2:
-            tree = -1 - int(net.target[entry[0]])
-            missing = int(net.tree_in[tree, r]) & ~int(entry[1])
-            yield from (r * per + port * net.vcs + vc for port in range(CORE) if missing >> port & 1 for vc in range(net.vcs))
+        branch, first = int(net.branch[channel * 8 + port]), r * per + port * net.vcs
+        if branch >= HAS and net.out[first + branch - HAS]["credits"] <= 0:
+            onward = int(net.port[r * 8 + port]["onward"]) + branch - HAS
+            yield from (onward,) if onward < net.channels else ()
+        elif branch and branch < HAS:
+            for vc in range(net.vcs):
+                yield from _holders(net, first + vc)
+    packet = int(net.buffer[channel * net.depth + int(state["front"])]) >> 2
+    for number, came, _ in net.adding[r] if len(net.adding) else ():
+        if number == packet and not state["mask"]:
+            missing = int(net.tree_in[-1 - int(net.target[packet]), r]) & ~int(came)
+            for port in range(net.ports):
+                if missing >> port & 1:
+                    yield from (r * per + port * net.vcs + vc for vc in range(net.vcs))
+
+
+def _holders(net: Net, out: int) -> Iterator[int]:
+    """The input channel whose packet has an output channel; none where it is a core's own."""
+    per = net.ports * net.vcs
+    if out < net.channels:
+        r, (port, vc) = out // per, divmod(out % per, net.vcs)
+        yield from (channel for channel in range(r * per, (r + 1) * per) if net.branch[channel * 8 + port] == HAS + vc)
 
 
 def _name(net: Net, channel: int, cols: int) -> str:

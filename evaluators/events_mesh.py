@@ -1,4 +1,4 @@
-"""The readers that play programs, events and cycles, on a mesh of cores: every kernel of a phase is played, the same ones once."""
+"""The readers that play programs, events and cycles, on a mesh of cores: all kernels of a phase, the same ones once."""
 
 from functools import lru_cache, partial
 from math import ceil

@@ -37,13 +37,14 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
     """The latency of a packet: the way, its own flits, and what it waited for."""
     case, chip = cast(Traffic, case), _chip(design)
-    t, found = stages(chip.router), {name: float(value) for name, value in _metrics(design, case, fidelity).items()}
+    cycle, t = 1 / float(chip.clock), stages(chip.router)
+    found = {name: float(value) for name, value in _metrics(design, case, fidelity).items()}
     parts = {
-        "routers": found["hops"] * float(t.hop - chip.router.link) / chip.clock,
-        "links": (found["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) / chip.clock,
-        "flits": float(_tail(design, case)) / chip.clock,
+        "routers": found["hops"] * float(t.hop - chip.router.link) * cycle,
+        "links": (found["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) * cycle,
+        "flits": float(_tail(design, case)) * cycle,
     }
-    seconds = found["packet_latency"] / chip.clock
+    seconds = found["packet_latency"] * cycle
     parts["contention"] = max(seconds - sum(parts.values()), 0.0)
     bound = max(parts, key=lambda name: parts[name])
     row = Row("packet", case.pattern, case.label, _mapping(design).order, 0.0, 0.0, 0.0, bound, seconds, parts)

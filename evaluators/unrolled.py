@@ -1,13 +1,14 @@
 """A program unrolled into tasks of cores, with what must be done before each: what the cycles reader plays.
 
-A task is work of an engine, a block of a memory channel, a packet, or a moment. What a step waits for is what `evaluators.events`
-says: the versions that it reads, the version that it overwrites (read, `depth` versions back), and its engine, whose steps of a
-strand are done in order; whoever is ready first goes first between strands. Times are in cycles of the routers' clock.
+A task is work of an engine, a block of a memory channel, a packet, or a moment. What a step waits for is what
+`evaluators.events` says: the versions that it reads, the version that it overwrites (read, `depth` versions back), and its
+engine, whose steps of a strand are done in order; whoever is ready first goes first between strands. Times are in cycles of
+the routers' clock.
 """
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,7 +128,7 @@ class Graph:
         pace: float,
         *,
         port: int = CORE,
-        target: Array | None = None,
+        target: Any = None,
         number: Array | None = None,
         tails: Array,
         feeder: Any = NONE,
@@ -215,6 +216,16 @@ def _step(row: int, col: int, way: int, cols: int) -> tuple[int, int]:
     """A router, and the one that a port leads to."""
     here = row * cols + col
     return here, here + (1, -1, cols, -cols)[way]
+
+
+class _Sent(NamedTuple):
+    """Messages: cores, links between them, words and values."""
+
+    source: Array
+    target: Array
+    far: Array
+    words: Array
+    values: Array
 
 
 class Unrolling:
@@ -310,8 +321,8 @@ class Unrolling:
         self._was_read(step.slot, source[here], ends_[here])
         if there.any():
             carry = {"relay": self._relayed, "shared": self._shared}.get(step.via, self._carried)
-            some = [value[there] for value in (source, target, far, words, values)]
-            ends_[there] = carry(step, *some, ready[step.slot], over, tail)
+            sent = _Sent(*(value[there] for value in (source, target, far, words, values)))
+            ends_[there] = carry(step, sent, ready[step.slot], over, tail)
         if step.combine != "set" and fabric.combine:
             for wave in _waves(target):
                 at = target[wave]
@@ -321,19 +332,9 @@ class Unrolling:
                 ends_[wave] = tasks
         self._was_written(into, target, ends_, parts=parts)
 
-    def _carried(
-        self,
-        step: Send,
-        source: Array,
-        target: Array,
-        far: Array,
-        words: Array,
-        values: Array,
-        ready: Array,
-        free: Array,
-        tail: Array,
-    ) -> Array:
+    def _carried(self, step: Send, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
         """The network carries messages, and a stage of software may take them."""
+        source, target, far, words, _values = sent
         fabric, graph = self.on.fabric, self.graph
         posts = self._posted(source, words, ready, tail)
         ends = graph.arrivals(len(source), (fabric.stage if step.via == "core" else 0.0) / graph.cycle)
@@ -342,19 +343,9 @@ class Unrolling:
         self._was_read(step.slot, source, left)
         return ends
 
-    def _relayed(
-        self,
-        step: Send,
-        source: Array,
-        target: Array,
-        far: Array,
-        words: Array,
-        values: Array,
-        ready: Array,
-        free: Array,
-        tail: Array,
-    ) -> Array:
+    def _relayed(self, step: Send, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
         """Every core on the way stores the whole message, starts a task and sends it on."""
+        source, target, far, words, _values = sent
         fabric, graph, cols = self.on.fabric, self.graph, self.graph.shape[1]
         posts = np.empty(len(source), int)
         for wave in _waves(source):
@@ -381,22 +372,12 @@ class Unrolling:
             before[some], at[some] = ends, after
         return before
 
-    def _shared(
-        self,
-        step: Send,
-        source: Array,
-        target: Array,
-        far: Array,
-        words: Array,
-        values: Array,
-        ready: Array,
-        free: Array,
-        tail: Array,
-    ) -> Array:
+    def _shared(self, step: Send, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
         """Memory of another core: three tasks of its owner, and one value after the other, there and back; sums are posted."""
+        source, target, far, _words, values = sent
         fabric, graph = self.on.fabric, self.graph
         if step.combine != "set":
-            return self._carried(replace(step, via="core"), source, target, far, words, values, ready, free, tail)
+            return self._carried(replace(step, via="core"), sent, ready, free, tail)
         tasks, trip = np.empty(len(source), int), 2 * fabric.ramp + far * fabric.hop
         owners = np.empty(len(source), int)
         for wave in _waves(source):

@@ -1,4 +1,4 @@
-"""A network on chip by itself: routers of a mesh and the stages that a flit passes; how it is played is in ``evaluators/cycles``."""
+"""A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
 
 from typing import Any, NamedTuple
 

@@ -137,8 +137,8 @@ class Stream:
 
 TRAFFIC = ("uniform", "transpose", "bit_complement", "tornado", "neighbour", "hotspot")
 """Where packets go, each from a node to another one: to any node, itself too; to that with row and column swapped; to that as
-far from the last as this one is from the first; half a mesh less one on, in both directions and round the edge; one on, likewise;
-to one of a few, the middle ones or any others."""
+far from the last as this one is from the first; half a mesh less one on, in both directions and round the edge; one on,
+likewise; to one of a few, the middle ones or any others."""
 
 
 @dataclass(frozen=True, slots=True)

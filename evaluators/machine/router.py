@@ -1,12 +1,12 @@
 """Virtual-channel wormhole routers on a 2-D mesh, cycle by cycle, compiled.
 
-A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that it
-takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit, which
-counts where it came from `credit` cycles later. Both allocators are separable and round-robin, iSLIP with one iteration
-[mckeown1999]: every output grants to the first asker at or after its pointer, every asker accepts the first grant at or after its
-own, and pointers move past what was accepted. An input channel routes a packet when the one before it has left: packets of one
-input channel are not pipelined. With speculation, heads ask for a channel and for the switch in one cycle, and a turn of the
-switch is lost where no channel was got [becker2009].
+A flit that comes to an empty input channel of its router waits for its route, asks for a virtual channel of the link that
+it takes, asks for the switch, and is on the next router's input `forward` cycles later; what it leaves behind is a credit,
+which counts where it came from `credit` cycles later. Both allocators are separable and round-robin, iSLIP with one
+iteration [mckeown1999]: every output grants to the first asker at or after its pointer, every asker accepts the first grant
+at or after its own, and pointers move past what was accepted. An input channel routes a packet when the one before it has
+left: packets of one input channel are not pipelined. With speculation, heads ask for a channel and for the switch in one
+cycle, and a turn of the switch is lost where no channel was got [becker2009].
 
 A packet goes to one port of one router, along a tree (routers copy its flits to the branches, each as it is free), or is one of
 the addends of a sum (routers wait until the flits of all that meet are there, and send one). A router that holds nothing is not
@@ -17,7 +17,7 @@ are numbered (router ports + port) vcs + vc; those in which cores and channels k
 them. A flit is a number: packet << 2, plus 2 for a tail, plus 1 for a head. All times are cycles.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,assignment"
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -179,8 +179,7 @@ def network(
         rows, cols: of the mesh.
         vcs, depth: virtual channels of a port, and flits that each holds.
         memory: whether routers have a port for a memory channel.
-        roomy: whether ways between cores and routers hold what is on them beside what channels hold, so that long ones cost time
-            only.
+        roomy: whether ways between cores and routers hold what is on them, beside what channels hold: long ones cost time only.
         width: cycles that a flit takes each port, shape (routers, ports); 1 where None.
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
@@ -223,7 +222,7 @@ def network(
         zeros(channels * ring), channel, zeros(channels * 8, np.uint8), out, port.ravel(), router,
         zeros(n * most), zeros(n * most), zeros(slots, SLOT), zeros(slots * at_once, COMING), zeros(slots * at_once),
         zeros(slots * channels), zeros(n * ports, COMING), zeros(n), np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        zeros(packets or (channels + own) * depth + n, np.int32), *(np.zeros((trees, n), np.uint8) for _ in range(2)),
+        zeros(packets or (channels + own) * depth + n, np.int32), np.zeros((trees, n), np.uint8), np.zeros((trees, n), np.uint8),
         np.zeros((0, 0), np.uint8), _first(), zeros(vcs, np.int32), zeros(most + 1, GRANT), zeros(64), zeros(8), zeros(8),
         zeros(most + 8), zeros(8, np.int64),
     )  # fmt: skip
@@ -910,8 +909,8 @@ class Floor(NamedTuple):
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
             `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
-        locks: first and last in the line of each channel of circuits (a link, both ways; each core's way out and in), -1 for none;
-            `asker` and `next_asker` make the lines, in the order in which packets ask.
+        locks: first and last in the line of each channel of circuits (a link, both ways; each core's way out and in), -1 for
+            none; `asker` and `next_asker` make the lines, in the order in which packets ask.
         locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
             router to router.
         counts: places below.

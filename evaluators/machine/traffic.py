@@ -1,9 +1,9 @@
 """Open-loop traffic on routers: where packets go, and how latency and throughput are measured.
 
 A run warms up, then takes samples until three in a row move mean latency and accepted rate by less than 5 % and packets are
-enough, then drains: sources go on, until all packets made meanwhile have arrived. Latency counts from when a packet is made, so
-that the wait in its source is part of it. It is over when the mean, packets on their way included, is above a bound: then queues
-grow [dally2004].
+enough, then drains: sources go on, until all packets made meanwhile have arrived. Latency counts from when a packet is
+made, so that the wait in its source is part of it. It is over when the mean, packets on their way included, is above a
+bound: then queues grow [dally2004].
 """
 
 from typing import Any, NamedTuple
@@ -75,11 +75,11 @@ def targets(case: Traffic, rows: int, cols: int) -> Array:
         middle = {0: case.spots, 1: (at,), 4: (at, at + 1, at + cols, at + cols + 1)}[case.middle]
         return np.tile(np.array(middle, np.int32), (len(nodes), 1))
     one = {
-        "transpose": lambda: col * cols + row,
-        "bit_complement": lambda: len(nodes) - 1 - nodes,
-        "tornado": lambda: (row + (rows + 1) // 2 - 1) % rows * cols + (col + (cols + 1) // 2 - 1) % cols,
-        "neighbour": lambda: (row + 1) % rows * cols + (col + 1) % cols,
-    }[case.pattern]()
+        "transpose": col * cols + row,
+        "bit_complement": len(nodes) - 1 - nodes,
+        "tornado": (row + (rows + 1) // 2 - 1) % rows * cols + (col + (cols + 1) // 2 - 1) % cols,
+        "neighbour": (row + 1) % rows * cols + (col + 1) % cols,
+    }[case.pattern]
     return np.asarray(one, np.int32)[:, None]
 
 
