@@ -222,9 +222,9 @@ def network(
         zeros(channels * ring), channel, zeros(channels * 8, np.uint8), out, port.ravel(), router,
         zeros(n * most), zeros(n * most), zeros(slots, SLOT), zeros(slots * at_once, COMING), zeros(slots * at_once),
         zeros(slots * channels), zeros(n * ports, COMING), zeros(n), np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        zeros(packets or (channels + own) * depth + n, np.int32), np.zeros((trees, n), np.uint8), np.zeros((trees, n), np.uint8),
-        np.zeros((0, 0), np.uint8), _first(), zeros(vcs, np.int32), zeros(most + 1, GRANT), zeros(64), zeros(8), zeros(8),
-        zeros(most + 8), zeros(8, np.int64),
+        zeros(packets or (channels + own) * depth + n, np.int32), np.zeros((trees, n), np.uint8),
+        np.zeros((trees, n), np.uint8), np.zeros((0, 0), np.uint8), _first(), zeros(vcs, np.int32), zeros(most + 1, GRANT),
+        zeros(64), zeros(8), zeros(8), zeros(most + 8), zeros(8, np.int64),
     )  # fmt: skip
 
 
