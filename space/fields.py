@@ -106,6 +106,10 @@ def _nearest_sibling(wanted: Sequence[str], known: list[str]) -> str:
     return nearest(wanted[-1], siblings or known)
 
 
+EXACT = 2**53
+"""Whole numbers up to it are themselves as floats, which columns of designs are."""
+
+
 def checked(value: Any, spec: Field[Any], address: str) -> Any:
     """The value of a leaf, if its declaration allows it.
 
@@ -127,8 +131,8 @@ def checked(value: Any, spec: Field[Any], address: str) -> Any:
         raise DesignError(f"{address}: {value!r} is not a number")
     if not math.isfinite(value):
         raise DesignError(f"{address}: {value!r} is not a finite number")
-    if "whole" in limits and value != int(value):
-        raise DesignError(f"{address}: {value!r} is not a whole number")
+    if "whole" in limits and (value != int(value) or abs(value) > EXACT):
+        raise DesignError(f"{address}: {value!r} is not a whole number" + (f" up to {EXACT}" if abs(value) > EXACT else ""))
     unit = limits["unit"] if limits["unit"] != "1" else ""
     if value < limits["low"]:
         raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the least that makes sense, {limits['low']:g}")
