@@ -11,6 +11,7 @@ import numpy as np
 
 from evaluators.breakdown import Breakdown, Row
 from evaluators.machine import traffic
+from evaluators.machine.detour import table
 from evaluators.machine.traffic import SATURATED, STABLE, Measured
 from evaluators.metrics import Judged
 from space.design import Design
@@ -18,7 +19,7 @@ from space.elementwise import Array, ceil_div, minimum, where
 from space.fields import leaves, replaced
 from space.limits import Infeasible, Limit
 from space.mapping import TrafficMapping
-from space.network import NetworkChip, stages
+from space.network import Faults, NetworkChip, faults, stages
 from space.workload import Asked, Traffic, Workload
 
 FIDELITIES = ("closed", "cycles")
@@ -81,18 +82,20 @@ def _one(design: Design, case: Traffic, fidelity: str) -> dict[str, float]:
 @lru_cache(maxsize=256)
 def _played(design: Design, case: Traffic) -> Measured:
     chip = _chip(design)
-    return traffic.measure(chip.router, int(chip.mesh.rows), int(chip.mesh.cols), _mapping(design).order, case)
+    return traffic.measure(chip.router, int(chip.mesh.rows), int(chip.mesh.cols), _mapping(design).order, case, faults(chip))
 
 
 def _free(design: Design, case: Traffic) -> Measured:
     """Packets that meet nobody, and the busiest link or core."""
     chip, t = _chip(design), stages(_chip(design).router)
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
-    share, hops = _flows(case, rows, cols, _mapping(design).order, float(chip.router.flit_x), float(chip.router.flit_y))
+    broken, wide = faults(chip), (float(chip.router.flit_x), float(chip.router.flit_y))
+    order = _mapping(design).order
+    share, hops = _detours(case, rows, cols, broken, wide) if broken else _flows(case, rows, cols, order, wide)
     ways, counts = np.unique(hops, return_counts=True)
     latencies = ways * float(t.hop) + 1 + float(chip.router.link) + _tail(design, case)
-    order = np.cumsum(counts) / counts.sum()
-    p50, p99 = (float(latencies[np.searchsorted(order, at)]) for at in (0.5, 0.99))
+    below = np.cumsum(counts) / counts.sum()
+    p50, p99 = (float(latencies[np.searchsorted(below, at)]) for at in (0.5, 0.99))
     mean = float((latencies * counts).sum() / counts.sum())
     verdict = SATURATED if case.rate * share > 1 else STABLE
     return Measured(mean, p50, p99, float(hops.mean()), float(min(case.rate, 1 / share)), verdict, 0, 0)
@@ -107,7 +110,7 @@ def _tail(design: Design, case: Traffic) -> Any:
     return minimum(where(router.depth < turn, bursts * (turn - router.depth), 0.0), 1e9) + (case.flits - 1) * narrow
 
 
-def _flows(case: Traffic, rows: int, cols: int, order: str, wide_x: float, wide_y: float) -> tuple[float, Array]:
+def _flows(case: Traffic, rows: int, cols: int, order: str, wide: tuple[float, float]) -> tuple[float, Array]:
     """Flits that cross the busiest link or core for each that a node makes, weighed by their time; routers of each way."""
     nodes = rows * cols
     found = traffic.targets(case, rows, cols)
@@ -116,13 +119,29 @@ def _flows(case: Traffic, rows: int, cols: int, order: str, wide_x: float, wide_
     (r0, c0), (r1, c1) = np.divmod(np.arange(nodes)[:, None] + 0 * to, cols), np.divmod(to, cols)
     along, down = (r0, c1) if order == "xy" else (r1, c0)
     loads = [np.bincount(to.ravel(), minlength=nodes).max() * weight]
-    for line, a, b, length, wide in ((along, c0, c1, cols, wide_x), (down, r0, r1, rows, wide_y)):
+    for line, a, b, length, width in ((along, c0, c1, cols, wide[0]), (down, r0, r1, rows, wide[1])):
         change = np.zeros((2, max(rows, cols), length + 1))
         low, high, way = np.minimum(a, b), np.maximum(a, b), (b < a).astype(int)
         np.add.at(change, (way, line, low), weight)
         np.add.at(change, (way, line, high), -weight)
-        loads.append(np.cumsum(change, axis=2).max() * wide)
+        loads.append(np.cumsum(change, axis=2).max() * width)
     return float(max(loads)), (np.abs(r0 - r1) + np.abs(c0 - c1) + 1).ravel()
+
+
+def _detours(case: Traffic, rows: int, cols: int, broken: Faults, wide: tuple[float, float]) -> tuple[float, Array]:
+    """The same round what is broken, link by link."""
+    nodes, ports = rows * cols, table(rows, cols, broken)
+    to, sends = traffic.healthy(traffic.targets(case, rows, cols), nodes, broken)
+    to = to if to.shape[1] else np.tile(np.arange(nodes), (nodes, 1))
+    at, target, weight = np.repeat(np.flatnonzero(sends), to.shape[1]), to[sends].ravel(), 1 / to.shape[1]
+    loads, hops = np.zeros((nodes, 4)), np.ones(len(at), int)
+    arrived = np.bincount(target, minlength=nodes).max() * weight
+    while (going := at != target).any():
+        port = ports[at[going], target[going]]
+        np.add.at(loads, (at[going], port), weight)
+        at[going] += np.array([1, -1, cols, -cols])[port]
+        hops += going
+    return float(max(arrived, loads[:, :2].max() * wide[0], loads[:, 2:].max() * wide[1])), hops
 
 
 def _limits(design: Design, case: Traffic) -> list[Limit]:

@@ -1,11 +1,12 @@
 """A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
 
+import re
 from typing import Any, NamedTuple
 
 from space.chip import Mesh
 from space.elementwise import Number
 from space.errors import DesignError
-from space.fields import flag, quantity, record, whole
+from space.fields import flag, quantity, record, whole, word
 
 MOST_VCS = 64
 """Virtual channels of a port that compiled routers are laid out for."""
@@ -39,6 +40,7 @@ class NetworkChip:
     mesh: Mesh
     clock: Number = quantity("Hz", "of routers", positive=True)
     router: Router
+    faults: str = word("faulty links and routers, by nodes counted row after row, as in 3-4+12; or none", default="none")
 
 
 class Stages(NamedTuple):
@@ -66,13 +68,53 @@ def stages(router: Router) -> Stages:
     return Stages(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
 
 
+class Faults(NamedTuple):
+    """What of a mesh is broken: links between pairs of nodes, the lower one first, and routers."""
+
+    links: tuple[tuple[int, int], ...] = ()
+    routers: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.links or self.routers)
+
+
+def faults(chip: NetworkChip, address: str = "chip") -> Faults:
+    """The faults of a network, from their text.
+
+    Raises:
+        DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that
+            are not neighbours.
+    """
+    links, routers = [], []
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    for part in [] if chip.faults == "none" else chip.faults.split("+"):
+        if not re.fullmatch(r"\d+(-\d+)?", part):
+            raise DesignError(
+                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
+            )
+        nodes = sorted(int(node) for node in part.split("-"))
+        if nodes[-1] >= rows * cols:
+            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last one is {rows * cols - 1}")
+        if len(nodes) == 1:
+            routers.append(nodes[0])
+            continue
+        low, high = nodes
+        if high - low != cols and (high - low != 1 or high % cols == 0):
+            raise DesignError(
+                f"{address}.faults: nodes {low} and {high} are no neighbours on {rows} x {cols}, and have no link"
+            )
+        links.append((low, high))
+    return Faults(tuple(links), tuple(routers))
+
+
 def refuse(chip: NetworkChip, address: str = "chip") -> None:
     """Refuses a network that makes no sense.
 
     Raises:
-        DesignError: more virtual channels than routers are laid out for, a mesh of one router, or a speculative router whose
-            switch is allocated before its channels are.
+        DesignError: more virtual channels than routers are laid out for, a mesh of one router, a speculative router whose
+            switch is allocated before its channels are, or faults of what is not there.
     """
+    faults(chip, address)
     router = chip.router
     if router.vcs > MOST_VCS:
         raise DesignError(f"{address}.router.vcs: {router.vcs:g} virtual channels are more than {MOST_VCS}")

@@ -749,6 +749,18 @@ def _first_packets(source):
 
 
 @_piece
+def _far(net, r, to):
+    """Links of the way from a router to another."""
+    if len(net.table) == 0:
+        return abs(net.router[to].col - net.router[r].col) + abs(net.router[to].row - net.router[r].row)
+    far = 0
+    while r != to:
+        r = np.int64(net.port[(r << 3) + net.table[r, to]].onward) // (net.ports * net.vcs)
+        far += 1
+    return far
+
+
+@_piece
 def _make(net, source, node, measured):
     """The packet of a source that is due."""
     source.tally[UNUSED] -= 1
@@ -759,7 +771,7 @@ def _make(net, source, node, measured):
     net.target[packet] = to << 3 | CORE
     source.born[packet] = source.due[node]
     source.measured[packet] = measured
-    source.hops[packet] = abs(net.router[to].col - net.router[node].col) + abs(net.router[to].row - net.router[node].row) + 1
+    source.hops[packet] = _far(net, node, to) + 1
     source.tally[MEASURED] += measured
     source.tally[FLYING] += source.flits
     source.tally[FLYING_BORN] += source.flits * source.due[node]

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluators.machine import router
+from evaluators.machine.detour import table
 from evaluators.machine.router import DRAINING, RUNNING, WARMING, Net
 from space.elementwise import Array
-from space.network import Router, stages
+from space.network import Faults, Router, stages
 from space.workload import Traffic
+
+NO_FAULTS, NEVER = Faults(), 1 << 60
 
 STABLE, UNSETTLED, SATURATED = range(3)
 """Verdicts."""
@@ -83,23 +86,43 @@ def targets(case: Traffic, rows: int, cols: int) -> Array:
     return np.asarray(one, np.int32)[:, None]
 
 
-def network(of: Router, rows: int, cols: int, order: str) -> Net:
+def healthy(to: Array, nodes: int, faults: Faults) -> tuple[Array, Array]:
+    """Targets that work, shape (nodes, choices), and which nodes send."""
+    works = np.ones(nodes, bool)
+    works[list(faults.routers)] = False
+    if not faults.routers:
+        return to, works
+    if not to.shape[1]:
+        return np.tile(np.flatnonzero(works), (nodes, 1)), works
+    if to.shape[1] > 1:
+        to = to[:, works[to[0]]]  # spots, the same of all nodes
+    return to, works & (works[to].all(axis=1) if to.shape[1] else False)
+
+
+def network(of: Router, rows: int, cols: int, order: str, faults: Faults = NO_FAULTS) -> Net:
     """Empty routers for packets of one target each."""
     t = stages(of)
     width = np.ones((rows * cols, router.CORE + 1), np.int32)
     width[:, :2], width[:, 2:4] = of.flit_x, of.flit_y
-    return router.network(
+    made = router.network(
         rows, cols, int(of.vcs), int(of.depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
+    return made._replace(table=table(rows, cols, faults)) if faults else made
 
 
-def measure(of: Router, rows: int, cols: int, order: str, case: Traffic) -> Measured:
-    """Latency and throughput of a mesh under a load: a function of its arguments, seed included."""
-    net = network(of, rows, cols, order)
+def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults: Faults = NO_FAULTS) -> Measured:
+    """Latency and throughput of a mesh under a load: a function of its arguments, seed included.
+
+    Routers that are broken make no packets and get none; those of others that were to go there are not made.
+    """
+    net = network(of, rows, cols, order, faults)
     nodes, chance = rows * cols, case.rate / case.flits
-    source = router.load(net, chance, case.flits, targets(case, rows, cols), case.seed)
+    to, sends = healthy(targets(case, rows, cols), nodes, faults)
+    source = router.load(net, chance, case.flits, to, case.seed)
+    source.due[~sends] = NEVER
+    nodes = max(int(sends.sum()), 1)
     period = max(case.period, int(np.ceil(case.packets / (nodes * chance))))
     now = since = alike = samples = 0
     before: Any = (0.0, 0.0)

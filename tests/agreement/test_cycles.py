@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from evaluators import cycles, evaluate, events, explain
 from evaluators.evaluation import infeasible
 from evaluators.machine import router, traffic
+from evaluators.machine.detour import table
 from evaluators.machine.traffic import SATURATED, STABLE, measure
 from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
 from space.design import stacked
 from space.errors import DesignError
-from space.network import Router, stages
+from space.network import Faults, Router, stages
 from space.workload import Traffic
 from studies.fidelity.kernels import Played, dataflows, divided, on_cores, on_tiles
 from tests.agreement.test_events import CYCLES, DMA, Mesh, core, sends
@@ -121,6 +122,63 @@ def test_closed_and_cycles_agree_on_an_empty_network_and_refuse_what_makes_no_se
         more = ("chip=mesh8_fast",) if "alloc" in wrong else ()
         with pytest.raises(DesignError, match=field):
             asked(*(more or given[:1]), "workload=traffic", wrong)
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.data())
+@settings(max_examples=40, deadline=None)
+def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(rows: int, cols: int, data: Any) -> None:
+    nodes = rows * cols
+    links = [(a, b) for a in range(nodes) for b in (a + 1, a + cols) if b < nodes and (b == a + cols or b % cols)]
+    broken = Faults(
+        tuple(data.draw(st.lists(st.sampled_from(links), max_size=4, unique=True))),
+        tuple(data.draw(st.lists(st.integers(0, nodes - 1), max_size=2, unique=True))),
+    )
+    works = [node for node in range(nodes) if node not in broken.routers]
+    if not _connected(rows, cols, broken, works):
+        with pytest.raises(DesignError, match=r"chip\.faults: no (way from router|router is left)"):
+            table(rows, cols, broken)
+        return
+    ports = table(rows, cols, broken)
+    for source in works:
+        for target in works:
+            trail = [source]
+            while trail[-1] != target:
+                after = trail[-1] + (1, -1, cols, -cols)[ports[trail[-1], target]]
+                assert tuple(sorted((trail[-1], after))) not in broken.links
+                assert after in works
+                assert after not in trail
+                trail.append(after)
+
+
+def _connected(rows: int, cols: int, broken: Faults, works: list[int]) -> bool:
+    seen = set(works[:1])
+    for _ in works:
+        for node in list(seen):
+            for other, inside in ((node + 1, (node + 1) % cols), (node - 1, node % cols), (node + cols, 1), (node - cols, 1)):
+                link = (min(node, other), max(node, other))
+                if inside and other in works and link not in broken.links:
+                    seen.add(other)
+    return bool(works) and seen == set(works)
+
+
+def test_traffic_with_faults_is_slower_and_arrives() -> None:
+    chip, given = "chip=mesh8", ("workload=traffic", "workload.rates=[0.05]", "fidelity=cycles", "workload.packets=1000")
+    latency = {}
+    for faults in ("none", "27-28+35-36", "27+20-28"):
+        asked_for = asked(chip, *given, f"chip.faults={faults}")
+        found = evaluate(stacked([asked_for.base]), asked_for.workload, fidelity="cycles")
+        assert found.columns["traffic_verdict"][0] == STABLE
+        assert found.columns["accepted"][0] == pytest.approx(0.05, rel=0.1)
+        latency[faults] = float(found.columns["packet_latency"][0])
+        closed = evaluate(stacked([asked_for.base]), asked_for.workload, fidelity="closed")
+        assert closed.columns["packet_latency"][0] == pytest.approx(latency[faults], rel=0.1)
+    assert latency["none"] < min(latency["27-28+35-36"], latency["27+20-28"])
+    for wrong in ("3-5", "7-8", "64", "east"):
+        with pytest.raises(DesignError, match=r"chip\.faults"):
+            asked(chip, *given, f"chip.faults={wrong}")
+    cut = asked(chip, *given, "chip.faults=0-1+0-8")
+    with pytest.raises(DesignError, match=r"no way from router .* to router 0 \(0, 0\)"):
+        evaluate(stacked([cut.base]), cut.workload, fidelity="cycles")
 
 
 def some() -> Iterator[Played]:
