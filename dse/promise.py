@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from dse.places import Places
 from dse.surrogate import Scales, fitted, predicted
@@ -21,6 +22,10 @@ RAYS = 48
 
 DRAWS = np.array([0.0, -1.3, -0.4, 0.4, 1.3])
 """Standard deviations from the mean at which a prediction is looked at; the first stands for the design once it is chosen."""
+
+
+THREADS = ThreadpoolController()
+"""With one thread, sums have one order whatever the machine, and matrices as small as these take less time than with more."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ class Promise:
             rng: of this ask.
         """
         at = self._places.features(np.concatenate([near, waiting]))
-        means, spreads = self._predicted(known, at)
+        with THREADS.limit(limits=1, user_api="blas"):
+            means, spreads = self._predicted(known, at)
         objectives = known.objectives.shape[1]
         likely = ndtr(-means[:, objectives] / spreads[:, objectives]) if means.shape[1] > objectives else np.ones(len(at))
         if known.excess.min() > 0:

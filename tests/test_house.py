@@ -25,6 +25,7 @@ ROOMS = {
     },
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},
+    "threadpoolctl": {"dse/promise.py"},
 }
 
 

@@ -26,7 +26,7 @@ from space.fields import at, leaves
 from tests.samples import base
 
 HERE = Path(__file__).parent
-EXAMPLES = int(os.environ.get("FUZZ", "300"))
+EXAMPLES = int(os.environ.get("FUZZ", "150"))
 FUZZED = settings(max_examples=EXAMPLES // 10, suppress_health_check=list(HealthCheck), deadline=None)
 MANY = settings(FUZZED, max_examples=EXAMPLES)
 

@@ -161,8 +161,9 @@ def test_a_format_without_kernels_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity: str) -> None:
-    asked_ = asked(*ONE, "model=[llama3_8b,deepseek_v2_lite]")
-    designs = [asked_.base, replaced(asked_.base, {"mapping.decode.rows": 300})]
+    small = (f"mapping.{phase}.{side}=60" for phase in ("prefill", "decode") for side in ("rows", "cols"))
+    asked_ = asked(*ONE, "model=[llama3_8b,deepseek_v2_lite]", *small)
+    designs = [asked_.base, replaced(asked_.base, {"mapping.decode.rows": 50})]
     outcomes = evaluate(stacked(designs), asked_.workload, fidelity=fidelity)
     verdict = infeasible(asked_.base, asked_.workload)
     assert verdict is not None
