@@ -19,7 +19,7 @@ from space.design import stacked
 from space.errors import DesignError
 from space.network import Faults, Router, stages
 from space.workload import Traffic
-from studies.fidelity.kernels import Played, dataflows, divided, on_cores, on_tiles
+from studies.fidelity_gap.kernels import Played, dataflows, divided, on_cores, on_tiles
 from tests.agreement.test_events import CYCLES, DMA, Mesh, core, sends
 from tests.samples import asked
 

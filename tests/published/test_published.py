@@ -40,7 +40,7 @@ def test_a_finding_says_what_comes_out(name: str) -> None:
     assert old == new, f"run python -m studies.write {name}"
 
 
-VARIED = {"npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.bandwidth")}
+VARIED = {"npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.bandwidth"), "noc_curves": ("chip.router.",)}
 """Studies of figures whose axes are the chip's: what the paper itself varies there ([zhu2025] table 3)."""
 
 MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2}

@@ -1,4 +1,4 @@
-"""Plays every registered kernel by events and by cycles: python -m studies.fidelity
+"""Plays every registered kernel by events and by cycles: python -m studies.fidelity_gap
 
 Writes ``gaps.csv`` and this study's README.md.
 """
@@ -7,7 +7,7 @@ import csv
 from pathlib import Path
 
 from dse.progress import say
-from studies.fidelity.kernels import kernels
+from studies.fidelity_gap.kernels import kernels
 from studies.write import main as write
 
 HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ def main() -> None:
             if by_cycles:
                 lines.writerow((played.family, played.name, played.chip, f"{by_events:.6g}", f"{by_cycles:.6g}"))
                 say(f"{played.family} {played.name}: {by_events / by_cycles - 1:+.1%}")
-    write(["fidelity"])
+    write(["fidelity_gap"])
 
 
 if __name__ == "__main__":
