@@ -197,5 +197,5 @@ def told(asked: Study, result: Result) -> Told:
     if result.error:
         return Told(None)
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
-    constraints |= {bound.metric: float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
+    constraints |= {str(bound): float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
     return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)

@@ -27,9 +27,12 @@ SETTINGS = {
     "verify": {"fidelity", "designs"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
-    "report": {"lines"},
+    "report": {"lines", "bars"},
 }
 
+
+STACKED = ("part", "operator")
+"""What a picture's stacks are of: parts of the machine that bind, or operators."""
 
 STORE_URL = "store.url"
 """The file of a run folder that says where the results are, where they are not in the folder."""
@@ -146,10 +149,12 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         value = config["screen"][key]
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
-    if not isinstance(config["report"]["lines"], list):
-        raise DesignError(f"report.lines: {config['report']['lines']!r} is not a list of pictures")
-    for line in config["report"]["lines"]:
-        _check_line(line, nouns)
+    for kind, check in (("lines", _check_line), ("bars", _check_bars)):
+        pictures = config["report"][kind]
+        if not isinstance(pictures, list):
+            raise DesignError(f"report.{kind}: {pictures!r} is not a list of pictures")
+        for picture in pictures:
+            check(picture, nouns)
     run_dir = Path(str(config["run_dir"])).resolve()
     return Study(
         str(config["name"]),
@@ -192,21 +197,24 @@ def objectives(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bounds(config: Mapping[str, Any]) -> tuple[Bound, ...]:
-    """Constraints on metrics, as in ``tpot: "<= 50 ms"``."""
-    found = []
-    for name, text in config.items():
-        try:
-            unit = metric(name).unit
-        except DesignError as error:
-            raise DesignError(f"constraints: {error}") from None
-        relation, value = str(text)[:2], str(text)[2:].strip()
-        if relation not in ("<=", ">="):
-            raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
-        number = parsed(value, unit, f"constraints.{name}")
-        if number <= 0:
-            raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
-        found.append(Bound(name, relation, number))
-    return tuple(found)
+    """Constraints on metrics, as in ``tpot: "<= 50 ms"``, or a list of them."""
+    return tuple(
+        _bound(name, text) for name, texts in config.items() for text in (texts if isinstance(texts, list) else [texts])
+    )
+
+
+def _bound(name: str, text: Any) -> Bound:
+    try:
+        unit = metric(name).unit
+    except DesignError as error:
+        raise DesignError(f"constraints: {error}") from None
+    relation, value = str(text)[:2], str(text)[2:].strip()
+    if relation not in ("<=", ">="):
+        raise DesignError(f"constraints.{name}: {text!r} is no bound; write '<= 50 {unit}' or '>= 50 {unit}'")
+    number = parsed(value, unit, f"constraints.{name}")
+    if number <= 0:
+        raise DesignError(f"constraints.{name}: {text!r}; a bound must be above 0")
+    return Bound(name, relation, number)
 
 
 def workload_key(workload: Workload) -> str:
@@ -272,14 +280,26 @@ def _check_line(line: Any, nouns: Question) -> None:
     if not isinstance(line, dict) or set(line) - {"x", "y", "by", "each"} or "x" not in line or "y" not in line:
         raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB, each: case}}")
     metric(line["y"])
-    if line.get("each", "case") != "case":
-        raise DesignError(f"report.lines: each: {line['each']!r}; a picture can be drawn for each case, as in each: case")
+    _check_knobs(line, "lines", nouns)
+
+
+def _check_bars(bars: Any, nouns: Question) -> None:
+    if not isinstance(bars, dict) or set(bars) - {"x", "of", "each"} or "x" not in bars:
+        raise DesignError(f"report.bars: {bars!r} is no picture; write {{x: KNOB, of: operator, each: case}}")
+    if bars.get("of", "part") not in STACKED:
+        raise DesignError(f"report.bars: of: {bars['of']!r}; {nearest(str(bars['of']), STACKED)}")
+    _check_knobs(bars, "bars", nouns)
+
+
+def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
+    if picture.get("each", "case") != "case":
+        raise DesignError(f"report.{kind}: each: {picture['each']!r}; a picture can be drawn for each case, as in each: case")
     for key in ("x", "by"):
-        if key in line and line[key] not in nouns.space.targets:
+        if key in picture and picture[key] not in nouns.space.targets:
             try:
-                addresses(nouns.base, line[key])  # a field that this space holds fixed is no mistake
+                addresses(nouns.base, picture[key])  # a field that this space holds fixed is no mistake
             except DesignError as error:
-                raise DesignError(f"report.lines: {error}") from None
+                raise DesignError(f"report.{kind}: {error}") from None
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -268,8 +268,19 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
 
 
 def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
+    """Every combination of sizes; of `variants`, each of which says in what it differs, one after the other."""
+    variants = spec.get("variants") or [{}]
+    if not isinstance(variants, list) or not all(isinstance(variant, Dict) for variant in variants):
+        raise DesignError(
+            f"workload.variants: {variants!r} is not a list of groups of fields, as in [{{kv_heads: 8, queries: 1}}]"
+        )
+    common = {key: value for key, value in spec.items() if key != "variants"}
+    return [case for variant in variants for case in _combinations({**common, **variant})]
+
+
+def _combinations(spec: dict[str, Any]) -> list[Attention]:
     sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v"), ("causal", "latent")
-    _refuse_others(spec, (*sizes, *flags), "workload: attention by itself has ")
+    _refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")

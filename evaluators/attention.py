@@ -45,15 +45,16 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     for kind in dict.fromkeys(case.subject for case in cases):
         rows = tuple(row for row, case in enumerate(cases) if case.subject == kind)
         alike = tuple(cases[row] for row in rows)
-        job = _job(design, alike)
+        asked = tiling(design, *alike)
+        job = _job(design, alike, asked)
         metrics = _metrics(job, closed_attention) if fidelity == "closed" else _played(design, alike, READERS[fidelity])
-        found.append(Judged(rows, metrics, _limits(design, alike)))
+        found.append(Judged(rows, metrics, _limits(job, asked)))
     return found
 
 
 def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of attention goes: what falls away when exchanges, memory and vectors are free, one after the other."""
-    job, reader = _job(design, (case,)), READERS[fidelity]
+    job, reader = _job(design, (case,), tiling(design, case)), READERS[fidelity]
     parts = {name: float(value) for name, value in reader.split(job).items()}
     activity = reader.price(job).activity
     t, shape = job.tiling, job.shape
@@ -80,9 +81,9 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {"attention": {_mapping(design).dataflow: bars}})
 
 
-def tiling(design: Design, case: Attention) -> Tiling:
-    """Group and slice of a case, those that the mapping leaves open included."""
-    return _tiling(attention(_mapping(design).dataflow), _shape((case,)), _chip(design), _mapping(design))
+def tiling(design: Design, *cases: Attention) -> Tiling:
+    """Group and slice of cases alike, those that the mapping leaves open included."""
+    return _tiling(attention(_mapping(design).dataflow), _shape(cases), _chip(design), _mapping(design))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -116,10 +117,13 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
     here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
     rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
+    energy = tile_energy(cost.activity, chip, seconds)
     return {
         "latency": seconds,
         "cycles": seconds * chip.clock,
+        "peak": 2.0 * peak,
         "utilisation": shape.macs / (peak * seconds),
+        "utilisation_per_system_mm2": shape.macs / (peak * seconds) / area.tile_die(chip),
         "engine_utilisation": rate / here,
         "communication_share": reader.communication(job, seconds) / seconds,
         "hbm_bytes": cost.activity.memory_bytes,
@@ -127,7 +131,8 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "sram_used": sum(held.nbytes for held in _slots(job)),
         "die_mm2": area.tile_die(chip),
         "system_mm2": area.tile_die(chip),
-        "energy": tile_energy(cost.activity, chip, seconds),
+        "energy": energy,
+        "energy_per_token": energy / (shape.batch * shape.queries),
     }
 
 
@@ -139,20 +144,18 @@ def _played(design: Design, cases: tuple[Attention, ...], reader: Any) -> dict[s
     for place in range(count):
         one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,)), reader).items():
+            for name, value in _metrics(_job(one, (case,), tiling(one, case)), reader).items():
                 found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
 
 
-def _job(design: Design, cases: tuple[Attention, ...]) -> Job:
+def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
-    chip, mapping = _chip(design), _mapping(design)
-    of, shape = attention(mapping.dataflow), _shape(cases)
-    cut = _tiling(of, shape, chip, mapping)
+    chip = _chip(design)
     rows, cols = (
         where(whole % side == 0, side, whole) for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
     )
-    return Job(of, shape, Tiling(rows, cols, cut.queries, cut.keys), chip)
+    return Job(attention(_mapping(design).dataflow), _shape(cases), Tiling(rows, cols, cut.queries, cut.keys), chip)
 
 
 def _shape(cases: tuple[Attention, ...]) -> Heads:
@@ -174,14 +177,12 @@ def _slots(job: Job) -> list[Any]:
     return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, "float16", strand)]
 
 
-def _limits(design: Design, cases: tuple[Attention, ...]) -> list[Limit]:
-    chip, mapping, job = _chip(design), _mapping(design), _job(design, cases)
+def _limits(job: Job, asked: Tiling) -> list[Limit]:
+    chip, shape = job.chip, job.shape
     held: dict[str, Any] = {}
     for slot in _slots(job):
         name = SHOWN.get(slot.name.split(".")[-1], "statistics")
         held[name] = held.get(name, 0.0) + slot.nbytes * 1.0
-    asked = _tiling(job.of, job.shape, chip, mapping)
-    shape = job.shape
     stored = {
         "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * VALUE,
         "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * VALUE,

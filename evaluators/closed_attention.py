@@ -4,15 +4,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from evaluators.kernels.attention import cost
-from evaluators.kernels.attention.cost import Memory
 from evaluators.kernels.attention.dataflow import Dataflow
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.channels import column_memory
 from evaluators.machine.engine import Engines, engines
 from evaluators.machine.fabric import Fabric, summing
 from space.chip import TileChip
-from space.elementwise import maximum, minimum
 
 
 class Job(NamedTuple):
@@ -38,28 +37,20 @@ def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
     return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
 
 
-def channels_used(chip: TileChip) -> Any:
-    """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
-    return minimum(chip.hbm.channels, chip.mesh.cols)
-
-
-def memory(chip: TileChip) -> Memory:
-    """Channels as blocks reach them."""
-    hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
-    return Memory(count, hbm.latency, byte, byte / hbm.crowded)
-
-
 def price(job: Job) -> Cost:
     """Time and activity."""
-    return cost.cost(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))
+    return cost.cost(*_asked(job))
 
 
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `cost.PARTS`."""
-    return cost.split(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))
+    return cost.split(*_asked(job))
 
 
 def communication(job: Job, seconds: Any) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    return cost.exchange(*job[:3], job.mesh, *machine(job.chip, job.of), memory(job.chip))
+    return cost.exchange(*_asked(job))
+
+
+def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
+    return cost.Task(job.of, job.shape, job.tiling, job.mesh), cost.Machine(*machine(job.chip, job.of), column_memory(job.chip))

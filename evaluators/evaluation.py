@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tiles, traffic
+from evaluators import attention, collective, die, die_product, die_serving, mesh, product, stream, tile_product, tiles, traffic
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
@@ -30,6 +30,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (MeshChip, Case): mesh,
     (MeshChip, Product): product,
     (TileChip, Case): tiles,
+    (TileChip, Product): tile_product,
     (MemoryChip, Stream): stream,
     (NetworkChip, Traffic): traffic,
     (TileChip, Collective): collective,

@@ -11,6 +11,7 @@ ones do as well, since times are only ever added and compared; then the rest is 
 a body is what all of them play until the first one is where it was.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -71,6 +72,7 @@ def play(
             moved = watch.seen(alive, state)
             if moved:
                 _jump(moved, alive, state)
+    _deliver(state, on)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
     activity_ = activity(program) + crossed(program, on)
     return Timing(done, activity_, *worked(program, on), state.played, dict(state.ready))
@@ -147,7 +149,8 @@ class _Watch:
         elif not self._alike(state):
             self._held = []
         self._engine = state.engine.copy()
-        places = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
+        places: list[Any] = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
+        places += [(name, of.row.tobytes(), of.col.tobytes()) for name, of in state.coming.items()]
         if places != self._places:
             self._held, self._places = [], places
         if len(self._held) == 2:
@@ -175,11 +178,28 @@ def _jump(moved: list[Array], alive: list[_Strand], state: "_State") -> None:
 
 
 @dataclass
+class _Coming:
+    """Blocks that channels have been asked for and that take no links yet: cores, channels, words, when each may leave."""
+
+    row: Array
+    col: Array
+    channel: Array
+    words: Array
+    first: Array
+
+    def parted(self, now: Array) -> tuple["_Coming", "_Coming"]:
+        """Those that are meant, and the others."""
+        columns = (self.row, self.col, self.channel, self.words, self.first)
+        return _Coming(*(column[now] for column in columns)), _Coming(*(column[~now] for column in columns))
+
+
+@dataclass
 class _State:
     """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
 
     `engine`, `vector` and `dma` are the engines of a core for products, for all other work and for messages; where one does
-    all of it they are the same array.
+    all of it they are the same array. `coming` has blocks on order by slot: they take links once they leave their channels, so
+    that messages which are through before do not wait for them.
     """
 
     ready: dict[str, Array]
@@ -192,6 +212,7 @@ class _State:
     memory: Array
     topology: str = "mesh"
     known: dict[int, tuple[Send, tuple[Array, ...]]] = field(default_factory=dict)
+    coming: dict[str, _Coming] = field(default_factory=dict)
     played: int = 0
 
     @classmethod
@@ -225,7 +246,8 @@ class _State:
     def arrays(self) -> list[Array]:
         """Everything that a round may move."""
         engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
-        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, self.memory]
+        coming = (of.first for of in self.coming.values())
+        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, self.memory, *coming]
 
 
 def _uniform(now: list[Array], before: list[Array]) -> bool:
@@ -255,6 +277,8 @@ def _play_round(turn: Round, state: _State, on: Machine) -> None:
     state.played += 1
     read = {name for step in turn.steps for name in reads(step)}
     written = {name for step in turn.steps for name in writes(step)}
+    if state.coming:
+        _deliver(state, on, _start(turn, state)[0], read | written)
     # every step of a round reads, and overwrites, what was there before it
     ready = {name: state.ready[name].copy() if name in written else state.ready[name] for name in read}
     free = {name: state.read[name][-1].copy() for name in written}
@@ -272,9 +296,13 @@ def _play_round(turn: Round, state: _State, on: Machine) -> None:
             _multicast(step, state, ready, free, on)
         elif isinstance(step, Reduce):
             _reduce(step, state, ready, free, on)
-        else:
-            _transfer(step, state, ready, free, on)
+        elif isinstance(step, Store):
+            _store(step, state, ready, on)
+    loads = [step for step in turn.steps if isinstance(step, Load)]
+    if loads:
+        _load(loads, state, free, on)
     if turn.wait != "slots":
+        _deliver(state, on)
         _synchronise(turn.wait, state)
 
 
@@ -292,25 +320,74 @@ def _work(
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
-def _transfer(step: Load | Store, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
-    shape, memory = step.cores.shape, channels_of(on)
-    row, col, channel = (flat(axis, shape) for axis in (step.cores.row, step.cores.col, step.channel))
-    nbytes, end = tile_bytes(on.slots[step.slot]), np.empty(len(row))
-    words = float(-(-nbytes // on.fabric.word_bytes))
-    loading = isinstance(step, Load)
-    asked = np.maximum((free if loading else ready)[step.slot][row, col], state.dma[row, col])
-    # whose request is there first is served first
+def _load(steps: list[Load], state: _State, free: dict[str, Array], on: Machine) -> None:
+    """Whose request is there first is served first, whichever step it is of."""
+    memory, parts = channels_of(on), []
+    for step in steps:
+        row, col, channel = _transfers(step)
+        nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
+        asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
+        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes, asked))
+    row, col, channel, words, nbytes, asked = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")
-    play_ = noc.loads if loading else noc.stores
-    play_(
+    ordered, first = np.empty(len(row)), np.empty(len(row))
+    noc.requests(
+        row[order], col[order], channel[order], words[order], nbytes[order], asked[order], state.dma, state.memory, memory,
+        on.fabric, ordered,
+    )  # fmt: skip
+    first[order] = ordered
+    soonest = first + away * on.fabric.hop + on.fabric.ramp + words * on.fabric.word
+    start = 0
+    for step, (row, *_) in zip(steps, parts, strict=True):
+        mine = slice(start, start := start + len(row))
+        state.coming[step.slot] = _Coming(row, col[mine], channel[mine], words[mine], first[mine].copy())
+        noc.has_written(row, col[mine], soonest[mine], state.ready[step.slot], state.read[step.slot])
+
+
+def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
+    row, col, channel = _transfers(step)
+    memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // on.fabric.word_bytes))
+    asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
+    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
+    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    noc.stores(
         row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.links, state.memory,
         memory, on.fabric, end,
     )  # fmt: skip
-    if loading:
-        noc.has_written(row[order], col[order], end, state.ready[step.slot], state.read[step.slot])
-    else:
-        noc.has_read(row[order], col[order], end, state.read[step.slot])
+    noc.has_read(row[order], col[order], end, state.read[step.slot])
+
+
+def _transfers(step: Load | Store) -> tuple[Array, Array, Array]:
+    """Cores and channels of its blocks."""
+    row, col, channel = (flat(axis, step.cores.shape) for axis in (step.cores.row, step.cores.col, step.channel))
+    return row, col, channel
+
+
+def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[str] = ()) -> None:
+    """Blocks that leave their channels until some time, or that are for some slots, come to their cores."""
+    due: list[tuple[str, _Coming]] = []
+    for name, of in list(state.coming.items()):
+        now, later = of.parted((of.first <= until) | (name in names))
+        due += [(name, now)] if len(now.row) else []
+        if len(later.row):
+            state.coming[name] = later
+        else:
+            del state.coming[name]
+    if not due:
+        return
+    # whichever leaves first goes first
+    order = np.argsort(np.concatenate([of.first for _, of in due]), kind="stable")
+    row, col, channel, words, first = (
+        np.concatenate([getattr(of, column) for _, of in due])[order] for column in ("row", "col", "channel", "words", "first")
+    )
+    end, arrived = np.empty(len(row)), np.empty(len(row))
+    noc.deliveries(row, col, channel, words, first, state.ramps, state.links, channels_of(on), on.fabric, end)
+    arrived[order] = end
+    for name, of in due:
+        here, arrived = arrived[: len(of.row)], arrived[len(of.row) :]
+        np.maximum.at(state.ready[name], (of.row, of.col), here)
 
 
 def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:

@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from evaluators import cycles, events
-from evaluators.closed_attention import Job, channels_used, machine, memory
+from evaluators.closed_attention import Job, machine
 from evaluators.kernels.attention.cost import PARTS
 from evaluators.kernels.attention.dataflow import steps
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.machine.channels import channels
+from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.played import Timing
 from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
 
@@ -51,16 +51,14 @@ def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     """With the last parts only, `left` of them."""
     chip = job.chip
     fabric, engines = machine(chip, job.of)
-    hbm, count, rates = chip.hbm, int(channels_used(chip)), memory(chip)
-    sides = int(chip.mesh.rows), int(chip.mesh.cols)
-    program = steps(job.of, _whole(job.shape), _whole(job.tiling), Mesh(*sides), channels=count)
+    mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
+    program = steps(job.of, _whole(job.shape), _whole(job.tiling), mesh, channels=int(channels_used(chip)))
     if left < len(PARTS):
         fabric = fabric._replace(stage=0.0)
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
-        program = _without(program, lambda step: _part(step) in gone)
-    at = channels(hbm.place, count, *sides, float(hbm.latency), 1 / rates.byte, float(hbm.crowded))
-    return play(program, fabric, engines=engines, memory=at)
+        program = without(program, lambda step: _part(step) in gone)
+    return play(program, fabric, engines=engines, memory=chip_channels(chip))
 
 
 def _whole(sizes: T) -> T:
@@ -82,7 +80,7 @@ def _part(step: Step) -> str:
     return "multicast" if step.slot.split(".")[-1] in OPERANDS else "reduction"
 
 
-def _without(program: Program, gone: Callable[[Step], bool]) -> Program:
+def without(program: Program, gone: Callable[[Step], bool]) -> Program:
     """A program less some steps."""
     known: dict[int, Round] = {}
 

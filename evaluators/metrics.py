@@ -49,6 +49,8 @@ METRICS: dict[str, Metric] = {
     "utilisation": Metric(
         "1", "max", "multiply-adds of a product or attention, padding apart, over what its cores could do in the time"
     ),
+    "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
+    "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
     "engine_utilisation": Metric(
         "1", "max", "of attention: the same over the time that matrix engines work, their starts apart"
     ),

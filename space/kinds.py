@@ -12,6 +12,7 @@ from space.mapping import (
     ProductMapping,
     ServingMapping,
     StreamMapping,
+    SummaMapping,
     TileMapping,
     TrafficMapping,
 )
@@ -47,6 +48,7 @@ KINDS: dict[tuple[type, type], Kind] = {
     (TileChip, Case): Kind(TileMapping, "the chip is a mesh of tiles", "npu, npu_t10, npu_waferllm or npu_wsc_llm"),
     (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
+    (TileChip, Product): Kind(SummaMapping, "the workload is a product by itself, on a mesh of tiles", "summa"),
     (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
     (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
     (Chip, Load): Kind(ServingMapping, "requests are served as they come", "serving"),

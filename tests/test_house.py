@@ -76,6 +76,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
         "evaluators/closed_mesh.py",
         "evaluators/closed_tiles.py",
         "evaluators/closed_attention.py",
+        "evaluators/closed_summa.py",
     }
 
 

@@ -13,6 +13,7 @@ function drawCards() {
     each(importanceCard),
     each(verifiedCard),
     lines,
+    studies.flatMap(study => study.bars.map(spec => stacksCard(study, spec, titled))),
     historyCard(),
     each(limitsCard),
     [...sources.values()].map(alike =>
@@ -118,6 +119,40 @@ function bindsCard(study, titled) {
         ...axisStyle("design"),
         tickvals: ticks,
         ticktext: ticks.map(j => `#${rows[j] - study.start + 1}`),
+        showgrid: false,
+      },
+    }).then(() => wireFront(plot));
+  });
+}
+
+// Where the time of the best design at each value of a knob goes, side by side.
+function stacksCard(study, spec, titled) {
+  const x = columnOf(spec.x),
+    [first] = Object.keys(study.objectives);
+  const title = titled(study, `Time by ${spec.x}, ${spec.case}`);
+  if (!spec.rows.length) return card(title, "", "", empty("No feasible design", "There is nothing to draw."));
+  const own = spec.by.filter(by => by === study.fidelity).length;
+  const how = own === spec.by.length ? `By ${study.fidelity}` : `${own} by ${study.fidelity}, the others by the closed form`;
+  return pictured(title, `Of the design with the best ${first} at each value. ${how}. Click one to open it.`, "", plot => {
+    const keys = [...new Set(spec.spent.flatMap(Object.keys))];
+    plot.rowsOf = keys.map(() => spec.rows);
+    const bars = keys.map((key, i) => ({
+      type: "bar",
+      name: plain(key),
+      x: spec.rows.map((_, j) => j),
+      y: spec.spent.map(sums => sums[key] ?? 0),
+      marker: {color: ink(BOUNDS[key] ?? SERIES[i % SERIES.length]), line: {width: 0}},
+      hoverinfo: "none",
+    }));
+    draw(plot, bars, {
+      barmode: "stack",
+      bargap: 0.25,
+      dragmode: false,
+      yaxis: {...axisStyle("time [s]"), tickformat: "~s"},
+      xaxis: {
+        ...axisStyle(spec.x),
+        tickvals: spec.rows.map((_, j) => j),
+        ticktext: spec.rows.map(row => plain(textOf(x, row))),
         showgrid: false,
       },
     }).then(() => wireFront(plot));

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,16 @@ from dse.importance import importance
 from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
+from dse.report.spent import SECONDS, broken_down, stacks
 from dse.screen import Screened
 from dse.study import Study
 from dse.verify import Verified
-from evaluators import METRICS, PHYSICS, explain
-from evaluators.breakdown import Breakdown
-from space.design import Design
+from evaluators import METRICS, PHYSICS
 from space.elementwise import Array
 from space.units import PREFIXES, SCALED
-from space.workload import Case
 
 EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
-
-EXPLAIN_SECONDS = 20.0
-"""What a page may take to break designs down at a study's own fidelity; the others are by the closed form."""
 
 STEPS = 60
 """Points of a history."""
@@ -140,6 +134,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "history": _history(asked, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(FAILURES).items()],
         "lines": _lines(asked, frame, start),
+        "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
         "verified": _verified(part, frame, start),
         "sources": _sources(asked),
@@ -245,18 +240,18 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
 def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
-    By the study's fidelity as long as `EXPLAIN_SECONDS` allow: to play a wafer's kernels may take seconds a design.
+    By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels may take seconds a design.
     """
     good = np.flatnonzero(frame["feasible"])
     values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
     rows = good[layers(values, asked.directions, EXPLAINED)]
     case, words = asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
-    end = time.monotonic() + EXPLAIN_SECONDS
+    end = time.monotonic() + SECONDS
     for row in rows:
         design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
         by = asked.fidelity if time.monotonic() < end else "closed"
-        parts = _parts(design, case, asked.question.workload.decode_at, by)
+        parts = broken_down(design, case, asked.question.workload.decode_at, by)
         spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
         designs[str(start + int(row))] = {
             "by": by,
@@ -271,12 +266,6 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
             "area": {name: _short(area) for name, area in parts.area.items() if area},
         }
     return {"case": case.label, "words": words.known, "designs": designs}
-
-
-@lru_cache(maxsize=1024)
-def _parts(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
-    """Kept, as a page that is written again and again shows much the same front."""
-    return explain(design, case, decode_at=decode_at, fidelity=fidelity)
 
 
 def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:

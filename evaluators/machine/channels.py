@@ -1,10 +1,26 @@
 """Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.elementwise import Array
+from space.chip import TileChip
+from space.elementwise import Array, maximum, minimum
+
+
+class ColumnMemory(NamedTuple):
+    """Channels below the columns of a mesh as a closed form has them; leaves broadcast over designs.
+
+    Attributes:
+        count: how many.
+        latency: from a request at the channel to its first word. [s]
+        byte, crowded: of a block alone, and of one that waits for others. [s/B]
+    """
+
+    count: Any
+    latency: Any
+    byte: Any
+    crowded: Any
 
 
 class Channels(NamedTuple):
@@ -45,3 +61,28 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
         edge = np.full(count, {"south": rows - 1, "north": 0, "west": 0, "east": cols - 1}[place])
         row, col = (edge, along) if place in ("south", "north") else (along, edge)
     return Channels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))
+
+
+def channels_used(chip: TileChip) -> Any:
+    """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
+    return minimum(chip.hbm.channels, chip.mesh.cols)
+
+
+def column_memory(chip: TileChip) -> ColumnMemory:
+    """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
+    raw = _raw(chip)
+    link = chip.noc.word / (chip.noc.word_bytes * chip.clock)
+    return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+
+
+def chip_channels(chip: TileChip) -> Channels:
+    """The same with their places, for who plays links."""
+    raw, hbm = _raw(chip), chip.hbm
+    sides = int(chip.mesh.rows), int(chip.mesh.cols)
+    return channels(hbm.place, int(raw.count), *sides, float(hbm.latency), 1 / raw.byte, float(hbm.crowded))
+
+
+def _raw(chip: TileChip) -> ColumnMemory:
+    hbm, count = chip.hbm, channels_used(chip)
+    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

@@ -404,31 +404,42 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
 
 
 @njit(cache=True)
-def loads(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Blocks of one size from memory channels to cores, in the order in which they are asked for.
+def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first):
+    """Blocks that cores ask memory channels for, in the order in which they are asked for.
 
-    A request crosses the mesh, waits for its channel, and its words come back as the channel has them.
+    A request crosses the mesh and waits for its channel.
 
     Args:
-        channel: of each block.
+        channel, words, nbytes: of each block.
         asked: when each core's slot and DMA engine are free for it.
         served: until when channels are busy, shape (channels,).
         memory: the channels.
+        first: filled with when the first word of each block may leave its channel, so that none waits for the next one.
+    """
+    for i in range(len(row)):
+        r, c, at = row[i], col[i], channel[i]
+        start = max(asked[i], dma[r, c]) + fabric.post
+        dma[r, c] = start
+        there = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
+        begin = max(there, served[at])
+        served[at] = begin + nbytes[i] * (memory.crowded if begin > there else memory.byte)
+        first[i] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
+
+
+@njit(cache=True)
+def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end):
+    """Blocks on their way from memory channels to cores, in the order of the arrays; arguments as of `requests`.
+
+    Args:
         end: filled with when each core has its block.
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
-    stream = words * fabric.word
+    hop, ramp, shape = fabric.hop, fabric.ramp, ramps.shape[1:]
     for i in range(len(row)):
         r, c, at = row[i], col[i], channel[i]
         row0, col0 = memory.row[at], memory.col[at]
-        across, down = abs(c - col0), abs(r - row0)
+        across, down, stream = abs(c - col0), abs(r - row0), words[i] * fabric.word
         hops = across + down
-        start = max(asked[i], dma[r, c]) + fabric.post
-        dma[r, c] = start
-        there = start + ramp + hops * hop
-        begin = max(there, served[at])
-        served[at] = begin + nbytes * (memory.crowded if begin > there else memory.byte)
-        start = max(begin + memory.latency, served[at] + memory.latency - stream, ramps[1, r, c] - ramp - hops * hop)
+        start = max(first[i], ramps[1, r, c] - ramp - hops * hop)
         x_way = 0 if c > col0 else 1
         y_way = 2 if r > row0 else 3
         start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
@@ -440,7 +451,7 @@ def loads(row, col, channel, words, nbytes, asked, dma, ramps, links, served, me
 
 @njit(cache=True)
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
-    """Blocks of one size from cores to memory channels; arguments as of `loads`, `end` being when each has left its core."""
+    """Blocks of one size from cores to memory channels; arguments as of `requests`, `end` being when each has left its core."""
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
     stream = words * fabric.word
     for i in range(len(row)):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dse.build import question
 from dse.compose import compose
 from evaluators import cycles, events
-from evaluators.closed_attention import Job, channels_used, machine, memory
+from evaluators.closed_attention import Job, machine
 from evaluators.closed_mesh import fabric
 from evaluators.kernels.attention import ATTENTION
 from evaluators.kernels.attention.dataflow import steps as attention
@@ -20,7 +20,7 @@ from evaluators.kernels.kv import KV
 from evaluators.kernels.move import MOVE
 from evaluators.kernels.partition import PARTITION
 from evaluators.kernels.vector import VECTOR
-from evaluators.machine.channels import Channels, channels
+from evaluators.machine.channels import Channels, channels_used, chip_channels
 from evaluators.machine.engine import Engines, engines
 from evaluators.machine.fabric import Fabric, summing, tile_fabric
 from evaluators.rounds import Program
@@ -106,8 +106,7 @@ def dataflows() -> Iterator[Played]:
                 continue
             job = Job(of, shape, Tiling(side if of.grouped else 1, side if of.grouped else 1, 128, 128), chip)
             on, by = machine(chip, of)
-            rates, count = memory(chip), int(channels_used(chip))
-            hbm = channels(chip.hbm.place, count, 8, 8, float(chip.hbm.latency), 1 / rates.byte, float(chip.hbm.crowded))
+            count, hbm = int(channels_used(chip)), chip_channels(chip)
             program = attention(of, job.shape, job.tiling, MESH, channels=count)
             yield Played("attention", f"{name}, groups of {side} x {side}", "tile32", program, on, by, hbm)
 

@@ -10,6 +10,7 @@ from evaluators import evaluate, explain
 from evaluators.kernels.attention import ATTENTION
 from evaluators.kernels.attention.cost import PARTS
 from space.design import stacked
+from space.fields import leaves, replaced
 from studies.write import table
 
 TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
@@ -36,6 +37,7 @@ def finding() -> str:
         shares = {row.operator: row.seconds / spent.seconds for row in spent.rows}
         use = metrics(name, 4096, 128)["utilisation"]
         parts.append([name, f"{use:.1%}", *(f"{shares.get(part, 0.0):.0%}" for part in reversed(PARTS))])
+    control = [[f"{times}", *(f"{cycles:,.0f}" for cycles in scheduled(times))] for times in (1, 8)]
     head = ["S", "D", *names]
     return "\n\n".join(
         [
@@ -47,8 +49,22 @@ def finding() -> str:
             table(["dataflow", "utilisation", *reversed(PARTS)], parts),
             "Share of the time in communication between tiles:",
             table(["dataflow", *(f"S = {tokens}, D = {columns}" for tokens, columns in sizes)], exchanged),
+            "What the schedule of two row blocks costs, S = 4096, D = 128, cycles, on HBM and links so many times as wide:",
+            table(["as wide", "flash2", "flash3", "flash3, control for nothing"], control),
         ]
     )
+
+
+def scheduled(times: int) -> list[float]:
+    """Cycles of FlashAttention-2, of FlashAttention-3, and of that without `tile.control`, on wider HBM and links."""
+    found = []
+    for name, control in (("flash2", 1.0), ("flash3", 1.0), ("flash3", 0.0)):
+        layer = asked(name, 4096, 128)
+        one = {"chip.hbm.bandwidth": times, "chip.noc.word_bytes": times, "chip.tile.control": control}
+        was = {address: value for address, value, _ in leaves(layer.base)}
+        design = replaced(layer.base, {address: was[address] * factor for address, factor in one.items()})
+        found.append(float(evaluate(stacked([design]), layer.workload, fidelity="events").columns["cycles"][0]))
+    return found
 
 
 def asked(name: str, tokens: int, columns: int) -> Question:

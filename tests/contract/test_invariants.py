@@ -19,9 +19,9 @@ from tests.samples import asked, wide
 SPACES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
-    if path.stem not in ("empty", "hbm_patterns")
+    if path.stem not in ("empty", "hbm_patterns", "tile_attention")
 )
-"""Of dies and meshes; those of memories are in tests/evaluators/test_stream.py."""
+"""Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:

@@ -79,6 +79,8 @@ MISTAKES = [
     ("run study=quickstart space.chip.cores=range(5,5)", "range leaves out its end"),
     ("run study=quickstart +space.chip.foo=choice(1,2)", "no field 'chip.foo'"),
     ("run study=quickstart report.lines=4", "report.lines"),
+    ("run study=quickstart report.bars=[{x:chip.foo}]", "report.bars: no field 'chip.foo'"),
+    ("run study=quickstart report.bars=[{x:chip.cores,of:opertor}]", "did you mean 'operator'"),
     ("run study=quickstart objectives=3", "objectives: 3"),
     ("run study=quickstart name=[3]", "name: [3]"),
     ("run study=quickstart name=../x", "name: '../x'"),

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from dse.api import Loaded, compare
 from dse.ask_tell import base_of
 from dse.follow import follow
+from dse.frame import by_case
 from dse.importance import importance
 from dse.loop import run_study
 from dse.report import Part, payload, write_page
 from dse.report.data import EXPLAINED
+from dse.report.spent import stacks
 from dse.search import Ask
 from dse.store import Result, Store
 from tests.dse.toy import toy
@@ -229,3 +231,21 @@ def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.Mo
     store.close()
     monkeypatch.setattr("dse.follow.load", lambda name: Loaded(part.study))
     assert follow(["toy"], period=0.01) == 0
+
+
+def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: Part) -> None:
+    knob = part.study.question.space.knobs[0].address
+    pictures = [{"x": knob, "each": "case"}, {"x": knob, "each": "case", "of": "operator"}]
+    asked = replace(part.study, report={"lines": [], "bars": pictures})
+    found = stacks(asked, part.frame, 7)
+    cases = asked.question.workload.cases
+    assert [one["case"] for one in found] == 2 * [case.label for case in cases]
+    times = by_case(asked, part.frame, "latency")
+    first, direction = next(iter(asked.objectives.items()))
+    for one in found:
+        latency = times[one["case"]]["latency"]
+        assert [sum(spent.values()) for spent in one["spent"]] == pytest.approx(
+            [latency[row - 7] for row in one["rows"]], rel=1e-4
+        )
+        best = part.frame[part.frame["feasible"]].groupby(knob)[first].agg(direction)
+        assert part.frame.loc[[row - 7 for row in one["rows"]], first].tolist() == best.tolist()

@@ -17,6 +17,7 @@ import dse
 from dse.api import Loaded
 from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
+from dse.report.spent import STACKS
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -435,3 +436,22 @@ def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: Part
       return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => meet(a, b))).length;
     }""")
     assert overlapping == 0
+
+
+def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_design(
+    opened: Callable[..., Any], part: Part
+) -> None:
+    knob = part.study.question.space.knobs[0].address
+    page = opened(replace(part, study=replace(part.study, report={"lines": [], "bars": [{"x": knob, "of": "operator"}]})))
+    card = page.locator("#cards .card", has_text=f"Time by {knob}")
+    card.scroll_into_view_if_needed()
+    feasible = part.frame[part.frame["feasible"]]
+    traces = card.locator(".barlayer .trace")
+    traces.first.wait_for(state="attached")
+    assert traces.count() > 3
+    assert traces.first.locator(".point").count() == min(feasible[knob].nunique(), STACKS)
+    before = open_design(page)
+    boxes = [bar.bounding_box() for bar in card.locator(".barlayer .point path").all()[:300]]
+    box = max((box for box in boxes if box), key=lambda box: box["height"])
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert open_design(page) != before

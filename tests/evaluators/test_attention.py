@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from evaluators.counts import activity
 from evaluators.kernels.attention import ATTENTION
-from evaluators.kernels.attention.cost import Memory, cost
+from evaluators.kernels.attention.cost import Machine, Task, cost
 from evaluators.kernels.attention.dataflow import steps
 from evaluators.kernels.attention.operands import place, result
 from evaluators.kernels.attention.shape import Heads, Tiling, memory_bytes
 from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.channels import ColumnMemory
 from evaluators.numeric import play
 from evaluators.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step
 from space.elementwise import Array
@@ -166,8 +167,8 @@ def test_the_closed_form_counts_what_the_steps_count(name: str, variant: str, da
     """Links between memory and tiles apart, which only who knows their places can count."""
     (tiling, mesh), shape = data.draw(tilings(name)), VARIANTS[variant]
     counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
-    memory = Memory(mesh.cols, 100.0, 1.0, 1.0)
-    closed = cost(ATTENTION[name], shape, tiling, mesh, CYCLES, ENGINES, memory).activity
+    memory = ColumnMemory(mesh.cols, 100.0, 1.0, 1.0)
+    closed = cost(Task(ATTENTION[name], shape, tiling, mesh), Machine(CYCLES, ENGINES, memory)).activity
     for count in ("macs", "elements", "sent_bytes", "memory_bytes"):
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from evaluators.counts import Activity
 from evaluators.kernels.attention.dataflow import Dataflow, waves
-from evaluators.kernels.attention.shape import Heads, Tiling, cut
+from evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.table import tabulated
+from evaluators.machine.channels import ColumnMemory
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import VALUE, Fabric
 from evaluators.rounds import FUNCTIONS
@@ -25,21 +26,6 @@ from space.elementwise import ceil_div, maximum, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
-
-
-class Memory(NamedTuple):
-    """Channels below the columns of a mesh.
-
-    Attributes:
-        count: how many.
-        latency: from a request at the channel to its first word. [s]
-        byte, crowded: of a block alone, and of one that waits for others. [s/B]
-    """
-
-    count: Any
-    latency: Any
-    byte: Any
-    crowded: Any
 
 
 class Spent(NamedTuple):
@@ -68,51 +54,68 @@ class Spent(NamedTuple):
         return self.hbm + self.spread + self.combined + self.vector + self.matrix
 
 
-def cost(
-    of: Dataflow,
-    shape: Heads,
-    tiling: Tiling,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
-    memory: Memory,
-    itemsize: float = 2.0,
-) -> Cost:
-    """Time and activity; arguments as of `item`."""
-    spent = item(of, shape, tiling, mesh, fabric, engines, memory, itemsize)
-    return Cost(_seconds(of, shape, tiling, mesh, spent), _activity(of, shape, tiling, mesh, itemsize))
+class Task(NamedTuple):
+    """What is computed, by which dataflow; leaves broadcast over designs.
+
+    Attributes:
+        of: the dataflow.
+        shape, tiling, mesh: sizes; a causal mask's blocks are counted.
+        itemsize: bytes of an operand's value.
+    """
+
+    of: Dataflow
+    shape: Heads
+    tiling: Tiling
+    mesh: Mesh
+    itemsize: float = VALUE
+
+    @property
+    def counts(self) -> Cut:
+        """How often what is done."""
+        return cut(self.shape, self.tiling, self.mesh)
+
+    @property
+    def width(self) -> Any:
+        """Columns of queries."""
+        return self.shape.key_dim + self.shape.v * (1 if self.shape.latent else 0)
+
+    @property
+    def blocks(self) -> tuple[Any, Any]:
+        """Blocks of keys of an item on average, and those of them that are masked."""
+        waves_ = self.counts.waves
+        blocks, masked = _blocks(self.shape, self.tiling, self.mesh)
+        return blocks / waves_, masked / waves_
+
+    @property
+    def nbytes(self) -> tuple[Any, Any, Any, Any]:
+        """Of a tile's slice of Q, K, V and O. [B]"""
+        m, n, each = self.tiling.queries, self.tiling.keys, self.itemsize
+        return m * self.width * each, n * self.shape.key_dim * each, n * self.shape.v * each, m * self.shape.v * each
 
 
-def exchange(
-    of: Dataflow,
-    shape: Heads,
-    tiling: Tiling,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
-    memory: Memory,
-    itemsize: float = 2.0,
-) -> Any:
+class Machine(NamedTuple):
+    """What it is computed on."""
+
+    fabric: Fabric
+    engines: Engines
+    memory: ColumnMemory
+
+
+def cost(task: Task, on: Machine) -> Cost:
+    """Time and activity."""
+    return Cost(_seconds(task, item(task, on)), _activity(task))
+
+
+def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    spent = item(of, shape, tiling, mesh, fabric, engines, memory, itemsize)
-    at = (of, shape, tiling, mesh)
-    return _seconds(*at, spent) - _seconds(*at, spent._replace(combined=0.0, spread=0.0))
+    spent = item(task, on)
+    return _seconds(task, spent) - _seconds(task, spent._replace(combined=0.0, spread=0.0))
 
 
-def split(
-    of: Dataflow,
-    shape: Heads,
-    tiling: Tiling,
-    mesh: Mesh,
-    fabric: Fabric,
-    engines: Engines,
-    memory: Memory,
-    itemsize: float = 2.0,
-) -> dict[str, Any]:
+def split(task: Task, on: Machine) -> dict[str, Any]:
     """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
-    at = (of, shape, tiling, mesh)
-    found, before = {}, _seconds(*at, item(*at, fabric, engines, memory, itemsize))
-    spent = item(*at, fabric._replace(stage=0.0), engines, memory, itemsize)
+    found, before = {}, _seconds(task, item(task, on))
+    spent = item(task, on._replace(fabric=on.fabric._replace(stage=0.0)))
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0},
@@ -122,7 +125,7 @@ def split(
     )
     for name, fields in zip(PARTS, free, strict=False):
         spent = spent._replace(**fields)
-        after = _seconds(*at, spent)
+        after = _seconds(task, spent)
         found[name], before = before - after, after
     return found | {PARTS[-1]: before}
 
@@ -131,141 +134,143 @@ PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
 """What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
 
 
-def _seconds(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, spent: Spent) -> Any:
-    waves_ = cut(shape, tiling, mesh).waves
-    if of.strands == 1:
+def _seconds(task: Task, spent: Spent) -> Any:
+    waves_ = task.counts.waves
+    if task.of.strands == 1:
         return maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
     beside = spent.spread + spent.combined + spent.vector
-    busiest = maximum(maximum(spent.matrix, spent.vector), spent.channel)
-    alone = ceil_div(waves_, 2) * (beside + spent.matrix)
-    blocks = _blocks(shape, tiling, mesh)[0] / waves_
-    return maximum(waves_ * busiest + beside / maximum(blocks, 1.0), alone) + spent.opening + spent.ends
+    blocks = maximum(task.blocks[0], 1.0)
+    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
+    alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
+    # after the last block has come there is half of its work left
+    channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
+    return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels)
 
 
-def item(
-    of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, fabric: Fabric, engines: Engines, memory: Memory, itemsize: float
-) -> Spent:
-    """What one item of a group costs, on average.
+def item(task: Task, on: Machine) -> Spent:
+    """What one item of a group costs, on average."""
+    product, result = _products(task, on.engines)
+    spread, combined = _exchanges(task, on.fabric)
+    hbm, opening, channel, ends = _memory(task, on, product, result)
+    matrix = task.blocks[0] * (product + result)
+    return Spent(hbm, opening, spread, combined, _vectors(task, on.engines), matrix, channel, ends)
 
-    Args:
-        of: the dataflow.
-        shape, tiling, mesh: sizes; a causal mask's blocks are counted.
-        fabric, engines, memory: of the machine.
-        itemsize: bytes of an operand's value.
-    """
-    m, n, width = tiling.queries, tiling.keys, shape.key_dim + shape.v * (1 if shape.latent else 0)
-    blocks, masked = (total / cut(shape, tiling, mesh).waves for total in _blocks(shape, tiling, mesh))
-    later = blocks - 1
+
+def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
+    """Time of Q K^T and of P V of a block of keys."""
+    shape, m, n, each = task.shape, task.tiling.queries, task.tiling.keys, task.itemsize
+    product = engines.started(m, shape.key_dim, n, each)
+    if shape.latent:
+        product = product + engines.started(m, shape.v, n, each)
+    return product, engines.started(m, n, shape.v, each)
+
+
+def _vectors(task: Task, engines: Engines) -> Any:
+    """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
+    shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
+    scores, outputs, (blocks, masked) = m * task.tiling.keys, m * shape.v, task.blocks
 
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
         busy = engines.instruction(elements * what.operations, elements * what.specials, moved)
         return busy + engines.vector.call / engines.clock
 
-    def team(pattern: str, along: str, elements: Any) -> Any:
-        seconds = _team(of, mesh, tiling, fabric, pattern, along, elements).seconds
-        return where((tiling.cols if along == "row" else tiling.rows) > 1, seconds, 0.0)
-
-    values = itemsize / VALUE  # collectives count in values of two bytes
-    scores, outputs = m * n, m * shape.v
-    product = engines.started(m, shape.key_dim, n, itemsize)
-    if shape.latent:
-        product = product + engines.started(m, shape.v, n, itemsize)
-    result = engines.started(m, n, shape.v, itemsize)
-    statistic = m * STATISTIC
-    combined = team("allreduce", "row", m * STATISTIC / VALUE)
     softmax = (
-        vector("largest", scores, scores * itemsize + statistic)
-        + vector("exponentials", scores, 2 * scores * itemsize + statistic)
-        + vector("total", scores, scores * itemsize + statistic)
+        vector("largest", scores, scores * each + statistic)
+        + vector("exponentials", scores, 2 * scores * each + statistic)
+        + vector("total", scores, scores * each + statistic)
     )
     again = (
         vector("larger", m, 3 * statistic)
         + vector("exponentials", m, 3 * statistic)
         + vector("decayed", m, 4 * statistic)
-        + vector("scale", outputs, 2 * outputs * itemsize + statistic)
+        + vector("scale", outputs, 2 * outputs * each + statistic)
     )
-    mask = vector("mask", scores, 2 * scores * itemsize)
-    scaled = vector("scale", m * width, 2 * m * width * itemsize) * (2 if shape.latent else 1)
-    divided = vector("divide", outputs, 2 * outputs * itemsize + statistic)
-    q_bytes, k_bytes, v_bytes = m * width * itemsize, n * shape.key_dim * itemsize, n * shape.v * itemsize
-    counts = cut(shape, tiling, mesh)
+    mask = vector("mask", scores, 2 * scores * each)
+    scaled = vector("scale", m * task.width, 2 * m * task.width * each) * (2 if shape.latent else 1)
+    divided = vector("divide", outputs, 2 * outputs * each + statistic)
+    return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
+
+
+def _exchanges(task: Task, fabric: Fabric) -> tuple[Any, Any]:
+    """Time of an item's multicasts of operands; of its sums, maxima and their way back."""
+    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
+    blocks, _ = task.blocks
+
+    def team(pattern: str, along: str, nbytes: Any) -> Any:
+        seconds = _team(task, fabric, pattern, along, nbytes).seconds
+        return where((task.tiling.cols if along == "row" else task.tiling.rows) > 1, seconds, 0.0)
+
+    spread = team("multicast", "row", q_bytes)
+    spread = spread + blocks * (team("multicast", "column", k_bytes) + team("multicast", "column", v_bytes))
+    combined = 2 * blocks * team("allreduce", "row", task.tiling.queries * STATISTIC) + team("reduce", "row", o_bytes)
+    return spread, combined
+
+
+def _memory(task: Task, on: Machine, product: Any, result: Any) -> tuple[Any, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel` and `ends` of `Spent`; arguments as of `_products`."""
+    shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, task.counts
+    (q_bytes, k_bytes, v_bytes, o_bytes), (blocks, _) = task.nbytes, task.blocks
     # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
     columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
     rows = ceil_div(tiling.rows, tiling.cols)  # of a group, whose queries one tile loads
-    ways = 2 * (fabric.ramp + (mesh.rows - 1) * fabric.hop) + memory.latency + fabric.post
-    stored = rows * outputs * itemsize * memory.byte
-
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    stored = rows * o_bytes * memory.byte
     # tiles by themselves drift apart until none waits for another; the tiles of a group hold each other back
     together = where(tiling.rows * tiling.cols > 1, columns, 1.0)
 
     def load(keys: Any, queries: Any = 0.0) -> Any:
         """Of as many groups as go together; the first block is served alone, others as they wait."""
-        return (
-            ways + together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
-        )
-
-    def waited(nbytes: Any, behind: Any) -> Any:
-        return maximum(load(nbytes) - behind, 0.0)
+        waiting = together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
+        return 2 * way + memory.latency + fabric.post + waiting
 
     if shape.latent:
         opening = load(0.0 * k_bytes, q_bytes)
-        hbm = opening + stored + blocks * load(k_bytes + v_bytes)
+        waited = blocks * load(k_bytes + v_bytes)
     else:
         opening = load(k_bytes, q_bytes)
-        hbm = opening + stored + blocks * waited(v_bytes, product) + later * waited(k_bytes, result)
-    spread = team("multicast", "row", m * width * values) + blocks * (
-        team("multicast", "column", n * shape.key_dim * values) + team("multicast", "column", n * shape.v * values)
-    )
-    nbytes = columns * (rows * (q_bytes + outputs * itemsize) + blocks * (k_bytes + v_bytes))
-    return Spent(
-        hbm=hbm,
-        opening=opening,
-        spread=spread,
-        combined=2 * blocks * combined + team("reduce", "row", outputs * values),
-        vector=blocks * softmax + later * again + masked * mask + scaled + divided,
-        matrix=blocks * (product + result),
-        channel=nbytes * where(columns * rows > 1, memory.crowded, memory.byte),
-        ends=fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop + columns * stored,
-    )
+        waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
+    nbytes = columns * (rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes))
+    channel = nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
+    return opening + stored + waited, opening, channel, fabric.post + way + columns * stored
 
 
-def _activity(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> Activity:
+def _activity(task: Task) -> Activity:
     """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
-    counts, (blocks, masked) = cut(shape, tiling, mesh), _blocks(shape, tiling, mesh)
+    shape, tiling, mesh, counts = task.shape, task.tiling, task.mesh, task.counts
+    blocks, masked = _blocks(shape, tiling, mesh)
     m, n, waves_ = tiling.queries, tiling.keys, counts.waves
-    width = shape.key_dim + shape.v * (1 if shape.latent else 0)
+    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
-    instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + waves_) * m * shape.v + waves_ * m * width
-    values = itemsize / VALUE
+    instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + waves_) * m * shape.v + waves_ * m * task.width
     total = Activity()
-    for pattern, along, elements, times in (
-        ("multicast", "row", m * width * values, waves_),
-        ("multicast", "column", n * (shape.key_dim + shape.v) * values, blocks),
-        ("allreduce", "row", 2 * m * STATISTIC / VALUE, blocks),
-        ("reduce", "row", m * shape.v * values, waves_),
+    for pattern, along, nbytes, times in (
+        ("multicast", "row", q_bytes, waves_),
+        ("multicast", "column", k_bytes + v_bytes, blocks),
+        ("allreduce", "row", 2 * m * STATISTIC, blocks),
+        ("reduce", "row", o_bytes, waves_),
     ):
-        total = total + _exchanged(of, mesh, tiling, pattern, along, elements) * times
-    loaded = _loads(shape, tiling, mesh) * tiling.cols * n * (shape.key_dim + shape.v) * itemsize
-    moved = counts.items * tiling.rows * m * itemsize * (width + shape.v)
+        total = total + _team(task, _FREE, pattern, along, nbytes).activity * times
+    loaded = _loads(shape, tiling, mesh) * tiling.cols * (k_bytes + v_bytes)
+    moved = counts.items * tiling.rows * (q_bytes + o_bytes)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
     hops = moved * (mesh.rows - 1) / 2 + loaded * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
-    of_memory = Activity(
-        macs=tiles * blocks * m * n * (shape.qk + shape.v), elements=tiles * instructions, memory_bytes=loaded + moved
-    )
-    return total + of_memory + Activity(hop_bytes=hops)
+    macs = tiles * blocks * m * n * (shape.qk + shape.v)
+    return total + Activity(macs=macs, elements=tiles * instructions, memory_bytes=loaded + moved, hop_bytes=hops)
 
 
-def _exchanged(of: Dataflow, mesh: Mesh, tiling: Tiling, pattern: str, along: str, elements: Any) -> Activity:
-    return _team(of, mesh, tiling, _FREE, pattern, along, elements).activity
-
-
-def _team(of: Dataflow, mesh: Mesh, tiling: Tiling, fabric: Fabric, pattern: str, along: str, elements: Any) -> Cost:
+def _team(task: Task, fabric: Fabric, pattern: str, along: str, nbytes: Any) -> Cost:
     """A collective along the rows or columns of all groups, the diagonal being their roots."""
-    found: Cost = TEAMS[of.collective].cost(
-        Shape(elements, 1, 1), mesh, fabric, pattern=pattern, along=along, rows=tiling.rows, cols=tiling.cols
+    found: Cost = TEAMS[task.of.collective].cost(
+        Shape(nbytes / VALUE, 1, 1),
+        task.mesh,
+        fabric,
+        pattern=pattern,
+        along=along,
+        rows=task.tiling.rows,
+        cols=task.tiling.cols,
     )
     return found
 

@@ -185,11 +185,17 @@ def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> 
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")
-    if on.shape.latent:  # values are keys as well, so that nothing of them can come beside scores
-        yield from on.rounds(_load("k", "column", wave, p, on), values)
+    if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
+        loads = [_load("k", "column", wave, p, on), values]
+        if on.blocking:
+            yield from on.rounds(*loads)
+        else:
+            yield from on.rounds(loads[0])
         yield from _spread("k", "column", p, on)
-        yield from _spread("v", "column", p, on)
         yield from on.rounds(scores)
+        if not on.blocking:
+            yield from on.rounds(values)
+        yield from _spread("v", "column", p, on)
         yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm"))
     else:
         yield from _spread("k", "column", p, on)

@@ -1,10 +1,12 @@
 """Which slice a tile gets, and how large groups are ([zhang2026] section V-B, figure 10): first the engine, then flattening.
 
-Among slices that fit the local memory the one with the best engine utilisation, starts of products included, at least 95 %
-starts apart where any has that; then the largest group that the queries and keys of a head fill and that divides the mesh.
+Among slices that fit the local memory the largest with an engine utilisation of at least 95 %, or the one with the best, and of
+equals the one nearest to a square; then the largest group that the queries and keys of a head fill and that divides the mesh.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
-from space.elementwise import ceil_div, maximum, minimum, where
+from space.elementwise import Array, ceil_div, maximum, minimum, where
 
 ENOUGH = 0.95
 """Engine utilisation that a slice should reach."""
@@ -33,14 +35,12 @@ class Slice(NamedTuple):
     Attributes:
         queries, keys: of it.
         utilisation: of the matrix engine while it works on both products. [1]
-        started: starts of products included. [1]
         nbytes: local memory that all strands need. [B]
     """
 
     queries: Any
     keys: Any
     utilisation: Any
-    started: Any
     nbytes: Any
 
 
@@ -56,9 +56,8 @@ def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: Any, keys: Any
     busy = engines.product(queries, shape.key_dim, keys, itemsize) + engines.product(queries, keys, shape.v, itemsize)
     busy = busy + (engines.product(queries, shape.v, keys, itemsize) if shape.latent else 0.0)
     least = queries * keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * engines.clock)
-    starts = (3 if shape.latent else 2) * engines.matrix.call / engines.clock
     held = (slot for strand in range(of.strands) for slot in kept(of, shape, Tiling(2, 2, queries, keys), "float16", strand))
-    return Slice(queries, keys, least / busy, least / (busy + starts), sum(slot.nbytes for slot in held) * 1.0)
+    return Slice(queries, keys, least / busy, sum(slot.nbytes for slot in held) * 1.0)
 
 
 def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY) -> Tiling:
@@ -80,19 +79,16 @@ def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
         sram: its local memory. [B]
         said: what is chosen already, 0 for what is not.
     """
-    best: Any = None
     # a group that is said leaves each tile its share
     most = ceil_div(shape.rows, maximum(said.rows, 1)), ceil_div(shape.keys, maximum(said.cols, 1))
-    for wide in SLICES:
-        for long in SLICES:
-            queries, keys = _said(said.queries, minimum(wide, most[0])), _said(said.keys, minimum(long, most[1]))
-            one = sliced(of, shape, engines, queries, keys)
-            over = maximum(one.nbytes / sram - 1, 0.0)
-            # the memory comes first, then that the engine is kept busy, then how much work a start is for
-            short = maximum(ENOUGH - one.utilisation, 0.0)
-            rank = (over, short, -one.started, abs(queries - keys))
-            best = (rank, queries, keys) if best is None else _better(best, (rank, queries, keys))
-    _, queries, keys = best
+    wide, long = np.array(list(product(SLICES, SLICES))).T[:, :, None, None]  # before cases and designs
+    queries, keys = _said(said.queries, minimum(wide, most[0])), _said(said.keys, minimum(long, most[1]))
+    one = sliced(of, shape, engines, queries, keys)
+    # the memory comes first, then that the engine is kept busy, then how much work a start is for, then a square
+    over, short = maximum(one.nbytes / sram - 1, 0.0), maximum(ENOUGH - one.utilisation, 0.0)
+    ranks = np.broadcast_arrays(over, short, -queries * keys, abs(queries - keys), queries + 0 * wide, keys + 0 * wide)
+    best = _first(ranks[:4])
+    queries, keys = (_plain(np.take_along_axis(sizes, best, axis=0)[0]) for sizes in ranks[4:])
     rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
     cols = _said(said.cols, _largest(mesh.cols, ceil_div(shape.keys, keys)) if of.grouped else 1)
     return Tiling(rows, cols, queries, keys)
@@ -105,17 +101,17 @@ def _said(said: Any, else_: Any) -> Any:
     return where(said > 0, said, else_)
 
 
-def _better(one: Any, other: Any) -> Any:
-    """Element by element, the one of lower rank; the first of equals."""
-    lower: Any = False
-    alike: Any = True
-    for here, there in zip(one[0], other[0], strict=True):
-        lower = lower | (alike & (there < here))
-        alike = alike & (there == here)
-    if not isinstance(lower, np.ndarray):
-        return other if lower else one
-    ranks = tuple(np.where(lower, there, here) for here, there in zip(one[0], other[0], strict=True))
-    return ranks, *(np.where(lower, there, here) for here, there in zip(one[1:], other[1:], strict=True))
+def _first(ranks: Sequence[Array]) -> Array:
+    """Along the first axis, the place of the lowest by some keys, one after the other; the first of equals."""
+    alive = np.ones(ranks[0].shape, bool)
+    for rank in ranks:
+        alive &= rank == np.where(alive, rank, np.inf).min(axis=0)
+    return np.asarray(alive.argmax(axis=0)[None])
+
+
+def _plain(values: Array) -> Any:
+    """One number, or an array without the axis of cases where there is one."""
+    return values.item() if values.size == 1 else values[0] if len(values) == 1 else values
 
 
 @tabulated

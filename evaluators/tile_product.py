@@ -1,0 +1,154 @@
+"""Designs of meshes of tiles on products of matrices by themselves: metrics, limits and the breakdown of a workload."""
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+
+from evaluators import closed_summa, events_summa
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_summa import Job
+from evaluators.kernels.gemm.summa_diagonal import slots
+from evaluators.kernels.gemm.tiling import Shape
+from evaluators.machine.engine import engines
+from evaluators.metrics import Judged
+from evaluators.silicon import area
+from evaluators.silicon.energy import tile_energy
+from space.chip import TileChip
+from space.design import Design
+from space.elementwise import ceil_div, column, maximum, minimum, where
+from space.fields import leaves, replaced
+from space.limits import Infeasible, Limit
+from space.mapping import SummaMapping
+from space.workload import Product, Workload
+
+READERS: dict[str, ModuleType] = {"closed": closed_summa, "events": events_summa}
+FIDELITIES = tuple(READERS)
+
+VALUE = 2.0
+"""Bytes of a value."""
+
+SLICES = (16, 32, 64, 128, 256)
+"""Rows, depths and columns of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
+    cases = cast(tuple[Product, ...], workload.cases)
+    rows, job = tuple(range(len(cases))), _job(design, cases)
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else _played(design, cases)
+    return [Judged(rows, metrics, _limits(job))]
+
+
+def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Breakdown:
+    """Where the time of a product goes: what falls away when multicasts and memory are free, one after the other."""
+    job, reader = _job(design, (case,)), READERS[fidelity]
+    parts = {name: float(value) for name, value in reversed(reader.split(job).items()) if value}
+    sizes = " x ".join(f"{size:.0f}" for size in (job.part.m, job.part.k, job.part.n))
+    work = {"matrix": (2.0 * case.m * case.k * case.n, 0.0), "hbm": (0.0, float(reader.price(job).activity.memory_bytes))}
+    rows = tuple(
+        Row(case.kind, "summa", name, f"{sizes} a tile", *work.get(name, (0.0, 0.0)), 0.0, name, seconds, {name: seconds})
+        for name, seconds in parts.items()
+    )
+    places = np.cumsum([0.0, *parts.values()])
+    bars = [(name, name, float(a), float(b)) for name, a, b in zip(parts, places[:-1], places[1:], strict=True)]
+    blocks = {name: float(value) for name, value in area.tile_parts(job.chip).items()}
+    return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict with what would do."""
+    if worst.limit != "chip.tile.sram":
+        return replace(worst, remedy="smaller matrices would do")
+    open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("m", "k", "n")})
+    part = _job(open_, cast(tuple[Product, ...], workload.cases[:1])).part
+    if sum(slot.nbytes for slot in slots(part, "float16")) > worst.have:
+        return replace(worst, remedy="not even a slice of 16 x 16 x 16 fits")
+    return replace(worst, remedy=f"a slice that fits: mapping.m={part.m:.0f} mapping.k={part.k:.0f} mapping.n={part.n:.0f}")
+
+
+def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
+    chip, shape, part = job.chip, job.shape, job.part
+    cost = reader.price(job)
+    seconds, on = cost.seconds, engines(chip)
+    macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
+    return {
+        "latency": seconds,
+        "cycles": seconds * chip.clock,
+        "utilisation": shape.m * shape.k * shape.n / (macs * chip.mesh.rows * chip.mesh.cols * seconds),
+        "engine_utilisation": part.m * part.k * part.n / (macs * on.product(part.m, part.k, part.n, VALUE)),
+        "cores": chip.mesh.rows * chip.mesh.cols * 1.0,
+        "hbm_bytes": cost.activity.memory_bytes,
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * chip.hbm.channels * chip.hbm.bandwidth),
+        "sram_used": sum(slot.nbytes for slot in slots(part, "float16")) * 1.0,
+        "die_mm2": area.tile_die(chip),
+        "system_mm2": area.tile_die(chip),
+        "energy": tile_energy(cost.activity, chip, seconds),
+    }
+
+
+def _played(design: Design, cases: tuple[Product, ...]) -> dict[str, Any]:
+    """Metrics design by design and case by case."""
+    wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
+    count = max((len(values) for _, values in wide), default=1)
+    found: dict[str, Any] = {}
+    for place in range(count):
+        one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
+        for row, case in enumerate(cases):
+            for name, value in _metrics(_job(one, (case,)), events_summa).items():
+                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
+    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
+
+
+def _job(design: Design, cases: tuple[Product, ...]) -> Job:
+    chip, said = cast(TileChip, design.chip), cast(SummaMapping, design.mapping)
+    shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
+    asked = (shape, chip, said)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs
+        return _chosen(*asked)
+    return _known(*asked)
+
+
+def _chosen(shape: Shape, chip: TileChip, said: SummaMapping) -> Job:
+    """What is not said is what takes the least time by the closed form and fits."""
+    best: Any = None
+    most = Shape(ceil_div(shape.m, chip.mesh.rows), shape.k, ceil_div(shape.n, chip.mesh.cols))
+    for sizes in product(SLICES, repeat=3):
+        kept = (
+            where(own > 0, own, minimum(size, whole))
+            for own, size, whole in zip((said.m, said.k, said.n), sizes, (most.m, most.k, most.n), strict=True)
+        )
+        part = Shape(*kept)
+        over = maximum(sum(slot.nbytes for slot in slots(part, "float16")) / chip.tile.sram - 1, 0.0)
+        seconds = closed_summa.price(Job(shape, part, chip)).seconds
+        if best is None:
+            best = over, seconds, part
+            continue
+        lower = (over < best[0]) | ((over == best[0]) & (seconds < best[1]))
+        best = (
+            where(lower, over, best[0]),
+            where(lower, seconds, best[1]),
+            Shape(*(where(lower, getattr(part, size), getattr(best[2], size)) for size in ("m", "k", "n"))),
+        )
+    return Job(shape, best[2], chip)
+
+
+_known = lru_cache(maxsize=4096)(_chosen)
+
+
+def _limits(job: Job) -> list[Limit]:
+    chip, shape = job.chip, job.shape
+    held: dict[str, Any] = {}
+    for slot in slots(job.part, "float16"):
+        name = {"a": "A", "b": "B", "c": "C"}[slot.name[0]]
+        held[name] = held.get(name, 0.0) + slot.nbytes * 1.0
+    stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
+    return [
+        Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
+        Limit("chip.hbm.capacity", sum(stored.values()), chip.hbm.capacity, "B", tuple(stored.items())),
+    ]

@@ -1,0 +1,51 @@
+"""Looks through the whole grid and writes the designs that the finding is about: python -m studies.flat_coexplore"""
+
+import numpy as np
+import pandas as pd
+
+from dse.api import study_of
+from dse.pareto import front
+from evaluators import evaluate
+from studies.flat_coexplore.finding import PATH
+from studies.write import main as write
+
+BLOCK = 16384
+PAPER = {"chip.mesh": 32, "chip.tile.matrix.rows": 32, "chip.tile.matrix.cols": 16, "chip.tile.sram": 384 * 1024}
+PAPER |= {"chip.noc.word_bytes": 128, "chip.hbm.channels": 64}
+"""[zhang2026] table I with two stacks; groups and slices as suits the shape."""
+
+
+def looked() -> pd.DataFrame:
+    """All designs of one peak that fit: knobs and objectives."""
+    asked = study_of("flat_coexplore")
+    space, found = asked.question.space, []
+    for start in range(0, space.combinations or 0, BLOCK):
+        columns = space.grid(start, min(start + BLOCK, space.combinations or 0))
+        outcomes = evaluate(space.stack(columns), asked.question.workload)
+        good = outcomes.feasible.copy()
+        for bound in asked.bounds:
+            good &= bound.excess(outcomes.columns[bound.metric]) <= 0
+        kept = {name: np.asarray(values)[good] for name, values in columns.items()}
+        found.append(pd.DataFrame(kept | {name: outcomes.columns[name][good] for name in asked.objectives}))
+    return pd.concat(found, ignore_index=True)
+
+
+def chosen(frame: pd.DataFrame) -> pd.DataFrame:
+    """The front, the best of each mesh and the paper's chip."""
+    asked = study_of("flat_coexplore")
+    first, *_ = asked.objectives
+    best = frame[front(frame[list(asked.objectives)].to_numpy(), asked.directions)].sort_values(first, ascending=False)
+    sides = ["chip.mesh.rows", "chip.mesh.cols"]
+    each = frame.loc[frame.groupby(sides)[first].idxmax()]
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    like = {name: PAPER.get(name, PAPER["chip.mesh"] if name in sides else 0) for name in knobs}
+    paper = frame[np.logical_and.reduce([np.isclose(frame[name], value) for name, value in like.items()])]
+    parts = {"front": best, "best": each, "paper": paper}
+    return pd.concat([part[knobs].assign(kind=kind) for kind, part in parts.items()])
+
+
+if __name__ == "__main__":
+    frame = looked()
+    print(f"{len(frame):,} designs of one peak fit")
+    chosen(frame).to_csv(PATH, index=False, float_format="%.10g")
+    write(["flat_coexplore"])

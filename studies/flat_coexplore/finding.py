@@ -1,0 +1,61 @@
+"""Designs of `designs.csv` priced again: the front, the best of each mesh, and the paper's chip."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from dse.api import study_of
+from evaluators import evaluate
+from space.fields import at
+from space.units import show
+from studies.write import table
+
+PATH = Path(__file__).with_name("designs.csv")
+NAMES = ("utilisation_per_system_mm2", "hbm_bytes", "energy_per_token", "utilisation", "system_mm2")
+HEAD = ["tiles", "elements", "L1", "link", "channels", "group", "slice", "mm2", "used", "used per mm2", "HBM", "a token"]
+
+
+def finding() -> str:
+    """A row a design; by the closed form, those of the front by events as well."""
+    asked = study_of("flat_coexplore").question
+    frame = pd.read_csv(PATH)
+    knobs = [knob.address for knob in asked.space.knobs]
+    tables = {}
+    for kind, here in frame.groupby("kind", sort=False):
+        rows = []
+        for _, row in here.iterrows():
+            design = asked.space.at({address: float(row[address]) for address in knobs})
+            designs = asked.space.stack({address: here.loc[[row.name], address].to_numpy(float) for address in knobs})
+            found = evaluate(designs, asked.workload).columns
+            events = evaluate(designs, asked.workload, fidelity="events").columns if kind != "best" else found
+            of = {address: at(design, address) for address in knobs}
+            sides = (f"chip.{part}.{side}" for part in ("mesh", "tile.matrix") for side in ("rows", "cols"))
+            own = [f"{of[side]:.0f}" for side in sides]
+            group, cut = ([_said(of[f"mapping.{name}"]) for name in pair] for pair in (("rows", "cols"), ("queries", "keys")))
+            played = "" if kind == "best" else f" ({events['utilisation'][0]:.0%})"
+            per = "" if kind == "best" else f" ({events[NAMES[0]][0] * 1e3:.2f})"
+            rows.append(
+                [
+                    f"{own[0]} x {own[1]}",
+                    f"{own[2]} x {own[3]}",
+                    f"{of['chip.tile.sram'] / 1024:.0f} KiB",
+                    show(of["chip.noc.word_bytes"], "B"),
+                    f"{of['chip.hbm.channels']:.0f}",
+                    " x ".join(group),
+                    " x ".join(cut),
+                    f"{found['system_mm2'][0]:.0f}",
+                    f"{found['utilisation'][0]:.0%}{played}",
+                    f"{found[NAMES[0]][0] * 1e3:.2f}{per}",
+                    show(found["hbm_bytes"][0], "B"),
+                    f"{found['energy_per_token'][0] * 1e6:.0f} uJ",
+                ]
+            )
+        tables[kind] = table(HEAD, rows)
+    titles = {"front": "The front:", "best": "The best of each mesh for its area:", "paper": "The paper's chip:"}
+    note = "Used: share of the engines' peak, the mean of both layers, and that per mm2 in thousandths; in brackets by events."
+    note += " * is what suits the shape."
+    return "\n\n".join([*(f"{titles[str(kind)]}\n\n{text}" for kind, text in tables.items()), note])
+
+
+def _said(value: float) -> str:
+    return f"{value:.0f}" if value else "*"

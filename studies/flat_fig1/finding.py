@@ -1,0 +1,77 @@
+"""Attention's share of a model's operations by length; layers under a GH200's roofline; and what GPUs are said to reach."""
+
+from dse.api import study_of
+from dse.compose import compose
+from dse.workloads import models
+from evaluators.graph.operators import Attention, Elementwise, Part
+from evaluators.graph.step import Step
+from evaluators.graph.transformer import transformer
+from studies.flat_fig12.finding import played, roof
+from studies.write import table
+
+MODELS = ("qwen_7b", "deepseek_v2_lite", "deepseek_v3")
+TOKENS = (1024, 4096, 8192, 16384, 32768)
+
+GH200 = 988e12, 4e12
+"""Peak of [zhang2026] section V-B: operations on 16 bits, and bytes, a second."""
+
+GPU = (
+    ("FlashAttention-3, prefill, H100", "compute", 740e12, "[shah2024], the abstract: up to"),
+    ("FlashMLA, decode, H800", "compute", 660e12, "[deepseek2025]: up to"),
+    ("FlashMLA, decode, H800", "memory", 3e12, "[deepseek2025]: up to"),
+)
+"""What kernels on GPUs reach as published: operations or bytes a second."""
+
+
+def finding() -> str:
+    """Three tables: shares, layers under the roofline, GPUs."""
+    config = compose([f"model=[{','.join(MODELS)}]"])
+    named = models(config["model"])
+    shares = [
+        [of.name, phase, *(f"{share(transformer(of, step(phase, tokens))):.0%}" for tokens in TOKENS)]
+        for of in named.values()
+        for phase in ("prefill", "decode")
+    ]
+    asked = study_of("flat_fig1").question
+    rows = []
+    for case in asked.workload.cases:
+        found = {name: played(asked.base, name, case, "events") for name in ("flash3", "flat_async")}
+        bound = roof(case, found["flat_async"][0].chip)  # type: ignore[arg-type]
+        reached = [f"{bound.seconds / of['latency']:.0%}" for _, of in found.values()]
+        which = "compute" if bound.compute else "memory"
+        rows.append([case.label, f"{bound.intensity:.0f}", which, f"{bound.seconds * 1e6:.0f}", *reached])
+    gpus = [
+        [name, what, f"{rate / 1e12:.0f} {'TFLOP/s' if what == 'compute' else 'TB/s'}", f"{rate / of:.0%}", where]
+        for name, what, rate, where in GPU
+        for of in [GH200[what == "memory"]]
+    ]
+    return "\n\n".join(
+        [
+            "Attention's share of all operations (scores and weighted sums; projections apart), by tokens:",
+            table(["model", "phase", *(f"{tokens:,}" for tokens in TOKENS)], shares),
+            "Layers on chip=tile_gh200, share of the roofline reached by FlashAttention-3 and by FlatAsync there:",
+            table(["layer", "op/B", "bound", "roof, us", "flash3", "flat_async"], rows),
+            "GPUs as published, over a GH200's peak of 988 TFLOP/s and 4 TB/s:",
+            table(["kernel", "bound", "published", "of the peak", "where"], gpus),
+        ]
+    )
+
+
+def step(phase: str, tokens: int) -> Step:
+    """One sequence: a causal prompt, or one token after so many."""
+    if phase == "prefill":
+        return Step(phase, float(tokens), 1.0, tokens * (tokens + 1) / 2, 0.0)
+    return Step(phase, 1.0, 1.0, float(tokens), float(tokens))
+
+
+def share(parts: tuple[Part, ...]) -> float:
+    """Of attention in the operations of all products."""
+    attention = rest = 0.0
+    for part in parts:
+        for of in part.operators:
+            if isinstance(of, Attention):
+                heads = of.heads.units
+                attention += part.times * 2.0 * of.pairs * heads * (of.qk_dim + of.v_dim)
+            elif not isinstance(of, Elementwise):
+                rest += part.times * 2.0 * of.m * of.k.units * of.k.width * of.n.units * of.n.width
+    return attention / (attention + rest)

@@ -1,0 +1,77 @@
+"""Each layer by each dataflow: what binds it, and how much of that it uses; averages as the paper has them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.api import study_of
+from evaluators import evaluate
+from evaluators.attention import tiling
+from space.chip import TileChip
+from space.design import Design, stacked
+from space.fields import replaced
+from space.workload import Attention, Workload
+from studies.write import table
+
+VALUE = 2.0
+"""Bytes of a value."""
+
+
+class Roof(NamedTuple):
+    """A layer under the roofline of a chip: operations a byte, whether engines bind it, and the least time. [op/B, -, s]"""
+
+    intensity: float
+    compute: bool
+    seconds: float
+
+
+def roof(case: Attention, chip: TileChip) -> Roof:
+    """Operands once from memory and results once back; a causal mask is counted for the pairs that it leaves."""
+    problems = case.batch * case.kv_heads
+    seen = case.keys - (case.queries - 1) / 2 if case.causal else case.keys
+    flop = 2.0 * case.batch * case.heads * case.queries * seen * (case.qk + case.v)
+    columns = case.qk if case.latent else case.qk + case.v
+    nbytes = VALUE * (case.batch * case.heads * case.queries * (case.qk + case.v) + problems * case.keys * columns)
+    peak = 2.0 * chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
+    bandwidth = chip.hbm.channels * chip.hbm.bandwidth
+    return Roof(flop / nbytes, flop / peak > nbytes / bandwidth, max(flop / peak, nbytes / bandwidth))
+
+
+def played(base: Design, name: str, case: Attention, fidelity: str) -> tuple[Design, dict[str, float]]:
+    """One layer by one dataflow."""
+    design = replaced(base, {"mapping.dataflow": name})
+    found = evaluate(stacked([design]), Workload("layer", (case,)), fidelity=fidelity)
+    return design, {metric: float(values[0]) for metric, values in found.columns.items()}
+
+
+def finding() -> str:
+    """A row a layer: FlatAsync played, with its group and slice; the others by the closed form, as times of its time."""
+    asked = study_of("flat_fig12").question
+    names = [name for name in asked.space.knob("mapping.dataflow").values if name != "flat_async"]
+    rows, used = [], {"C": [], "M": []}  # type: ignore[var-annotated]
+    for case in asked.workload.cases:
+        design, of = played(asked.base, "flat_async", case, "events")
+        bound = roof(case, design.chip)  # type: ignore[arg-type]
+        letter, share = ("C", of["utilisation"]) if bound.compute else ("M", of["hbm_utilisation"])
+        used[letter].append(share)
+        cut = tiling(design, case)
+        closed = played(asked.base, "flat_async", case, "closed")[1]["latency"]
+        others = [played(asked.base, name, case, "closed")[1]["latency"] / closed for name in names]
+        rows.append(
+            [
+                case.label,
+                f"{bound.intensity:.0f}",
+                f"{cut.rows:.0f} x {cut.cols:.0f}, {cut.queries:.0f} x {cut.keys:.0f}",
+                f"{of['latency'] * 1e6:.0f}",
+                f"{letter}:{share:.0%}",
+                *(f"{other:.2f}" for other in others),
+            ]
+        )
+    head = ["layer", "op/B", "group, slice", "FlatAsync, us", "used", *names]
+    both = " and ".join(
+        f"{np.mean(shares):.0%} (up to {max(shares):.0%}) of {what}"
+        for what, shares in (("the engines where they bind", used["C"]), ("HBM bandwidth where it does", used["M"]))
+    )
+    return "\n\n".join(
+        [table(head, rows), f"On average {both}. The other dataflows: time over FlatAsync's, by the closed form."]
+    )

@@ -1,0 +1,27 @@
+"""Draws where cycles go in every layer, played once for each part that is left out: python -m studies.flat_fig8"""
+
+from itertools import product
+from pathlib import Path
+
+from evaluators import explain
+from evaluators.kernels.attention import ATTENTION
+from studies.flat_fig8.figure import drawn
+from studies.flat_fig8.finding import COLUMNS, TOKENS, asked
+from studies.write import main as write
+
+
+def spent(name: str, tokens: int, columns: int) -> dict[str, float]:
+    """Cycles of a layer by what takes them."""
+    layer = asked(name, tokens, columns)
+    found = explain(layer.base, layer.workload.cases[0], fidelity="events")
+    clock = layer.base.chip.clock  # type: ignore[union-attr]
+    return {row.operator: row.seconds * clock for row in found.rows}
+
+
+if __name__ == "__main__":
+    panels = {
+        f"S = {tokens}, D = {columns}": {name: spent(name, tokens, columns) for name in ATTENTION}
+        for tokens, columns in product(TOKENS, COLUMNS)
+    }
+    Path(__file__).with_name("stacks.svg").write_text(drawn(panels))
+    write(["flat_fig8"])

@@ -1,0 +1,123 @@
+"""SUMMA from memory computes the product on any mesh, moves what its formulas say, and takes what its closed form says."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import evaluate
+from evaluators.counts import activity
+from evaluators.evaluation import infeasible
+from evaluators.kernels.gemm.summa_diagonal import cost, memory_bytes, place, result, steps
+from evaluators.kernels.gemm.tiling import Mesh, Shape
+from evaluators.machine.channels import ColumnMemory
+from evaluators.numeric import play
+from evaluators.rounds import Loop, Multicast, Program, Round
+from space.design import stacked
+from space.errors import DesignError
+from space.fields import replaced
+from tests.agreement.test_events import CYCLES
+from tests.agreement.test_strands import ENGINES
+from tests.samples import asked
+
+sizes = st.builds(Shape, *[st.integers(1, 20)] * 3)
+parts = st.builds(Shape, *[st.integers(1, 5)] * 3)
+meshes = st.builds(Mesh, st.integers(1, 5), st.integers(1, 5))
+
+
+def wrong(shape: Shape, part: Shape, mesh: Mesh, written: Program | None = None) -> float:
+    rng = np.random.default_rng(shape.m)
+    a, b = rng.normal(size=(shape.m, shape.k)), rng.normal(size=(shape.k, shape.n))
+    program = written or steps(shape, part, mesh, "float32", channels=mesh.cols)
+    out = play(program, {}, place(a.astype("f4"), b.astype("f4"), part, mesh))
+    # slot and stream have one name; the stream is what was stored
+    return float(np.abs(result(out["c"], shape, part, mesh) - a @ b).max())
+
+
+@given(sizes, parts, meshes)
+@settings(max_examples=60, deadline=None)
+def test_the_product_comes_out(shape: Shape, part: Shape, mesh: Mesh) -> None:
+    assert wrong(shape, part, mesh) < 1e-4
+
+
+@pytest.mark.parametrize("slot", ["a_in", "b_in"])
+def test_one_block_astray_is_noticed(slot: str) -> None:
+    shape, part, mesh = Shape(12, 9, 12), Shape(2, 3, 2), Mesh(3, 3)
+
+    def turned(turn: Round) -> Round:
+        return replace(turn, steps=tuple(astray(step) for step in turn.steps))
+
+    def astray(step: Any) -> Any:
+        if not isinstance(step, Multicast) or step.slot != slot:
+            return step
+        row, col = (np.array(np.broadcast_to(axis, step.path.shape)) for axis in (step.path.row, step.path.col))
+        row[0], row[1], col[0], col[1] = row[1].copy(), row[0].copy(), col[1].copy(), col[0].copy()
+        return replace(step, path=replace(step.path, row=row[:2], col=col[:2]))
+
+    program = steps(shape, part, mesh, "float32", channels=3)
+    strand = tuple(
+        replace(one, body=tuple(map(turned, one.body))) if isinstance(one, Loop) else turned(one) for one in program.strands[0]
+    )
+    assert wrong(shape, part, mesh) < 1e-4
+    assert wrong(shape, part, mesh, replace(program, strands=(strand,))) > 1e-2
+
+
+@given(sizes, parts, meshes)
+@settings(max_examples=60, deadline=None)
+def test_the_closed_form_counts_what_the_steps_count(shape: Shape, part: Shape, mesh: Mesh) -> None:
+    """Links between memory and tiles apart, which only who knows their places can count."""
+    counted = activity(steps(shape, part, mesh, channels=mesh.cols))
+    closed = cost(shape, part, mesh, CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0)).activity
+    for count in ("macs", "sent_bytes", "memory_bytes"):
+        assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
+    assert counted.memory_bytes == memory_bytes(shape, part, mesh, 2)
+
+
+SHAPES = ("4096x1024x4096", "4096x4096x8192", "256x2048x2112", "1x4096x4096")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_events_agree_with_the_closed_form(shape: str) -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa", f"workload.shapes=[{shape}]")
+    closed, played = (
+        evaluate(stacked([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+    )
+    assert closed["latency"] == pytest.approx(played["latency"], rel=0.05)
+    assert closed["hbm_bytes"] == played["hbm_bytes"]
+    assert 0 < closed["utilisation"][0] <= closed["engine_utilisation"][0] <= 1
+    assert 0 < closed["hbm_utilisation"][0] <= 1
+
+
+def test_many_designs_and_products_are_each_as_if_alone() -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa", f"workload.shapes=[{','.join(SHAPES)}]")
+    knobs = {
+        "mapping.m": (0, 32, 128, 512),
+        "chip.tile.sram": (1e5, 4e5),
+        "chip.mesh.rows": (8, 32),
+        "chip.hbm.channels": (16, 64),
+    }
+    rng = np.random.default_rng(2)
+    designs = [replaced(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(8)]
+    together = evaluate(stacked(designs), question.workload)
+    for place_, design in enumerate(designs):
+        alone = evaluate(stacked([design]), question.workload)
+        for name, column in together.columns.items():
+            assert column[place_] == pytest.approx(alone.columns[name][0], nan_ok=True), name
+        assert together.limit[place_] == alone.limit[0]
+
+
+def test_what_does_not_fit_is_said_with_what_would() -> None:
+    question = asked("chip=tile32", "workload=gemm", "mapping=summa", "mapping.m=512", "mapping.k=512")
+    verdict = infeasible(question.base, question.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.tile.sram"
+    assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
+    said = dict(word.split("=") for word in str(verdict).split() if word.startswith("mapping."))
+    assert set(said) == {"mapping.m", "mapping.k", "mapping.n"}
+    fits = replaced(question.base, {name: float(value) for name, value in said.items()})
+    assert infeasible(fits, question.workload) is None
+    with pytest.raises(DesignError, match="choose mapping=summa"):
+        asked("chip=tile32", "workload=gemm")
