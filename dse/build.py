@@ -8,13 +8,15 @@ from typing import Any, get_type_hints
 
 from dse.records import NOTES, Source, inner, parsed, record
 from dse.workloads import workload
+from space import memory, network
 from space.chip import TileChip
 from space.design import Design
 from space.errors import DesignError
 from space.fields import addresses, checked, spec_at
 from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
-from space.memory import MemoryChip, refuse
+from space.memory import MemoryChip
+from space.network import NetworkChip
 from space.workload import Case, Collective, Workload
 
 
@@ -60,9 +62,11 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
     built = Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
     if isinstance(built.chip, MemoryChip):
-        refuse(built.chip.memory, "chip.memory")
+        memory.refuse(built.chip.memory, "chip.memory")
+    if isinstance(built.chip, NetworkChip):
+        network.refuse(built.chip)
     if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
-        refuse(built.chip.hbm.banks, "chip.hbm.banks")
+        memory.refuse(built.chip.hbm.banks, "chip.hbm.banks")
     if isinstance(built.chip, TileChip) and case is not Collective and built.chip.noc.topology != "mesh":
         raise DesignError(
             f"chip.noc.topology: {built.chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh"

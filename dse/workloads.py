@@ -22,12 +22,14 @@ from space.workload import (
     PATTERNS,
     PRODUCTS,
     STREAMS,
+    TRAFFIC,
     Attention,
     Case,
     Collective,
     Load,
     Product,
     Stream,
+    Traffic,
     Workload,
     grouped,
 )
@@ -196,6 +198,37 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
     return found
 
 
+def _traffic(spec: dict[str, Any], given: _Given) -> list[Traffic]:
+    _refuse_others(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
+    patterns, rates = spec["traffic"], spec.get("rates")
+    if not isinstance(patterns, list) or not patterns:
+        raise DesignError(f"workload.traffic: {patterns!r} is not a list of patterns, as in [uniform,transpose]")
+    if not isinstance(rates, list) or not rates:
+        raise DesignError(f"workload.rates: {rates!r} is not a list of flits a node and cycle, as in [0.1,0.2]")
+    (period,), (packets,) = (_whole_numbers(spec, key)[:1] for key in ("period", "packets"))
+    found = []
+    for text, flits, rate in product(patterns, _whole_numbers(spec, "flits"), rates):
+        pattern, spots, middle = _places(str(text))
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+            raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
+        label = f"{text} at {rate:g}, packets of {flits}"
+        found.append(Traffic(label, pattern, spots, middle, float(rate), flits, period, packets, given.seed))
+    return found
+
+
+def _places(text: str) -> tuple[str, tuple[int, ...], int]:
+    """A pattern of traffic, the nodes of a hotspot, and how many in the middle."""
+    if text in TRAFFIC[:-1]:
+        return text, (), 0
+    if text in ("hotspot1", "hotspot4"):
+        return "hotspot", (), int(text[-1])
+    named = re.fullmatch(r"hotspot@(\d+(?:\+\d+)*)", text)
+    if named is None:
+        valid = (*TRAFFIC[:-1], "hotspot1", "hotspot4", "hotspot@NODE+NODE")
+        raise DesignError(f"workload.traffic: no pattern {text!r}; {nearest(text, valid)}")
+    return "hotspot", tuple(dict.fromkeys(map(int, named[1].split("+")))), 0
+
+
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
     _refuse_others(spec, (*words, "bytes", "group", "root"), "workload: a collective by itself has ")
@@ -329,6 +362,7 @@ READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
     Load: _loads,
     Product: _products,
     Stream: _streams,
+    Traffic: _traffic,
     Collective: _collectives,
     Attention: _attention,
 }

@@ -1,14 +1,14 @@
 """Designs of meshes of tiles on attention by itself: metrics, limits and the breakdown of a workload."""
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from evaluators import closed_attention, events_attention
+from evaluators import closed_attention
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_attention import Job, machine
+from evaluators.events_attention import CYCLES, EVENTS
 from evaluators.kernels.attention import attention
 from evaluators.kernels.attention.dataflow import Dataflow, kept
 from evaluators.kernels.attention.shape import Heads, Tiling
@@ -25,7 +25,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import AttentionMapping
 from space.workload import Attention, Workload
 
-READERS: dict[str, ModuleType] = {"closed": closed_attention, "events": events_attention}
+READERS: dict[str, Any] = {"closed": closed_attention, "events": EVENTS, "cycles": CYCLES}
 FIDELITIES = tuple(READERS)
 
 VALUE = 2.0
@@ -47,7 +47,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         alike = tuple(cases[row] for row in rows)
         asked = tiling(design, *alike)
         job = _job(design, alike, asked)
-        metrics = _metrics(job, closed_attention) if fidelity == "closed" else _played(design, alike)
+        metrics = _metrics(job, closed_attention) if fidelity == "closed" else _played(design, alike, READERS[fidelity])
         found.append(Judged(rows, metrics, _limits(job, asked)))
     return found
 
@@ -108,7 +108,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy=f"a slice that fits: {slice_}")
 
 
-def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
+def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     chip, (_, engines) = job.chip, machine(job.chip, job.of)
     cost = reader.price(job)
     seconds, shape, tiling = cost.seconds, job.shape, job.tiling
@@ -136,7 +136,7 @@ def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
     }
 
 
-def _played(design: Design, cases: tuple[Attention, ...]) -> dict[str, Any]:
+def _played(design: Design, cases: tuple[Attention, ...], reader: Any) -> dict[str, Any]:
     """Metrics design by design and case by case."""
     wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
     count = max((len(values) for _, values in wide), default=1)
@@ -144,7 +144,7 @@ def _played(design: Design, cases: tuple[Attention, ...]) -> dict[str, Any]:
     for place in range(count):
         one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,), tiling(one, case)), events_attention).items():
+            for name, value in _metrics(_job(one, (case,), tiling(one, case)), reader).items():
                 found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
 

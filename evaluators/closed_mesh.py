@@ -57,6 +57,9 @@ def fabric(chip: MeshChip) -> Fabric:
         operation=core.operation * cycle,
         special=core.special * cycle,
         word_bytes=noc.word_bytes,
+        cycle=cycle,
+        vcs=noc.vcs,
+        depth=noc.depth,
     )
 
 

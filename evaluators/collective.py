@@ -8,7 +8,7 @@ from evaluators.graph.lay import Kernel
 from evaluators.kernels.collective import EXCHANGES, TEAMS, collective
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import VALUE, summing
-from evaluators.mesh import FIDELITIES, PRICES, spent
+from evaluators.mesh import PRICES, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
@@ -22,6 +22,8 @@ from space.workload import EXCHANGES as EXCHANGED
 from space.workload import PATTERNS, Collective, Workload
 
 __all__ = ["FIDELITIES", "explain", "judged", "remedied"]
+
+FIDELITIES = tuple(PRICES)
 
 SPENT = (
     ("words", ("word",)),
@@ -46,7 +48,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of a collective goes."""
     kernel, on = _kernel(design, (case,)), summing(_chip(design))
-    parts = {name: float(value) for name, value in spent(kernel, on, PRICES[fidelity], SPENT).items()}
+    parts = {name: float(value) for name, value in spent(kernel, on, fidelity, SPENT).items()}
     seconds = float(PRICES[fidelity](kernel, on).seconds)
     nbytes = float(PRICES[fidelity](kernel, on).activity.sent_bytes)
     mesh = kernel.mesh

@@ -17,6 +17,7 @@ from evaluators import (
     tile_product,
     tile_serving,
     tiles,
+    traffic,
 )
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
@@ -26,12 +27,13 @@ from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
 from space.memory import MemoryChip
-from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Workload
+from space.network import NetworkChip
+from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
 PHYSICS = 3
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
-FIDELITIES = ("closed", "events")
+FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
@@ -43,6 +45,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (TileChip, Case): tiles,
     (TileChip, Product): tile_product,
     (MemoryChip, Stream): stream,
+    (NetworkChip, Traffic): traffic,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,
     (TileChip, Load): tile_serving,

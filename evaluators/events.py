@@ -11,20 +11,20 @@ ones do as well, since times are only ever added and compared; then the rest is 
 a body is what all of them play until the first one is where it was.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity, activity, calls, elements, matrices, products, tile_bytes
+from evaluators.counts import activity, tile_bytes
 from evaluators.machine import noc
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
+from evaluators.played import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from evaluators.rounds import (
-    FUNCTIONS,
     VIA,
     Cores,
     Load,
@@ -35,7 +35,6 @@ from evaluators.rounds import (
     Reduce,
     Round,
     Send,
-    Slot,
     Step,
     Store,
     Vector,
@@ -43,37 +42,10 @@ from evaluators.rounds import (
     reads,
     writes,
 )
-from evaluators.routes import distance
 from space.elementwise import Array
 
 SLACK = 1e-9
 """By which share of it a movement may differ and be called the same: rounding of sums."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """What came out.
-
-    Attributes:
-        seconds: until the last core is done.
-        activity: as counted from the steps, the links that bytes cross from and to memory included.
-        engine_seconds: that a core's engine for products worked, each as long as the others. [s]
-        vector_seconds: that its engine for vectors did; where one does both, none of its own. [s]
-        played: rounds that were played; the others were jumped.
-        ready: when each core's slots are as the program leaves them, by slot, shape (rows, cols). [s]
-    """
-
-    seconds: float
-    activity: Activity
-    engine_seconds: float
-    vector_seconds: float
-    played: int
-    ready: dict[str, Array]
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the time that engines for products worked."""
-        return self.engine_seconds / self.seconds if self.seconds else 0.0
 
 
 def play(
@@ -88,7 +60,7 @@ def play(
         memory: the channels that it loads from and stores to.
         jump: whether repetition may be jumped; the answer is the same, later.
     """
-    on = _Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     state = _State.of(program, on)
     strands = [_Strand(parts) for parts in program.strands]
     watch = _Watch()
@@ -102,18 +74,8 @@ def play(
                 _jump(moved, alive, state)
     _deliver(state, on)
     done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
-    worked = _worked(program, on)
-    return Timing(done, activity(program) + _crossed(program, on), *worked, state.played, dict(state.ready))
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """What a program is played on, and its slots by name."""
-
-    fabric: Fabric
-    engines: Engines | None
-    memory: Channels | None
-    slots: dict[str, Slot]
+    activity_ = activity(program) + crossed(program, on)
+    return Timing(done, activity_, *worked(program, on), state.played, dict(state.ready))
 
 
 class _Strand:
@@ -254,7 +216,7 @@ class _State:
     played: int = 0
 
     @classmethod
-    def of(cls, program: Program, on: _Machine) -> "_State":
+    def of(cls, program: Program, on: Machine) -> "_State":
         shape, cores = (program.rows, program.cols), program.rows * program.cols
         free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
         engine = np.zeros(shape)
@@ -271,14 +233,14 @@ class _State:
             program.topology,
         )
 
-    def pairs(self, step: Send, on: _Machine) -> tuple[Array, ...]:
+    def pairs(self, step: Send, on: Machine) -> tuple[Array, ...]:
         """Sources, targets, words and values of a step, pair by pair; kept, since loops come back to the same step."""
         if id(step) not in self.known:
             shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
             ends = (step.source.row, step.source.col, step.target.row, step.target.col)
             values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
-            flat = (*(_flat(axis, shape) for axis in ends), _words(step, on, shape), values)
-            self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, flat)}
+            ways = (*(flat(axis, shape) for axis in ends), words_of(step, on, shape), values)
+            self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, ways)}
         return self.known[id(step)][1]
 
     def arrays(self) -> list[Array]:
@@ -311,7 +273,7 @@ def _step_start(step: Step, state: _State) -> tuple[float, float]:
     return max(there, float(engine.max())), there
 
 
-def _play_round(turn: Round, state: _State, on: _Machine) -> None:
+def _play_round(turn: Round, state: _State, on: Machine) -> None:
     state.played += 1
     read = {name for step in turn.steps for name in reads(step)}
     written = {name for step in turn.steps for name in writes(step)}
@@ -324,10 +286,10 @@ def _play_round(turn: Round, state: _State, on: _Machine) -> None:
         if isinstance(step, Multiply):
             before = state.ready if step.combine == "sum" else {}
             into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
-            _work((step.a, step.b), step.out, into, state.engine, _engine_seconds(step, on), state, ready)
+            _work((step.a, step.b), step.out, into, state.engine, engine_seconds(step, on), state, ready)
         elif isinstance(step, Vector):
             into = state.read[step.out][-1]
-            _work(step.inputs, step.out, into, state.vector, _engine_seconds(step, on), state, ready)
+            _work(step.inputs, step.out, into, state.vector, engine_seconds(step, on), state, ready)
         elif isinstance(step, Send):
             _send(step, state, ready, free, on)
         elif isinstance(step, Multicast):
@@ -344,57 +306,6 @@ def _play_round(turn: Round, state: _State, on: _Machine) -> None:
         _synchronise(turn.wait, state)
 
 
-def _engine_seconds(step: Multiply | Vector, on: _Machine) -> float:
-    fabric, engines, slots = on.fabric, on.engines, on.slots
-    if isinstance(step, Multiply):
-        if engines is None:
-            return float(fabric.launch + calls(step, slots) * fabric.call + products(step, slots) * fabric.mac)
-        copies, m, k, n = matrices(step, slots)
-        return float(engines.matrix.call / engines.clock + copies * engines.product(m, k, n, slots[step.a].itemsize))
-    function, count = FUNCTIONS[step.function], elements(step, slots)
-    if engines is None:
-        return float(fabric.call + count * (function.operations * fabric.operation + function.specials * fabric.special))
-    moved = sum(tile_bytes(slots[name]) for name in (*step.inputs, step.out))
-    busy = engines.instruction(count * function.operations, count * function.specials, moved)
-    return float(engines.vector.call / engines.clock + busy)
-
-
-def _worked(program: Program, on: _Machine) -> tuple[float, float]:
-    """Time that every engine works on all steps: for products, or for everything, and for vectors."""
-    worked = {Multiply: 0.0, Vector: 0.0}
-    for step, times in _steps(program):
-        if isinstance(step, Multiply | Vector):
-            worked[type(step)] += times * _engine_seconds(step, on)
-    if on.engines is None:
-        return worked[Multiply] + worked[Vector], 0.0
-    return worked[Multiply], worked[Vector]
-
-
-def _crossed(program: Program, on: _Machine) -> Activity:
-    """Links that bytes cross between memory and cores, which do not go over the edges of a torus."""
-    hops, mesh = 0.0, replace(program, topology="mesh")
-    for step, times in _steps(program):
-        if isinstance(step, Load | Store):
-            channel = np.broadcast_to(step.channel, step.cores.shape)
-            at = Cores(_channels(on).row[channel], _channels(on).col[channel])
-            hops += times * float(np.sum(distance(step.cores, at, mesh))) * tile_bytes(on.slots[step.slot])
-    return Activity(hop_bytes=hops)
-
-
-def _steps(program: Program) -> Iterator[tuple[Step, int]]:
-    """Every step as it is written, and how often it is played."""
-    for strand in program.strands:
-        for part in strand:
-            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
-            yield from ((step, times) for turn in body for step in turn.steps)
-
-
-def _channels(on: _Machine) -> Channels:
-    if on.memory is None:
-        raise ValueError("the program loads from memory channels, and the machine that it is played on has none")
-    return on.memory
-
-
 def _work(
     inputs: tuple[str, ...], out: str, free: Array, engine: Array, seconds: float, state: _State, ready: dict[str, Array]
 ) -> None:
@@ -409,9 +320,9 @@ def _work(
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
-def _load(steps: list[Load], state: _State, free: dict[str, Array], on: _Machine) -> None:
+def _load(steps: list[Load], state: _State, free: dict[str, Array], on: Machine) -> None:
     """Whose request is there first is served first, whichever step it is of."""
-    memory, parts = _channels(on), []
+    memory, parts = channels_of(on), []
     for step in steps:
         row, col, channel = _transfers(step)
         nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
@@ -434,9 +345,9 @@ def _load(steps: list[Load], state: _State, free: dict[str, Array], on: _Machine
         noc.has_written(row, col[mine], soonest[mine], state.ready[step.slot], state.read[step.slot])
 
 
-def _store(step: Store, state: _State, ready: dict[str, Array], on: _Machine) -> None:
+def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
     row, col, channel = _transfers(step)
-    memory, nbytes, end = _channels(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
+    memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
     words = float(-(-nbytes // on.fabric.word_bytes))
     asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
@@ -450,11 +361,11 @@ def _store(step: Store, state: _State, ready: dict[str, Array], on: _Machine) ->
 
 def _transfers(step: Load | Store) -> tuple[Array, Array, Array]:
     """Cores and channels of its blocks."""
-    row, col, channel = (_flat(axis, step.cores.shape) for axis in (step.cores.row, step.cores.col, step.channel))
+    row, col, channel = (flat(axis, step.cores.shape) for axis in (step.cores.row, step.cores.col, step.channel))
     return row, col, channel
 
 
-def _deliver(state: _State, on: _Machine, until: float = np.inf, names: Iterable[str] = ()) -> None:
+def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[str] = ()) -> None:
     """Blocks that leave their channels until some time, or that are for some slots, come to their cores."""
     due: list[tuple[str, _Coming]] = []
     for name, of in list(state.coming.items()):
@@ -472,14 +383,14 @@ def _deliver(state: _State, on: _Machine, until: float = np.inf, names: Iterable
         np.concatenate([getattr(of, column) for _, of in due])[order] for column in ("row", "col", "channel", "words", "first")
     )
     end, arrived = np.empty(len(row)), np.empty(len(row))
-    noc.deliveries(row, col, channel, words, first, state.ramps, state.links, _channels(on), on.fabric, end)
+    noc.deliveries(row, col, channel, words, first, state.ramps, state.links, channels_of(on), on.fabric, end)
     arrived[order] = end
     for name, of in due:
         here, arrived = arrived[: len(of.row)], arrived[len(of.row) :]
         np.maximum.at(state.ready[name], (of.row, of.col), here)
 
 
-def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
+def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     into = step.into or step.slot
     sr, sc, tr, tc, words, values = state.pairs(step, on)
     end = np.empty(len(sr))
@@ -502,21 +413,21 @@ def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Ar
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
 
 
-def _multicast(step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
+def _multicast(step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     row, col = _groups(step.path, state)
     end, left = np.empty(row.shape), np.empty(len(row))
     noc.multicasts(
-        row, col, _words(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
+        row, col, words_of(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
         free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
     )  # fmt: skip
     noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
     noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
 
 
-def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], on: _Machine) -> None:
+def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     row, col = _groups(step.path, state)
     left, end = np.empty(row.shape), np.empty(len(row))
-    words = _words(step, on, step.path.shape[:-1])
+    words = words_of(step, on, step.path.shape[:-1])
     if step.via == "router":
         noc.sums(
             row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
@@ -547,13 +458,4 @@ def _groups(path: Cores, state: _State) -> tuple[Array, Array]:
     if state.topology == "full":
         raise ValueError("groups of cores have no tree where every pair is linked; send to each")
     members = path.shape[-1]
-    return _flat(path.row, path.shape).reshape(-1, members), _flat(path.col, path.shape).reshape(-1, members)
-
-
-def _flat(axis: Array, shape: tuple[int, ...]) -> Array:
-    return np.ascontiguousarray(np.broadcast_to(axis, shape).ravel(), dtype=np.int32)
-
-
-def _words(step: Send | Multicast | Reduce, on: _Machine, shape: tuple[int, ...]) -> Array:
-    nbytes = np.broadcast_to((step.stop - step.start) * on.slots[step.slot].row_bytes, shape).ravel()
-    return np.asarray(np.ceil(nbytes / on.fabric.word_bytes))
+    return flat(path.row, path.shape).reshape(-1, members), flat(path.col, path.shape).reshape(-1, members)

@@ -1,19 +1,20 @@
-"""The events reader of attention on a mesh of tiles: programs are played, the same ones once."""
+"""The readers of attention on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from evaluators import cycles, events
 from evaluators.closed_attention import Job, machine
-from evaluators.events import Timing, play
 from evaluators.kernels.attention.cost import PARTS
 from evaluators.kernels.attention.dataflow import steps
 from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels_used, chip_channels
+from evaluators.played import Timing
 from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
 
 T = TypeVar("T", Heads, Tiling)
@@ -21,25 +22,32 @@ T = TypeVar("T", Heads, Tiling)
 OPERANDS = ("q", "c", "k", "v")
 
 
-def price(job: Job) -> Cost:
-    """Time and activity of a job whose leaves are numbers."""
-    timing = _played(job, len(PARTS))
-    return Cost(timing.seconds, timing.activity)
+@dataclass(frozen=True, slots=True)
+class Player:
+    """A reader that plays programs."""
+
+    play: Callable[..., Timing]
+
+    def price(self, job: Job) -> Cost:
+        """Time and activity of a job whose leaves are numbers."""
+        timing = _played(job, len(PARTS), self.play)
+        return Cost(timing.seconds, timing.activity)
+
+    def split(self, job: Job) -> dict[str, float]:
+        """The time by what it goes into, words of `PARTS`: what falls away when the program is played without that, in turn."""
+        times = [_played(job, left, self.play).seconds for left in range(len(PARTS), 0, -1)]
+        return dict(zip(PARTS, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
+
+    def communication(self, job: Job, seconds: float) -> float:
+        """Time that falls away where tiles exchange for nothing. [s]"""
+        return seconds - _played(job, PARTS.index("hbm"), self.play).seconds
 
 
-def split(job: Job) -> dict[str, float]:
-    """The time by what it goes into, words of `PARTS`: what falls away when the program is played without that, in turn."""
-    times = [_played(job, left).seconds for left in range(len(PARTS), 0, -1)]
-    return dict(zip(PARTS, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
-
-
-def communication(job: Job, seconds: float) -> float:
-    """Time that falls away where tiles exchange for nothing. [s]"""
-    return seconds - _played(job, PARTS.index("hbm")).seconds
+EVENTS, CYCLES = Player(events.play), Player(cycles.play)
 
 
 @lru_cache(maxsize=4096)
-def _played(job: Job, left: int) -> Timing:
+def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     """With the last parts only, `left` of them."""
     chip = job.chip
     fabric, engines = machine(chip, job.of)

@@ -1,21 +1,23 @@
-"""The events reader on a mesh of cores: every kernel of a phase is played, the same ones once."""
+"""The readers that play programs, events and cycles, on a mesh of cores: all kernels of a phase, the same ones once."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from evaluators import cycles, events
 from evaluators.closed_mesh import kernel_of
 from evaluators.counts import COUNTS, Activity
-from evaluators.events import play
 from evaluators.graph.lay import Kernel
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
 
+PLAYERS = {"events": events.play, "cycles": cycles.play}
 
-def price(kernel: Kernel, on: Fabric) -> Cost:
+
+def price(kernel: Kernel, on: Fabric, reader: str = "events") -> Cost:
     """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements."""
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
@@ -24,7 +26,7 @@ def price(kernel: Kernel, on: Fabric) -> Cost:
     def one(*values: Any) -> Cost:
         sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
         options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
-        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]))
+        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), reader)
 
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         return one(*leaves)
@@ -40,13 +42,23 @@ def price(kernel: Kernel, on: Fabric) -> Cost:
 
 @lru_cache(maxsize=4096)
 def _played(
-    kind: str, algorithm: str, shape: tuple[int, ...], mesh: tuple[int, ...], options: tuple[tuple[str, Any], ...], on: Fabric
+    kind: str,
+    algorithm: str,
+    shape: tuple[int, ...],
+    mesh: tuple[int, ...],
+    options: tuple[tuple[str, Any], ...],
+    on: Fabric,
+    reader: str,
 ) -> Cost:
     kernel = Kernel("", "", kind, algorithm, Shape(*shape), Mesh(*mesh), dict(options))
     program = kernel_of(kernel).steps(kernel.shape, kernel.mesh, "float16", **kernel.options)
-    timing = play(program, on)
+    timing = PLAYERS[reader](program, on)
     return Cost(timing.seconds, timing.activity)
 
 
 def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) else value
+
+
+through_routers = partial(price, reader="cycles")
+"""The same, played flit by flit."""

@@ -4,7 +4,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from evaluators.closed_summa import PARTS, Job
-from evaluators.events import Timing, play
+from evaluators.events import play
 from evaluators.events_attention import without
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.summa_diagonal import steps
@@ -12,6 +12,7 @@ from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
+from evaluators.played import Timing
 from evaluators.rounds import Multiply, Step
 
 

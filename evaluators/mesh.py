@@ -35,8 +35,9 @@ from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
 from space.workload import Case, Workload
 
-PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price}
-FIDELITIES = tuple(PRICES)
+PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price, "cycles": events_mesh.through_routers}
+FIDELITIES = ("closed", "events")
+"""Of models, whose meshes are too large to be played flit by flit."""
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -71,7 +72,7 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     rows: list[Row] = []
     bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
     for name, of, weights, seconds in passes:
-        rows += _rows(name, of, weights, seconds, on, PRICES[fidelity])
+        rows += _rows(name, of, weights, seconds, on, fidelity)
         bars[name] = _bars(of)
     moved = _transition(design, job, on)
     if np.any(moved.seconds):
@@ -286,16 +287,16 @@ def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
     return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
 
 
-def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, priced: Price) -> list[Row]:
+def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, fidelity: str) -> list[Row]:
     """Kernels of one phase, and what pipelining of a batch takes off or adds, as a row of its own; they add up to its time."""
     rows = []
     for kernel, runs, _ in of.items:
-        split = spent(kernel, on, priced)
+        split = spent(kernel, on, fidelity)
         parts = {name: float(np.sum(weights * runs * value)) for name, value in split.items()}
         total = sum(parts.values())
         if not total:
             continue
-        cost = priced(kernel, on).activity
+        cost = PRICES[fidelity](kernel, on).activity
         flop, nbytes = (
             float(np.sum(weights * runs * value))
             for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
@@ -319,8 +320,15 @@ SPENT = (
 )
 
 
-def spent(kernel: Kernel, on: Fabric, priced: Price, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
-    """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products."""
+def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
+    """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products.
+
+    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond.
+    """
+    if fidelity == "cycles":
+        found = spent(kernel, on, "events", kinds)
+        return found | {"contention": PRICES["cycles"](kernel, on).seconds - sum(found.values())}
+    priced = PRICES[fidelity]
     found, before = {}, priced(kernel, on).seconds
     for name, fields in kinds:
         on = on._replace(**dict.fromkeys(fields, 0.0))

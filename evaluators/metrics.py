@@ -82,6 +82,17 @@ METRICS: dict[str, Metric] = {
     "idle_channels": Metric(
         "1", "min", "share of the data buses' time that they wait for other channels, which have more to do"
     ),
+    "packet_latency": Metric("cycle", "min", "from when a packet is made until its last flit is there: the mean"),
+    "packet_latency_p50": Metric("cycle", "min", "of half the packets"),
+    "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
+    "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
+    "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
+    "traffic_verdict": Metric(
+        "1",
+        "min",
+        "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
+        "max",
+    ),
     "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
     "system_mm2": Metric("mm2", "min", "area of all dies"),
@@ -165,6 +176,7 @@ LIMITS = {
     "mapping.serving.prefill_cores": "1",
     "workload.group": "1",
     "workload.root": "1",
+    "workload.traffic": "1",
 }
 """What can bind, with its unit."""
 

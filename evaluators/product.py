@@ -13,7 +13,7 @@ from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
 from evaluators.machine.fabric import Fabric
-from evaluators.mesh import FIDELITIES, PRICES, chunk_limit, laid, remedy, spent
+from evaluators.mesh import PRICES, chunk_limit, laid, remedy, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
@@ -27,6 +27,8 @@ from space.mapping import ProductMapping
 from space.workload import Product, Workload
 
 __all__ = ["FIDELITIES", "explain", "judged", "remedied"]
+
+FIDELITIES = tuple(PRICES)
 
 COMMUNICATION = ("hop", "ramp", "stage", "word", "copy", "post")
 """Times of a fabric that only messages take."""
@@ -44,7 +46,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     """Where the time of a product goes: into local products, and into communication that is not behind them."""
     chip, kernel = _chip(design), _kernel(design, (case,))
     on, priced = closed_mesh.fabric(chip), PRICES[fidelity]
-    cost, parts = priced(kernel, on), {name: float(value) for name, value in spent(kernel, on, priced).items()}
+    cost, parts = priced(kernel, on), {name: float(value) for name, value in spent(kernel, on, fidelity).items()}
     multiplying = float(_multiplying(kernel, on))
     starts = multiplying - parts["products"]
     inside = {"products": parts.pop("products"), "starts": starts}

@@ -20,21 +20,24 @@ from space.mapping import (
     StreamMapping,
     TileMapping,
     TileServingMapping,
+    TrafficMapping,
 )
 from space.memory import MemoryChip
+from space.network import NetworkChip
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip | MeshChip | TileChip | MemoryChip
+    chip: Chip | MeshChip | TileChip | MemoryChip | NetworkChip
     mapping: (
         Mapping
         | MeshMapping
         | ProductMapping
         | TileMapping
         | StreamMapping
+        | TrafficMapping
         | CollectiveMapping
         | AttentionMapping
         | ServingMapping

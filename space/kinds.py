@@ -15,9 +15,11 @@ from space.mapping import (
     SummaMapping,
     TileMapping,
     TileServingMapping,
+    TrafficMapping,
 )
 from space.memory import MemoryChip
-from space.workload import Attention, Case, Collective, Load, Product, Stream
+from space.network import NetworkChip
+from space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
 
 
 class Kind(NamedTuple):
@@ -28,10 +30,17 @@ class Kind(NamedTuple):
     choices: str
 
 
-CHIPS = (Chip, MeshChip, TileChip, MemoryChip)
+CHIPS = (Chip, MeshChip, TileChip, MemoryChip, NetworkChip)
 """Kinds of chips."""
 
-CASES = {"kernel": Product, "patterns": Stream, "pattern": Collective, "keys": Attention, "arrivals": Load}
+CASES = {
+    "kernel": Product,
+    "patterns": Stream,
+    "traffic": Traffic,
+    "pattern": Collective,
+    "keys": Attention,
+    "arrivals": Load,
+}
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
@@ -50,6 +59,7 @@ KINDS: dict[tuple[type, type], Kind] = {
         "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
     (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
+    (NetworkChip, Traffic): Kind(TrafficMapping, "the chip is a network by itself", "traffic"),
 }
 """By kinds of chip and of case."""
 
@@ -57,6 +67,7 @@ WHERE: dict[type, str] = {
     Case: "chip=npu_dse",
     Product: "chip=wse2",
     Stream: "chip=hbm3",
+    Traffic: "chip=mesh8",
     Collective: "chip=tile32",
     Attention: "chip=tile32",
     Load: "chip=npu_dse",

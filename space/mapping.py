@@ -91,6 +91,17 @@ class StreamMapping:
     window: Number = whole("bursts that each may have outstanding; 0 for any", low=0)
 
 
+ORDERS = ("xy", "yx")
+"""Which way packets go first on a mesh: along their row, or along their column."""
+
+
+@record
+class TrafficMapping:
+    """How packets find their way."""
+
+    order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
+
+
 @record
 class AttentionMapping:
     """Attention of one layer on a mesh of tiles."""

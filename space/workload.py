@@ -1,5 +1,5 @@
 """What is asked of a design: batches or streams of requests to models, products of matrices, collectives or attention by
-themselves, or requests to a memory.
+themselves, requests to a memory, or packets on a network.
 
 A case is one static batch: its requests start together, are prefilled together and decode together; a request that has
 its last token leaves, and its place stays empty until the batch ends. A load is a
@@ -135,6 +135,50 @@ class Stream:
         return f"{what} span {self.span} requests {self.requests} seed {self.seed}"
 
 
+TRAFFIC = ("uniform", "transpose", "bit_complement", "tornado", "neighbour", "hotspot")
+"""Where packets go, each from a node to another one: to any node, itself too; to that with row and column swapped; to that as
+far from the last as this one is from the first; half a mesh less one on, in both directions and round the edge; one on,
+likewise; to one of a few, the middle ones or any others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Packets on a network by themselves: every node makes them at random, whether they can be sent or not.
+
+    Attributes:
+        label: short text for tables.
+        pattern: a word of `TRAFFIC`.
+        spots: nodes that a hotspot's packets go to; empty for the middle ones, `middle` of them.
+        middle: 1 or 4 nodes in the middle, else 0.
+        rate: flits that a node makes in a cycle.
+        flits: of a packet.
+        period: cycles of a sample, at least.
+        packets: that the network makes in a sample, at least.
+        seed: of times and places.
+    """
+
+    label: str
+    pattern: str
+    spots: tuple[int, ...]
+    middle: int
+    rate: float
+    flits: int
+    period: int
+    packets: int
+    seed: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return "traffic"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        where = f"traffic {self.pattern} {self.spots!r} {self.middle} rate {self.rate!r} flits {self.flits}"
+        return f"{where} period {self.period} packets {self.packets} seed {self.seed}"
+
+
 PATTERNS = ("multicast", "reduce", "allreduce")
 """What a team of tiles does: the root's data to all; sums or maxima of all at the root; these, and then back to all."""
 
@@ -250,7 +294,7 @@ class Load:
         return f"{self.model!r} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
 
 
-Asked = Case | Product | Stream | Collective | Attention | Load
+Asked = Case | Product | Stream | Traffic | Collective | Attention | Load
 """A case of a workload."""
 
 

@@ -17,7 +17,12 @@ ROOMS = {
     "sqlalchemy": {"dse/database.py", "dse/hold.py", "dse/store.py"},
     "sqlite3": {"dse/database.py"},
     "pint": {"space/units.py"},
-    "numba": {"evaluators/machine/dram.py", "evaluators/machine/noc.py", "evaluators/serving/compiled.py"},
+    "numba": {
+        "evaluators/machine/dram.py",
+        "evaluators/machine/noc.py",
+        "evaluators/machine/router.py",
+        "evaluators/serving/compiled.py",
+    },
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},
     "threadpoolctl": {"dse/promise.py"},

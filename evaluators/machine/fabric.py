@@ -29,6 +29,8 @@ class Fabric(NamedTuple):
         locked: whether a message locks the channels of its route both ways; 0 or 1.
         combine: an element of a message that is summed or compared by the engine of the core that it came to, beside `call` for
             each message; nothing where words are combined as they come by. [s]
+        cycle: of the routers' clock. [s]
+        vcs, depth: of a router's port, and flits that each holds; for who plays routers.
     """
 
     hop: Any
@@ -45,6 +47,9 @@ class Fabric(NamedTuple):
     word_bytes: Any
     locked: Any = 0.0
     combine: Any = 0.0
+    cycle: Any = 0.0
+    vcs: Any = 0
+    depth: Any = 0
 
     @property
     def pace(self) -> Any:
@@ -69,6 +74,9 @@ def tile_fabric(chip: TileChip) -> Fabric:
         special=cycle / tile.vector.special,
         word_bytes=noc.word_bytes,
         locked=1.0 if noc.routing == "locked" else 0.0,
+        cycle=cycle,
+        vcs=noc.vcs,
+        depth=noc.depth,
     )
 
 

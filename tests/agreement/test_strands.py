@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.counts import activity
-from evaluators.events import Timing, play
+from evaluators.events import play
 from evaluators.kernels.gemm import GEMM
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import Channels, channels
 from evaluators.machine.engine import Engines
 from evaluators.numeric import play as played_by_numbers
+from evaluators.played import Timing
 from evaluators.rounds import Cores, Load, Loop, Multiply, Program, Round, Slot, Store, Vector
 from space.chip import MatrixEngine, VectorEngine
 from tests.agreement.test_events import CYCLES, DMA

@@ -41,6 +41,7 @@ def test_a_finding_says_what_comes_out(name: str) -> None:
 
 
 VARIED = {
+    "noc_curves": ("chip.router.",),
     "npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.bandwidth"),
     "npusim_fig12": ("chip.decode.", "chip.tile.matrix.", "chip.hbm.bandwidth"),
     "npusim_fig13": ("chip.tile.sram",),

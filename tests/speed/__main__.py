@@ -27,7 +27,7 @@ from space.design import Designs, stacked
 from space.fields import replaced
 from space.knobs import Choice, Interval, Space
 from tests.samples import asked
-from tests.speed import hbm, mesh, serving, tiles
+from tests.speed import hbm, mesh, noc, serving, tiles
 from tests.speed.clock import cpu
 
 
@@ -286,6 +286,7 @@ def main() -> None:
         products,
         mesh.closed_forms,
         mesh.played,
+        noc.routers,
         mesh.computed,
         hbm.transactions,
         hbm.blocks,

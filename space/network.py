@@ -1,0 +1,125 @@
+"""A network on chip by itself: routers of a mesh, and the stages that a flit passes."""
+
+import re
+from typing import Any, NamedTuple
+
+from space.chip import Mesh
+from space.elementwise import Number
+from space.errors import DesignError
+from space.fields import flag, quantity, record, whole, word
+
+MOST_VCS = 64
+"""Virtual channels of a port that compiled routers are laid out for."""
+
+
+@record
+class Router:
+    """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
+
+    Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
+    the switch at once.
+    """
+
+    vcs: Number = whole("virtual channels of a port")
+    depth: Number = whole("flits that a virtual channel holds")
+    route: Number = whole("computing a route; 0 where that is done a router ahead", low=0, unit="cycle")
+    vc_alloc: Number = whole("allocating a virtual channel", unit="cycle")
+    switch_alloc: Number = whole("allocating the switch", unit="cycle")
+    traversal: Number = whole("crossing the switch", low=0, unit="cycle")
+    link: Number = whole("on the wire to the next router or core", low=0, unit="cycle")
+    credit: Number = whole("handling a credit, after its way back", low=0, unit="cycle")
+    speculative: bool = flag("whether heads ask for a channel and for the switch at once")
+    flit_x: Number = whole("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
+    flit_y: Number = whole("cycles that a flit takes a link along a column", unit="cycle")
+
+
+@record
+class NetworkChip:
+    """A network by itself, for traffic that comes from nowhere in particular."""
+
+    mesh: Mesh
+    clock: Number = quantity("Hz", "of routers", positive=True)
+    router: Router
+    faults: str = word("faulty links and routers, by nodes counted row after row, as in 3-4+12; or none", default="none")
+
+
+class Stages(NamedTuple):
+    """Cycles that a router takes, as a flit and a credit feel them.
+
+    Attributes:
+        before: from a head's arrival until it may have the switch, where nothing is in its way.
+        after: from its turn of the switch until it is at the next router.
+        back: from the turn of the switch until the router before it counts the credit.
+    """
+
+    before: Any
+    after: Any
+    back: Any
+
+    @property
+    def hop(self) -> Any:
+        """From router to router."""
+        return self.before + self.after
+
+
+def stages(router: Router) -> Stages:
+    """What a router's stages come to."""
+    before = router.route if router.speculative else router.route + router.vc_alloc
+    return Stages(before, router.switch_alloc + router.traversal + router.link, 1 + router.link + router.credit)
+
+
+class Faults(NamedTuple):
+    """What of a mesh is broken: links between pairs of nodes, the lower one first, and routers."""
+
+    links: tuple[tuple[int, int], ...] = ()
+    routers: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.links or self.routers)
+
+
+def faults(chip: NetworkChip, address: str = "chip") -> Faults:
+    """The faults of a network, from their text.
+
+    Raises:
+        DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that
+            are not neighbours.
+    """
+    links, routers = [], []
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    for part in [] if chip.faults == "none" else chip.faults.split("+"):
+        if not re.fullmatch(r"\d+(-\d+)?", part):
+            raise DesignError(
+                f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
+            )
+        nodes = sorted(int(node) for node in part.split("-"))
+        if nodes[-1] >= rows * cols:
+            raise DesignError(f"{address}.faults: no node {nodes[-1]} on {rows} x {cols}; the last one is {rows * cols - 1}")
+        if len(nodes) == 1:
+            routers.append(nodes[0])
+            continue
+        low, high = nodes
+        if high - low != cols and (high - low != 1 or high % cols == 0):
+            raise DesignError(
+                f"{address}.faults: nodes {low} and {high} are no neighbours on {rows} x {cols}, and have no link"
+            )
+        links.append((low, high))
+    return Faults(tuple(links), tuple(routers))
+
+
+def refuse(chip: NetworkChip, address: str = "chip") -> None:
+    """Refuses a network that makes no sense.
+
+    Raises:
+        DesignError: more virtual channels than routers are laid out for, a mesh of one router, a speculative router whose
+            switch is allocated before its channels are, or faults of what is not there.
+    """
+    faults(chip, address)
+    router = chip.router
+    if router.vcs > MOST_VCS:
+        raise DesignError(f"{address}.router.vcs: {router.vcs:g} virtual channels are more than {MOST_VCS}")
+    if chip.mesh.rows * chip.mesh.cols < 2:
+        raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; give it another row or column")
+    if router.speculative and router.vc_alloc > router.switch_alloc:
+        have = f"{router.switch_alloc:g} cycles are less than {router.vc_alloc:g} of vc_alloc"
+        raise DesignError(f"{address}.router.switch_alloc: {have}, which speculation runs beside it; make it as long")

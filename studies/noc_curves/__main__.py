@@ -1,0 +1,45 @@
+"""Latency against load of a mesh of routers, by pattern, length of packets and channels: python -m studies.noc_curves
+
+Writes ``curves.csv``, ``curves.svg`` and this study's README.md.
+"""
+
+import csv
+from pathlib import Path
+
+from dse.build import Question
+from dse.progress import say
+from evaluators.traffic import judged
+from studies.noc_curves.figure import drawn
+from studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
+from studies.write import main as write
+
+HERE = Path(__file__).parent
+HEAD = ("pattern", "flits", "routers", "bound", "rate", "latency", "p99", "accepted", "verdict")
+
+
+def main() -> None:
+    """Measures, and writes what came out."""
+    with (HERE / "curves.csv").open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(HEAD)
+        for routers in CONFIGURATIONS:
+            for pattern in PATTERNS:
+                for flits in (1, 5):
+                    bound = float(_metrics(asked(routers, pattern, flits, 1.0), "closed")["accepted"])
+                    for load in LOADS:
+                        found = _metrics(asked(routers, pattern, flits, round(load * bound, 6)), "cycles")
+                        values = (found["packet_latency"], found["packet_latency_p99"], found["accepted"])
+                        row = (pattern, flits, routers, bound, load * bound, *values, int(found["traffic_verdict"]))
+                        lines.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in row])
+                    say(f"{routers}, {pattern}, packets of {flits}")
+    (HERE / "curves.svg").write_text(drawn(HERE / "curves.csv"))
+    write(["noc_curves"])
+
+
+def _metrics(question: Question, fidelity: str) -> dict[str, float]:
+    (found,) = judged(question.base, question.workload, fidelity)
+    return {name: float(value) for name, value in found.metrics.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What the curves are of."""
+
+from functools import cache
+from pathlib import Path
+
+from dse.build import Question, question
+from dse.compose import compose
+
+CONFIGURATIONS = {
+    "4 channels of 8": ("chip=mesh8",),
+    "1 channel of 8": ("chip=mesh8", "chip.router.vcs=1"),
+    "4 channels of 8, lookahead and speculation": ("chip=mesh8_fast",),
+}
+PATTERNS = ("uniform", "transpose", "bit_complement", "tornado", "neighbour", "hotspot4")
+LOADS = (0.02, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Shares of what the busiest link or core can carry."""
+
+
+@cache
+def asked(routers: str, pattern: str, flits: int, rate: float) -> Question:
+    """A load of a mesh of routers."""
+    load = (f"workload.traffic=[{pattern}]", f"workload.flits=[{flits}]", f"workload.rates=[{rate}]")
+    return question(compose([*CONFIGURATIONS[routers], "workload=traffic", *load]), Path())

@@ -1,0 +1,253 @@
+"""Routers cycle by cycle: what is known of single packets, conservation, seeds, saturation, and how near events come."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import cycles, evaluate, events, explain
+from evaluators.evaluation import infeasible
+from evaluators.machine import router, traffic
+from evaluators.machine.detour import table
+from evaluators.machine.traffic import SATURATED, STABLE, measure
+from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
+from space.design import stacked
+from space.errors import DesignError
+from space.network import Faults, Router, stages
+from space.workload import Traffic
+from studies.fidelity_gap.kernels import Played, dataflows, divided, on_cores, on_tiles
+from tests.agreement.test_events import CYCLES, DMA, Mesh, core, sends
+from tests.samples import asked
+
+ON = DMA._replace(cycle=1.0, vcs=4, depth=8)
+PLAIN = Router(
+    vcs=4, depth=8, route=1, vc_alloc=1, switch_alloc=1, traversal=1, link=1, credit=1, speculative=False, flit_x=1, flit_y=1
+)
+routers = st.builds(
+    lambda vcs, depth, route, link, credit, fast: replace(
+        PLAIN, vcs=vcs, depth=depth, route=route, link=link, credit=credit, speculative=fast
+    ),
+    st.integers(1, 5), st.integers(1, 9), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.booleans(),
+)  # fmt: skip
+places = st.tuples(st.integers(0, 6), st.integers(0, 6))
+
+
+def load(pattern: str = "uniform", rate: float = 0.1, flits: int = 1, **changes: Any) -> Traffic:
+    return replace(Traffic("", pattern, (), 0, rate, flits, 500, 500, 1), **changes)
+
+
+@given(places, places, st.integers(1, 64), st.sampled_from(["router", "core", "relay"]), st.integers(1, 6))
+@settings(max_examples=60)
+def test_a_lone_message_takes_what_events_say(source: Any, target: Any, words: int, via: str, hop: int) -> None:
+    on, program = ON._replace(hop=float(hop), ramp=6.0), sends(Mesh(7, 7), (source, target, words), via=via)
+    assert cycles.play(program, on).seconds == pytest.approx(events.play(program, on).seconds)
+
+
+@given(routers, st.integers(2, 5), st.integers(1, 5), st.integers(1, 7), st.floats(0.01, 0.9), st.sampled_from(["xy", "yx"]))
+@settings(max_examples=40, deadline=None)
+def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits: int, rate: float, order: str) -> None:
+    net = traffic.network(of, rows, cols, order)
+    source = router.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
+    now = router.run(net, source, 0, 300, router.RUNNING, 0)
+    waiting = int(net.channel["count"].sum())
+    assert net.sums[router.SENT] - net.sums[router.ARRIVED] == waiting + _flying(net, source)
+    source.due[:] = 1 << 40
+    router.run(net, source, now, now + 20_000, router.DRAINING, 1 << 39)
+    assert net.sums[router.SENT] == net.sums[router.ARRIVED] == source.tally[router.MADE] * flits
+    router.run(net, source, now + 20_000, now + 20_100, router.WARMING, 0)
+    assert (net.out["credits"] == of.depth).all()
+    assert not net.out["used"].any()
+
+
+def _flying(net: Any, source: Any) -> int:
+    """Flits between routers; those that have just come to cores are in no list."""
+    return int(net.slot["comings"].sum())
+
+
+@pytest.mark.parametrize(
+    "of", [PLAIN, replace(PLAIN, route=0, speculative=True), replace(PLAIN, link=2)], ids=["A", "B", "long"]
+)
+@pytest.mark.parametrize("flits", [1, 5])
+def test_packets_that_meet_nobody_take_the_stages_of_their_routers(of: Router, flits: int) -> None:
+    of = replace(of, depth=16)
+    found = measure(of, 6, 5, "xy", load("bit_complement", 0.002, flits))
+    assert found.latency == pytest.approx(found.hops * stages(of).hop + 1 + of.link + flits - 1, rel=0.01)
+
+
+def test_a_run_is_a_function_of_its_seed() -> None:
+    one, again, other = (measure(PLAIN, 4, 4, "xy", load(rate=0.3, seed=seed)) for seed in (1, 1, 2))
+    assert one == again
+    assert one.latency != other.latency
+    assert one.latency == pytest.approx(other.latency, rel=0.1)
+
+
+def test_a_network_accepts_what_its_busiest_link_carries_and_says_when_it_is_full() -> None:
+    assert measure(PLAIN, 4, 4, "xy", load("bit_complement", 0.3)).verdict == STABLE
+    for of, bound in ((PLAIN, 0.5), (replace(PLAIN, flit_x=2), 0.25)):
+        found = measure(of, 4, 4, "xy", load("bit_complement", 0.9))
+        assert found.verdict == SATURATED
+        assert 0.7 * bound < found.accepted <= bound
+
+
+def test_packets_of_one_channel_are_not_pipelined() -> None:
+    """With one channel, packets of one flit saturate below those of five: a port turns round between packets."""
+    short, long = (measure(replace(PLAIN, vcs=1), 8, 8, "xy", load(rate=0.4, flits=flits)).accepted for flits in (1, 5))
+    assert short < 0.75 * long
+
+
+def test_closed_and_cycles_agree_on_an_empty_network_and_refuse_what_makes_no_sense() -> None:
+    given = ("chip=mesh8", "workload=traffic", "workload.traffic=[tornado]", "workload.rates=[0.01]", "workload.packets=500")
+    at = {}
+    for fidelity in ("closed", "cycles"):
+        question = asked(*given)
+        found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
+        at[fidelity] = float(found.columns["packet_latency"][0])
+        assert explain(question.base, question.workload.cases[0], fidelity=fidelity).seconds > 0
+    assert at["cycles"] == pytest.approx(at["closed"], rel=0.02)
+    assert infeasible(asked(*given[:2], "workload.traffic=[transpose]", "chip.mesh.rows=4").base, question.workload) is None
+    odd = asked(*given[:2], "workload.traffic=[transpose]", "chip.mesh.rows=4")
+    assert "chip.mesh" in str(infeasible(odd.base, odd.workload))
+    for field, wrong in (
+        ("workload.traffic", "workload.traffic=[tornadoo]"),
+        ("workload.rates", "workload.rates=[1.5]"),
+        ("workload.flits", "workload.flits=[0]"),
+        ("chip.router.depth", "chip.router.depth=0"),
+        ("chip.router.vcs", "chip.router.vcs=100"),
+        ("chip.router.switch_alloc", "chip.router.vc_alloc=2 cycle"),
+    ):
+        more = ("chip=mesh8_fast",) if "alloc" in wrong else ()
+        with pytest.raises(DesignError, match=field):
+            asked(*(more or given[:1]), "workload=traffic", wrong)
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.data())
+@settings(max_examples=40, deadline=None)
+def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(rows: int, cols: int, data: Any) -> None:
+    nodes = rows * cols
+    links = [(a, b) for a in range(nodes) for b in (a + 1, a + cols) if b < nodes and (b == a + cols or b % cols)]
+    broken = Faults(
+        tuple(data.draw(st.lists(st.sampled_from(links), max_size=4, unique=True))),
+        tuple(data.draw(st.lists(st.integers(0, nodes - 1), max_size=2, unique=True))),
+    )
+    works = [node for node in range(nodes) if node not in broken.routers]
+    if not _connected(rows, cols, broken, works):
+        with pytest.raises(DesignError, match=r"chip\.faults: no (way from router|router is left)"):
+            table(rows, cols, broken)
+        return
+    ports = table(rows, cols, broken)
+    for source in works:
+        for target in works:
+            trail = [source]
+            while trail[-1] != target:
+                after = trail[-1] + (1, -1, cols, -cols)[ports[trail[-1], target]]
+                assert tuple(sorted((trail[-1], after))) not in broken.links
+                assert after in works
+                assert after not in trail
+                trail.append(after)
+
+
+def _connected(rows: int, cols: int, broken: Faults, works: list[int]) -> bool:
+    seen = set(works[:1])
+    for _ in works:
+        for node in list(seen):
+            for other, inside in ((node + 1, (node + 1) % cols), (node - 1, node % cols), (node + cols, 1), (node - cols, 1)):
+                link = (min(node, other), max(node, other))
+                if inside and other in works and link not in broken.links:
+                    seen.add(other)
+    return bool(works) and seen == set(works)
+
+
+def test_traffic_with_faults_is_slower_and_arrives() -> None:
+    chip, given = "chip=mesh8", ("workload=traffic", "workload.rates=[0.05]", "fidelity=cycles", "workload.packets=1000")
+    latency = {}
+    for faults in ("none", "27-28+35-36", "27+20-28"):
+        asked_for = asked(chip, *given, f"chip.faults={faults}")
+        found = evaluate(stacked([asked_for.base]), asked_for.workload, fidelity="cycles")
+        assert found.columns["traffic_verdict"][0] == STABLE
+        assert found.columns["accepted"][0] == pytest.approx(0.05, rel=0.1)
+        latency[faults] = float(found.columns["packet_latency"][0])
+        closed = evaluate(stacked([asked_for.base]), asked_for.workload, fidelity="closed")
+        assert closed.columns["packet_latency"][0] == pytest.approx(latency[faults], rel=0.1)
+    assert latency["none"] < min(latency["27-28+35-36"], latency["27+20-28"])
+    for wrong in ("3-5", "7-8", "64", "east"):
+        with pytest.raises(DesignError, match=r"chip\.faults"):
+            asked(chip, *given, f"chip.faults={wrong}")
+    cut = asked(chip, *given, "chip.faults=0-1+0-8")
+    with pytest.raises(DesignError, match=r"no way from router .* to router 0 \(0, 0\)"):
+        evaluate(stacked([cut.base]), cut.workload, fidelity="cycles")
+
+
+def some() -> Iterator[Played]:
+    yield from (played for played in on_cores() if played.name not in ("meshgemm_t", "concat"))
+    yield from (played for played in on_tiles() if "allreduce" not in played.name)
+    yield from (played for played in dataflows() if "8 x 8" in played.name)
+
+
+def test_events_are_near_cycles_and_equal_where_nothing_is_contended() -> None:
+    gaps = {}
+    for played in some():
+        by_events, by_cycles = played.seconds
+        gaps[played.family, played.name] = by_events / by_cycles - 1
+        if played.family == "collective" and played.name.split(",")[0] in ("hardware", "tree", "sequential"):
+            assert by_events == pytest.approx(by_cycles, rel=2e-3), played.name
+    assert np.median(np.abs(list(gaps.values()))) < 0.1
+    attention = [abs(gap) for (family, _), gap in gaps.items() if family == "attention"]
+    assert max(attention) < 0.1
+
+
+def test_locked_channels_cost_placements_that_share_them() -> None:
+    """A ring of neighbours keeps its channels apart; interleaved, messages cross one another's."""
+    seconds = {played.name: played.seconds[1] for played in divided() if played.name.startswith("mn,")}
+    assert seconds["mn, linear_interleave"] > 1.5 * seconds["mn, ring"]
+    locked = CYCLES._replace(cycle=1.0, vcs=1, depth=8, locked=1.0)
+    lone = cycles.play(sends(Mesh(1, 3), ((0, 0), (0, 2), 40)), locked).seconds
+    assert lone == 40 + 3 * (2 * 2 + 2)
+    against = cycles.play(sends(Mesh(1, 3), ((0, 0), (0, 2), 40), ((0, 2), (0, 0), 40)), locked).seconds
+    assert against == 2 * lone
+
+
+def crossing(vcs: int) -> float:
+    """Two multicasts whose trees fork where the other one's do, from both sides."""
+    slots = (Slot("x", (64, 1)), Slot("y", (64, 1)), Slot("z", (64, 1)))
+    start, stop = np.array([0]), np.array([64])
+    paths = [Cores(np.array([[0, 1, 1]]), np.array([[root, near, far]])) for root, near, far in ((0, 1, 2), (3, 2, 1))]
+    steps = tuple(Multicast("x", path, start, stop, into) for path, into in zip(paths, "yz", strict=True))
+    on = ON._replace(vcs=vcs, depth=2)
+    return cycles.play(Program(2, 4, slots, ((Round(steps),),)), on).seconds
+
+
+def test_a_deadlock_is_named_and_more_channels_resolve_it() -> None:
+    with pytest.raises(DesignError, match=r"deadlock: channel 0 from the .* of router \(\d, \d\) waits for channel 0"):
+        crossing(1)
+    assert crossing(2) > 0
+
+
+@given(st.integers(2, 4), st.integers(2, 4), st.data())
+@settings(max_examples=30, deadline=None)
+def test_routers_copy_and_add_what_events_say(rows: int, cols: int, data: Any) -> None:
+    """One tree at a time: any members, any root, any length."""
+    at = data.draw(st.lists(st.integers(0, rows * cols - 1), min_size=2, unique=True))
+    words = data.draw(st.integers(1, 40))
+    path = Cores(np.array([at]) // cols, np.array([at]) % cols)
+    slots, start, stop = (Slot("x", (64, 1)), Slot("y", (64, 1))), np.array([0]), np.array([words])
+    for step in (Multicast("x", path, start, stop, "y"), Reduce("x", path, start, stop, "y", via="router")):
+        program = Program(rows, cols, slots, ((Round((step,)),),))
+        assert cycles.play(program, ON).seconds == pytest.approx(events.play(program, ON).seconds), step
+
+
+def test_what_routers_cannot_be_is_refused_by_name() -> None:
+    program = sends(Mesh(2, 2), ((0, 0), (1, 1), 4))
+    for field, on in (
+        ("chip.noc.hop", ON._replace(hop=1.5)),
+        ("chip.noc.word", ON._replace(word=0.5)),
+        ("chip.noc.ramp", ON._replace(hop=9.0, ramp=1.0)),
+    ):
+        with pytest.raises(DesignError, match=field):
+            cycles.play(program, on)
+    with pytest.raises(DesignError, match=r"chip\.noc\.topology"):
+        cycles.play(replace(program, topology="torus"), ON)
+    assert core(0, 0).shape == (1,)
