@@ -52,10 +52,10 @@ METRICS: dict[str, Metric] = {
     "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
     "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
     "engine_utilisation": Metric(
-        "1", "max", "of attention: the same over the time that matrix engines work, their starts apart"
+        "1", "max", "of attention or a product on tiles: the same over the time that matrix engines work, their starts apart"
     ),
     "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
-    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention by itself"),
+    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention or a product by itself"),
     "hbm_utilisation": Metric("1", "max", "those bytes over what the channels' peak could move in the time"),
     "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
     "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
