@@ -110,8 +110,8 @@ class Noc:
     hop: Number = quantity("cycle", "alpha: from router to router")
     ramp: Number = quantity("cycle", "between a core and its router, one way")
     paths: Number = whole("routing paths that a core can be part of (R)")
-    vcs: Number = whole("virtual channels of a router's port, where routers are played", default=4)
-    depth: Number = whole("words that a virtual channel holds", default=8)
+    vcs: Number = whole("virtual channels of a router's port, where routers are played")
+    depth: Number = whole("words that a virtual channel holds, likewise")
 
 
 @record
@@ -193,8 +193,8 @@ class TileNoc:
     word: Number = quantity("cycle", "a word on a link", positive=True)
     hop: Number = quantity("cycle", "from router to router")
     ramp: Number = quantity("cycle", "between a tile and its router, one way")
-    vcs: Number = whole("virtual channels of a router's port, where routers are played", default=4)
-    depth: Number = whole("words that a virtual channel holds", default=8)
+    vcs: Number = whole("virtual channels of a router's port, where routers are played")
+    depth: Number = whole("words that a virtual channel holds, likewise")
 
 
 PLACES = ("south", "north", "west", "east", "core")
