@@ -6,7 +6,7 @@ stages as their chip's hop has cycles: of one, a head gets its channel and its t
 comes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -157,22 +157,31 @@ def deadlock(net: Net, cols: int) -> str:
     """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
     busy = np.flatnonzero(net.channel["busy"]).tolist()
     waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
-    ended: set[int] = set()
-
-    def circle(at: int, trail: list[int]) -> list[int]:
-        if at in trail:
-            return [*trail[trail.index(at) :], at]
-        if at not in ended:
-            for ahead in waits.get(at, []):
-                if found := circle(ahead, [*trail, at]):
-                    return found
-            ended.add(at)
-        return []
-
-    for start in busy:
-        if found := circle(start, []):
-            return " waits for ".join(_name(net, channel, cols) for channel in found)
+    if found := circle(waits):
+        return " waits for ".join(_name(net, channel, cols) for channel in found)
     return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
+
+
+def circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
+    """The first circle in what waits for what, from one of its members round to it again; empty where there is none.
+
+    >>> circle({1: [2], 2: [3, 4], 4: [2]})
+    [2, 4, 2]
+    """
+    ended: set[int] = set()
+    for start in waits:
+        trail, ahead = {start: 0}, [iter(waits[start])]
+        while ahead and start not in ended:
+            following = next(ahead[-1], None)
+            if following is None:
+                ended.add(trail.popitem()[0])
+                ahead.pop()
+            elif following in trail:
+                return [*list(trail)[trail[following] :], following]
+            elif following not in ended:
+                trail[following] = len(trail)
+                ahead.append(iter(waits.get(following, ())))
+    return []
 
 
 def _waits_for(net: Net, channel: int) -> Iterator[int]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from graphlib import TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -224,6 +226,21 @@ def test_a_deadlock_is_named_and_more_channels_resolve_it() -> None:
     with pytest.raises(DesignError, match=r"deadlock: channel 0 from the .* of router \(\d, \d\) waits for channel 0"):
         crossing(1)
     assert crossing(2) > 0
+
+
+@given(st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=3), max_size=10))
+def test_a_circle_is_found_where_there_is_one(waits: dict[int, list[int]]) -> None:
+    found = cycles.circle(waits)
+    assert all(ahead in waits[one] for one, ahead in pairwise(found))
+    if found:
+        assert found[0] == found[-1]
+    else:
+        assert set(TopologicalSorter(waits).static_order()) >= set(waits)
+
+
+def test_a_circle_may_be_as_long_as_a_mesh_has_channels() -> None:
+    ring = {channel: [(channel + 1) % 20_000] for channel in range(20_000)}
+    assert len(cycles.circle(ring)) == 20_001
 
 
 @given(st.integers(2, 4), st.integers(2, 4), st.data())
