@@ -1,5 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from evaluators import (
     mesh,
     product,
     stream,
+    submesh,
     tile_product,
     tile_serving,
     tiles,
@@ -25,6 +27,7 @@ from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
+from space.fields import leaves, replaced
 from space.limits import Infeasible, Limit
 from space.memory import MemoryChip
 from space.network import NetworkChip
@@ -35,6 +38,9 @@ PHYSICS = 3
 
 FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
+
+PART = "@"
+"""Between a reader and the most cores of a side that it plays, as in cycles@8: `evaluators.submesh` says of what."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -59,7 +65,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     Args:
         designs: many, grouped by structure.
         workload: what is asked of them.
-        fidelity: a word of `FIDELITIES`.
+        fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
         cases: also keep the metrics of each case.
 
     Raises:
@@ -71,9 +77,13 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         shape = (len(workload.cases), len(designs))
         outcomes.cases.update({name: np.full(shape, np.nan) for name in (*METRICS, "fits")})
     for rows, design in designs.groups:
-        _fill(
-            outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
-        )
+        if PART not in fidelity:
+            reader = _reader(design, workload.cases[0], fidelity)
+            _fill(outcomes, rows, reader.judged(design, workload, fidelity), len(workload.cases))
+            continue
+        for place, row in enumerate(rows):
+            found = _on_part(_picked(design, place), workload, fidelity)
+            _fill(outcomes, np.array([row]), found, len(workload.cases))
     return outcomes
 
 
@@ -85,8 +95,16 @@ def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
+    if PART in fidelity:
+        design, case, fidelity = _part(design, case, fidelity)
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
+
+
+def smaller(design: Design, workload: Workload) -> str:
+    """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
+    known = submesh.SMALLER.get((type(design.chip), type(workload.cases[0])))
+    return known.said if known else ""
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
@@ -105,6 +123,33 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
         if verdict.excess > (worst.excess if worst else 0.0):
             worst = verdict
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
+
+
+def _on_part(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Case by case, as each has its own part."""
+    found = []
+    for row, whole in enumerate(workload.cases):
+        one, case, word = _part(design, whole, fidelity)
+        judged = _reader(one, case, word).judged(one, replace(workload, cases=(case,)), word)
+        found += [replace(part, rows=(row,)) for part in judged]
+    return found
+
+
+def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, str]:
+    """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
+    word, _, side = fidelity.partition(PART)
+    if not side.isdecimal() or not int(side):
+        raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
+    found = submesh.part(design, case, int(side))
+    if found is None:
+        raise DesignError(f"fidelity: {fidelity} is of products, attention and collectives on a mesh, by themselves; take {word}")
+    return *found, word
+
+
+def _picked(design: Design, place: int) -> Design:
+    """One of the designs of a group."""
+    wide = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    return replaced(design, {address: value[place].item() for address, value in wide.items()}) if wide else design
 
 
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:

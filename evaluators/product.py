@@ -26,7 +26,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import ProductMapping
 from space.workload import Product, Workload
 
-__all__ = ["FIDELITIES", "explain", "judged", "remedied"]
+__all__ = ["FIDELITIES", "explain", "judged", "least", "remedied"]
 
 FIDELITIES = tuple(PRICES)
 
@@ -63,6 +63,13 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in streams]
     blocks = {name: float(value) for name, value in area.mesh_parts(chip).items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {case.kind: {kernel.algorithm: bars}})
+
+
+def least(mapping: ProductMapping, kind: str) -> Any:
+    """Cores of a line that the algorithm of a product needs."""
+    if kind == "gemm":
+        return gemm(mapping.gemm).LEAST
+    return mapping.ktree_k if mapping.gemv == "ktree" else 1
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -127,14 +134,14 @@ def _limits(design: Design, kernel: Kernel) -> list[Limit]:
     mesh: Mesh = lay.square(mapping)
     total, parts = _held(kernel)
     if kernel.kind == "gemm":
-        least, paths, chunks = of.LEAST, of.at_once(mesh), of.products(mesh)
+        paths, chunks = of.at_once(mesh), of.products(mesh)
     else:
-        least, paths, chunks = mapping.ktree_k if mapping.gemv == "ktree" else 1, of.at_once(mesh, mapping.ktree_k), 1
+        paths, chunks = of.at_once(mesh, mapping.ktree_k), 1
     return [
         Limit("chip.core.sram", total, chip.core.sram, "B", parts),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
-        Limit("mapping.rows", least, minimum(mesh.rows, mesh.cols), "1"),
+        Limit("mapping.rows", least(mapping, kernel.kind), minimum(mesh.rows, mesh.cols), "1"),
         Limit("chip.noc.paths", paths, chip.noc.paths, "1"),
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
