@@ -59,6 +59,10 @@ READERS: dict[tuple[type, type], ModuleType] = {
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
 
 
+PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models"}
+"""Kinds of cases whose names count, for people."""
+
+
 def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
     """The metrics of designs under a workload.
 
@@ -91,6 +95,12 @@ def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
     """The readers that a kind of chip has for a kind of workload, lowest first."""
     found: tuple[str, ...] = READERS[type(design.chip), type(workload.cases[0])].FIDELITIES
     return found
+
+
+def alone(design: Design, fidelity: str) -> list[str]:
+    """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
+    kinds = (case for (chip, case), reader in READERS.items() if chip is type(design.chip) and fidelity in reader.FIDELITIES)
+    return [PLURALS.get(kind, kind.__name__.lower()) for kind in kinds]
 
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
@@ -142,7 +152,9 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
         raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
     found = submesh.part(design, case, int(side))
     if found is None:
-        raise DesignError(f"fidelity: {fidelity} is of products, attention and collectives on a mesh, by themselves; take {word}")
+        raise DesignError(
+            f"fidelity: {fidelity} is of products, attention and collectives on a mesh, by themselves; take {word}"
+        )
     return *found, word
 
 

@@ -1,4 +1,4 @@
-"""The readers of products from memory on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
+"""The readers that play programs, events and cycles, of products from memory on a mesh of tiles: the same ones once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

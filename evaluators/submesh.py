@@ -1,4 +1,4 @@
-"""Designs on a part of their mesh, for readers to which the whole is too large: each core has the tile and the mapping that it has.
+"""Designs on a part of their mesh, for readers to which the whole is too large: cores keep their tiles and the mapping.
 
 A workload becomes as much smaller as that takes, and memory channels as many fewer as leaves each its bytes. Whole models do
 not get smaller in this way: a part of a head is none.
@@ -65,8 +65,8 @@ def _product(design: Design, case: Product, side: int) -> tuple[Design, Asked]:
     rows, cols = sides(*whole, side, product.least(mapping, case.kind))
     m = case.m if case.kind == "gemv" else _share(case.m, whole[0], rows)
     along = (whole[0], rows) if case.kind == "gemv" else (whole[1], cols)
-    sizes = {"m": m, "k": _share(case.k, *along), "n": _share(case.n, whole[1], cols)}
-    return replaced(design, {"mapping.rows": rows, "mapping.cols": cols}), replace(case, **sizes)
+    smaller = replace(case, m=m, k=_share(case.k, *along), n=_share(case.n, whole[1], cols))
+    return replaced(design, {"mapping.rows": rows, "mapping.cols": cols}), smaller
 
 
 def _tile_product(design: Design, case: Product, side: int) -> tuple[Design, Asked]:
@@ -80,7 +80,7 @@ def _tile_product(design: Design, case: Product, side: int) -> tuple[Design, Ask
 
 
 def _attention(design: Design, case: Attention, side: int) -> tuple[Design, Asked]:
-    """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with how many there are."""
+    """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with their number."""
     chip, tiling, shape = cast(TileChip, design.chip), attention.tiling(design, case), attention.heads(case)
     whole = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
     here = Mesh(*sides(whole.rows, whole.cols, side))
@@ -108,13 +108,13 @@ def _collective(design: Design, case: Collective, side: int) -> tuple[Design, As
     high, wide = group
     team = (1 if case.along == "row" else high or rows) * (1 if case.along == "column" else wide or cols)
     root = case.root if isinstance(case.root, str) else min(case.root, team - 1)
-    return _on(design, rows, cols, cols / chip.mesh.cols, {}), replace(case, rows=high, cols=wide, root=root)
+    return _on(design, rows, cols, cols / float(chip.mesh.cols), {}), replace(case, rows=high, cols=wide, root=root)
 
 
 def _on(design: Design, rows: int, cols: int, memory: float, changes: dict[str, int]) -> Design:
     """On a mesh of other sides, with a share of the memory channels."""
     chip = cast(TileChip, design.chip)
-    channels = max(round(chip.hbm.channels * memory), 1)
+    channels = max(round(float(chip.hbm.channels) * memory), 1)
     return replaced(design, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels, **changes})
 
 

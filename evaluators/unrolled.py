@@ -420,7 +420,10 @@ class Unrolling:
         self._was_written(step.into, at.ravel(), np.concatenate([own[:, None], tails], axis=1).ravel())
 
     def _sum(self, step: Reduce, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
-        """Routers add what meets at them."""
+        """Routers add what meets at them.
+
+        Members begin together, when the last is ready: what waited in routers for it might hold up what it is waiting for.
+        """
         graph, fabric = self.graph, self.on.fabric
         row, col, at, words = self._groups(step)
         groups, members = at.shape
@@ -433,11 +436,12 @@ class Unrolling:
         ends = graph.arrivals(groups)
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
         number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))
+        posts = [self._posted(at[:, member], words, ready[step.slot], tail) for member in range(members)]
+        all_ = graph.moments(groups, *posts, free[step.into][root])
         for member in range(members):
             cores = at[:, member]
-            posts = self._posted(cores, words, ready[step.slot], tail)
             starts, left = graph.send(cores, words, fabric.pace, number=number, tails=ends, arrivals=int(member == 0))
-            graph.needs(starts, posts, free[step.into][root])
+            graph.needs(starts, all_)
             self._was_read(step.slot, cores, left)
         self._was_written(step.into, root, ends)
 
