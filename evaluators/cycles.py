@@ -21,13 +21,20 @@ from evaluators.rounds import Program
 from evaluators.unrolled import NONE, Graph, unrolled
 from space.elementwise import Array
 from space.errors import DesignError
-from space.network import Router, stages
+from space.network import NO_FAULTS, Faults, Router, stages
 
 WHOLE = 1e-6
 """By which share of a cycle a time may differ from a whole number of them: rounding."""
 
 
-def play(program: Program, fabric: Fabric, *, engines: Engines | None = None, memory: Channels | None = None) -> Timing:
+def play(
+    program: Program,
+    fabric: Fabric,
+    *,
+    engines: Engines | None = None,
+    memory: Channels | None = None,
+    faults: Faults = NO_FAULTS,
+) -> Timing:
     """The time of a program on routers.
 
     Args:
@@ -35,12 +42,14 @@ def play(program: Program, fabric: Fabric, *, engines: Engines | None = None, me
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        faults: what of its mesh is broken. Messages go round broken links; bytes times links are counted as if they did not.
 
     Raises:
-        DesignError: a hop or a word that is no whole number of cycles, a way between core and router that is shorter than its
-            router, more tasks than can be played, or a deadlock, with the channels that wait for one another.
+        DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
+            between core and router that is shorter than its router; more tasks than can be played; or a deadlock, with the
+            channels that wait for one another.
     """
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
     graph, ends = unrolled(program, on, float(fabric.cycle))
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
@@ -94,6 +103,8 @@ def _network(graph: Graph) -> Net:
         width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip
+    if graph.detours is not None:
+        net = net._replace(table=graph.detours.table)
     net.target[: graph.numbers] = graph.target.whole()
     for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
         net.tree_out[number], net.tree_in[number] = out, into

@@ -81,13 +81,13 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         shape = (len(workload.cases), len(designs))
         outcomes.cases.update({name: np.full(shape, np.nan) for name in (*METRICS, "fits")})
     for rows, design in designs.groups:
-        if PART not in fidelity:
+        _refuse_faults(design, workload.cases[0], fidelity)
+        if PART not in fidelity and not _broken(design):
             reader = _reader(design, workload.cases[0], fidelity)
             _fill(outcomes, rows, reader.judged(design, workload, fidelity), len(workload.cases))
             continue
         for place, row in enumerate(rows):
-            found = _on_part(_picked(design, place), workload, fidelity)
-            _fill(outcomes, np.array([row]), found, len(workload.cases))
+            _fill(outcomes, np.array([row]), _alone(_picked(design, place), workload, fidelity), len(workload.cases))
     return outcomes
 
 
@@ -105,6 +105,7 @@ def alone(design: Design, fidelity: str) -> list[str]:
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
+    _refuse_faults(design, case, fidelity)
     if PART in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
@@ -135,9 +136,25 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
-def _on_part(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
-    """Case by case, as each has its own part."""
-    found = []
+def _broken(design: Design) -> bool:
+    """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
+    return isinstance(design.chip, MeshChip | TileChip) and design.chip.faults != "none"
+
+
+def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
+    """Raises where faults would be ignored."""
+    if not _broken(design) or fidelity == "cycles":
+        return
+    reader = READERS[type(design.chip), type(case)]
+    do = "cycles has" if "cycles" in reader.FIDELITIES else "cycles has, for products, collectives and attention by themselves"
+    raise DesignError(f"chip.faults: {fidelity} has no ways round what is broken; {do}, or say none")
+
+
+def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """One design by itself; on a part of its mesh case by case, as each has its own."""
+    found: list[Judged] = []
+    if PART not in fidelity:
+        return list(_reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity))
     for row, whole in enumerate(workload.cases):
         one, case, word = _part(design, whole, fidelity)
         judged = _reader(one, case, word).judged(one, replace(workload, cases=(case,)), word)

@@ -16,6 +16,7 @@ from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
 from evaluators.played import Timing
 from evaluators.rounds import Multiply, Step
+from space.network import faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     shape, part = (Shape(int(of.m), int(of.k), int(of.n)) for of in (job.shape, job.part))
     program = steps(shape, part, Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), channels=int(channels_used(chip)))
     program = without(program, lambda step: _part(step) in gone)
-    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip))
+    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
 
 
 def _part(step: Step) -> str:

@@ -13,7 +13,7 @@ from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
 from evaluators.machine.fabric import Fabric
-from evaluators.mesh import PRICES, chunk_limit, laid, remedy, spent
+from evaluators.mesh import PRICES, broken_of, chunk_limit, laid, remedy, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
@@ -119,7 +119,9 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}
     algorithm = mapping.gemm if kind == "gemm" else mapping.gemv
     chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
-    return Kernel(kind, kind, kind, algorithm, shape, laid(lay.square(mapping)), options)
+    mesh = laid(lay.square(mapping))
+    broken = broken_of(_chip(design), mesh)
+    return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken)
 
 
 def _held(kernel: Kernel) -> tuple[Any, tuple[tuple[str, Any], ...]]:

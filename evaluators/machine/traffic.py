@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluators.machine import router
-from evaluators.machine.detour import table
+from evaluators.machine.detour import detours
 from evaluators.machine.router import DRAINING, RUNNING, WARMING, Net
 from space.elementwise import Array
-from space.network import Faults, Router, stages
+from space.network import NO_FAULTS, Faults, Router, stages
 from space.workload import Traffic
 
-NO_FAULTS, NEVER = Faults(), 1 << 60
+NEVER = 1 << 60
 
 STABLE, UNSETTLED, SATURATED = range(3)
 """Verdicts."""
@@ -109,7 +109,7 @@ def network(of: Router, rows: int, cols: int, order: str, faults: Faults = NO_FA
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
-    return made._replace(table=table(rows, cols, faults)) if faults else made
+    return made._replace(table=detours(rows, cols, faults).table) if faults else made
 
 
 def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults: Faults = NO_FAULTS) -> Measured:
