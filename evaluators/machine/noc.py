@@ -1,8 +1,9 @@
 """The network of the events reader: messages on links and ramps that can be busy, compiled.
 
-Routes go along the columns first, then along the rows. A message streams: it holds each link of its route from when its first
-word comes there for as long as its words take it, and starts when that finds every link free. Who comes first in the arrays
-goes first.
+Routes go along the columns first, then along the rows. A message streams: its first word waits before each link until that is
+free, and then the link is held for as long as words take it. Where a core's engine paces words below what links take, others'
+come between, so that a wait may be over before the last word has left. What goes to several cores, or comes from them, starts
+when it finds every link free. Who comes first in the arrays goes first.
 
 Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
 west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
@@ -86,6 +87,33 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
 
 
 @njit(cache=True)
+def _cross(links, row, col, way, count, first, busy, shape, hop):
+    """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
+
+    It waits before each link until that is free, and takes it for `busy`.
+    """
+    if count == 0:
+        return first
+    line, place, length = _link(row, col, way, shape)
+    last = place + count
+    first -= place * hop
+    link = line * length + place
+    while link < line * length + min(last, length):
+        first = max(first, links[way, link])
+        links[way, link] = first + busy
+        link += 1
+    if last > length:  # a line that closes goes on at its beginning
+        first += length * hop
+        last -= length
+        link = line * length
+        while link < line * length + last:
+            first = max(first, links[way, link])
+            links[way, link] = first + busy
+            link += 1
+    return first + last * hop
+
+
+@njit(cache=True)
 def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
@@ -165,10 +193,11 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
             continue
         start += fabric.post
         engine[row, col] = start + words[i] * fabric.copy
-        start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
+        start = max(start, free[to_row, to_col], ramps[0, row, col])
         x_way = EAST if east > 0 else WEST
         y_way = SOUTH if south > 0 else NORTH
         if fabric.locked > 0:
+            start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
             # a request crosses the route and a grant comes back; then nothing else may use its channels
             start = _free_channels(links, row, col, x_way, across, start, shape, hop)
             start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
@@ -178,16 +207,14 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
             ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
             read[row, col] = max(read[row, col], end[i])
             continue
-        start = _free_line(links, row, col, x_way, across, start, ramp, shape, hop)
-        start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, shape, hop)
-        until = start + ramp + words[i] * fabric.word
-        _hold_line(links, row, col, x_way, across, until, shape, hop)
-        _hold_line(links, row, to_col, y_way, down, until + across * hop, shape, hop)
         ramps[0, row, col] = start + stream
         read[row, col] = max(read[row, col], start + stream)
-        arrived = start + 2 * ramp + hops * hop + stream
-        ramps[1, to_row, to_col] = arrived
-        end[i] = arrived + stage
+        busy = words[i] * fabric.word
+        first = _cross(links, row, col, x_way, across, start + ramp, busy, shape, hop)
+        first = _cross(links, row, to_col, y_way, down, first, busy, shape, hop)
+        first = max(first + ramp, ramps[1, to_row, to_col])
+        ramps[1, to_row, to_col] = first + busy
+        end[i] = max(start + 2 * ramp + hops * hop + stream, first + busy) + stage
 
 
 @njit(cache=True)
@@ -298,7 +325,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
             away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
             end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
-                ramps[1, r, c] = end[g, m]
+                ramps[1, r, c] = end[g, m] - stream + words[g] * fabric.word
         left[g] = ramps[0, r0, c0] = start + stream
 
 
