@@ -67,6 +67,9 @@ METRICS: dict[str, Metric] = {
     "idle_window": Metric(
         "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
     ),
+    "idle_noc": Metric(
+        "1", "min", "share of the data buses' time that they wait for requests whose requester waits for data on links"
+    ),
     "idle_queue": Metric("1", "min", "share of the data buses' time that they wait for the queues of the controller"),
     "idle_row": Metric(
         "1", "min", "share of the data buses' time that they wait for a row to be closed and another to be opened"
@@ -168,6 +171,8 @@ LIMITS = {
     "mapping.rows": "1",
     "mapping.cols": "1",
     "chip.memory": "B",
+    "chip.hbm.banks": "B",
+    "mapping.requesters": "1",
     "mapping.prefill.dp": "1",
     "mapping.decode.dp": "1",
     "mapping.decode.microbatch": "1",

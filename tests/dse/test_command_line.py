@@ -299,3 +299,10 @@ def test_help_imports_nothing_heavy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ).stdout
     assert out.strip().splitlines()[-1] == "[]"
+
+
+def test_a_notebook_gets_the_breakdown_of_the_reader_that_it_asked_for() -> None:
+    found = dse.evaluate(
+        "chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]", "fidelity=events"
+    )
+    assert found.breakdown.seconds == pytest.approx(found.metrics["latency"])
