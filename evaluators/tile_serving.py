@@ -5,6 +5,7 @@ tokens, attention of each kind by itself. What of the KV cache is not in local m
 the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -35,6 +36,12 @@ from space.mapping import BYTES, PoolPlan, TileMapping, TileServingMapping
 from space.workload import Asked, Load, Workload
 
 FIDELITIES = tuple(PRICES)
+
+REMEDIES = {
+    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
+}
+"""By limit, where parallelism does not help."""
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -69,7 +76,9 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with the smallest parallelism that would do."""
+    """The verdict with what would do: fewer cores set apart, or the smallest parallelism."""
+    if worst.limit in REMEDIES:
+        return replace(worst, remedy=REMEDIES[worst.limit])
     loads = cast(tuple[Load, ...], workload.cases)
     return smallest(worst, design, lambda one: [limit for load in loads for limit in _limits(one, load, _fleet(one, load))])
 
@@ -109,15 +118,15 @@ class Pipelines(NamedTuple):
 def _fleet(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
     chip, mapping = _chip(design), _mapping(design)
-    cores, apart = int(chip.mesh.rows * chip.mesh.cols), int(mapping.serving.prefill_cores)
+    apart, others = (int(cores) for cores in _cores(design))
     both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
     if not apart:
-        return (_pipelines("decode", chip, mapping.decode, both, cores, mapping, load, _prompts(both, load)),)
+        return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
     chunk = int(mapping.prefill.chunk)
     alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
     return (
-        _pipelines("prefill", chip, mapping.prefill, alone, min(apart, cores), mapping, load, _prompts(alone, load)),
-        _pipelines("decode", decoding(chip), mapping.decode, both, max(cores - apart, 0), mapping, load, 0.0),
+        _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
+        _pipelines("decode", decoding(chip), mapping.decode, both, others, mapping, load, 0.0),
     )
 
 
@@ -148,7 +157,9 @@ def _pipelines(
 
 
 def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Limit]:
-    mapping, found = _mapping(design), []
+    mapping, found = _mapping(design), _divided(design)
+    if any(limit.need > limit.have for limit in found):
+        return found  # nothing can be said of pipelines on cores that there are not
     for of in fleet:
         # each request has a buffer as long as the longest: one at least
         buffer = served.longest(load) * of.position
@@ -163,9 +174,17 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
         words = ("partition", "placement", "experts")
         alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
         found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
-    else:
-        found.append(Limit("mapping.serving.prefill_cores", float(mapping.serving.prefill_cores), _cores(design) - 1.0, "1"))
     return found
+
+
+def _divided(design: Design) -> list[Limit]:
+    """How many cores are set apart for each phase."""
+    asked, cores = _mapping(design).serving, _all(design)
+    found = (
+        [Limit("mapping.serving.prefill_cores", float(asked.prefill_cores), cores - 1.0, "1")] if asked.prefill_cores else []
+    )
+    left = max(cores - float(asked.prefill_cores), 1.0)
+    return [*found, Limit("mapping.serving.decode_cores", float(asked.decode_cores), left, "1")]
 
 
 def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices) -> dict[str, float]:
@@ -298,14 +317,21 @@ def _shares(design: Design, load: Load, of: Pipelines, priced: Prices) -> tuple[
     return tuple((seconds / seconds.sum()).tolist())
 
 
-def _cores(design: Design) -> float:
-    return float(_chip(design).mesh.rows * _chip(design).mesh.cols)
+def _cores(design: Design) -> tuple[float, float]:
+    """Cores that only prefill, and those that decode."""
+    asked, count = _mapping(design).serving, _all(design)
+    apart = min(float(asked.prefill_cores), count)
+    return apart, min(float(asked.decode_cores) or count, count - apart)
 
 
 def _decode_cores(design: Design) -> float:
     """Cores that only decode."""
-    apart = float(_mapping(design).serving.prefill_cores)
-    return _cores(design) - min(apart, _cores(design)) if apart else 0.0
+    apart, others = _cores(design)
+    return others if apart else 0.0
+
+
+def _all(design: Design) -> float:
+    return float(_chip(design).mesh.rows * _chip(design).mesh.cols)
 
 
 def _chip(design: Design) -> TileChip:

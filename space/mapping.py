@@ -217,7 +217,8 @@ class TileServing:
     """How requests are served on a mesh of tiles."""
 
     policy: str = word("how a pipeline that decodes forms an iteration")
-    prefill_cores: Number = whole("cores that only prefill, the others only decode; 0 where all do both", low=0)
+    prefill_cores: Number = whole("cores that only prefill, others only decode; 0 where those that decode do both", low=0)
+    decode_cores: Number = whole("cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0)
     arrangement: str = word("where pipelines that prefill and that decode are", ARRANGEMENTS)
     tokens: Number = whole(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0

@@ -114,6 +114,24 @@ def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> N
     assert infeasible(apart.base, apart.workload) is None
 
 
+def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
+    rest, all_of_it, fewer = (metrics(*SERVING, *APART, f"mapping.serving.decode_cores={cores}") for cores in (0, 32, 16))
+    assert rest == pytest.approx(all_of_it, rel=1e-12, nan_ok=True)
+    assert fewer["die_mm2"] == rest["die_mm2"]
+    # half the cores, as if the chip had no others
+    small = metrics(*SERVING, "mapping.serving.prefill_cores=0", "mapping.serving.decode_cores=32", "mapping.prefill.dp=2")
+    assert small["throughput"] == metrics(*SERVING, "chip.mesh.rows=4", "mapping.prefill.dp=2")["throughput"]
+
+
+@pytest.mark.parametrize("knob", ["prefill", "decode"])
+def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
+    found = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == f"mapping.serving.{knob}_cores"
+    assert "set fewer cores apart" in verdict.remedy
+
+
 def test_a_model_that_does_not_fit_says_what_would() -> None:
     found = asked(*SERVING, "model=qwen3_32b", "mapping.prefill.tp=2", "mapping.prefill.pp=2")
     verdict = infeasible(found.base, found.workload)
