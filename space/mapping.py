@@ -196,10 +196,17 @@ class TileMapping:
     sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
 
 
+STAGES = ("layers", "parts")
+"""What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
+
+
 @record
 class PoolPlan(TilePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
+    stages: str = word(
+        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGES
+    )
     dp: Number = whole("pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0)
     microbatch: Number = whole("the most requests of a micro-batch; as many of these are in flight as a pipeline has stages")
     chunk: Number = whole(
