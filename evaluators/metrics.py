@@ -179,6 +179,7 @@ LIMITS = {
     "mapping.decode.chunk": "1",
     "mapping.decode.partition": "layout",
     "mapping.serving.prefill_cores": "1",
+    "mapping.serving.decode_cores": "1",
     "workload.group": "1",
     "workload.root": "1",
     "workload.traffic": "1",

@@ -151,14 +151,14 @@ def _limits(design: Design, job: Job) -> list[Limit]:
     return found
 
 
-def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, layers: int, groups: Any) -> list[Limit]:
+def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:
     """Memory and parallelism of a phase.
 
     Args:
         chip, name, plan: of the phase.
         held: what a core has.
         kv: of the cache in a core's share of HBM. [B]
-        layers: of the model.
+        stages: into which a model can be divided.
         groups: that there is room for.
     """
     weights = (1 - held.weights_here) * held.weights
@@ -168,7 +168,7 @@ def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: A
         Limit("chip.hbm.capacity", weights + kv, share, "B", (("weights", weights), ("KV cache", kv))),
         Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
-        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), layers * 1.0), "1"),
+        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
     ]
 
 

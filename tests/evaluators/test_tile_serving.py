@@ -12,6 +12,7 @@ from evaluators.evaluation import infeasible
 from evaluators.graph.pools import Fleet, line, ways
 from evaluators.machine.fabric import tile_fabric
 from evaluators.serving.loop import Served
+from evaluators.tile_pipelines import Pipelines, fleet_of
 from space.chip import TileChip, decoding
 from space.design import Design, stacked
 from space.fields import replaced
@@ -33,10 +34,10 @@ def metrics(*overrides: str, **options: str) -> dict[str, float]:
     return columns(found.base, found.workload, **options)
 
 
-def run(*overrides: str) -> tuple[Served, tuple[tile_serving.Pipelines, ...]]:
+def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
-    fleet = tile_serving._fleet(found.base, load)  # type: ignore[arg-type]
+    fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
     return tile_serving._served(found.base, load, fleet, tile_serving.PRICES["closed"], 0)[0], fleet  # type: ignore[arg-type]
 
 
@@ -104,6 +105,7 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
         ("mapping.decode.chunk=64", "mapping.decode.chunk"),
         ("mapping.decode.dp=2", "mapping.decode.dp"),
         ("mapping.decode.partition=mn", "mapping.decode.partition"),
+        ("mapping.decode.stages=parts", "mapping.decode.partition"),
     ],
 )
 def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> None:
@@ -112,6 +114,24 @@ def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> N
     assert verdict is not None
     assert verdict.limit == limit
     assert infeasible(apart.base, apart.workload) is None
+
+
+def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
+    rest, all_of_it, fewer = (metrics(*SERVING, *APART, f"mapping.serving.decode_cores={cores}") for cores in (0, 32, 16))
+    assert rest == pytest.approx(all_of_it, rel=1e-12, nan_ok=True)
+    assert fewer["die_mm2"] == rest["die_mm2"]
+    # half the cores, as if the chip had no others
+    small = metrics(*SERVING, "mapping.serving.prefill_cores=0", "mapping.serving.decode_cores=32", "mapping.prefill.dp=2")
+    assert small["throughput"] == metrics(*SERVING, "chip.mesh.rows=4", "mapping.prefill.dp=2")["throughput"]
+
+
+@pytest.mark.parametrize("knob", ["prefill", "decode"])
+def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
+    found = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == f"mapping.serving.{knob}_cores"
+    assert "set fewer cores apart" in verdict.remedy
 
 
 def test_a_model_that_does_not_fit_says_what_would() -> None:
@@ -199,7 +219,10 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
     chip = asked("chip=npu256", "model=qwen3_4b", f"chip.noc.routing={routing}").base.chip
     fabric = tile_fabric(chip)  # type: ignore[arg-type]
     layers = 12
-    fleets = [Fleet(tp, depth, count, -(-layers // depth), 2048 / tp, 5120.0) for depth, count in ((pp, dp), (down, more))]
+    fleets = [
+        Fleet(tp, depth, count, tuple(layer * depth // layers for layer in range(layers)), 2048 / tp, 5120.0)
+        for depth, count in ((pp, dp), (down, more))
+    ]
     found = ways(16, 16, arrangement, *fleets, fabric, 16, rate, made)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
