@@ -51,6 +51,7 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (TileChip, Case): tiles,
     (TileChip, Product): tile_product,
     (MemoryChip, Stream): stream,
+    (TileChip, Stream): stream,
     (NetworkChip, Traffic): traffic,
     (TileChip, Collective): collective,
     (TileChip, Attention): attention,
