@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from evaluators.counts import activity
-from evaluators.machine import router
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
-from evaluators.machine.router import CORE, HAS, Floor, Net, Packets, Tasks
+from evaluators.machine.net import CORE, HAS, Net, network
+from evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from evaluators.played import Machine, Timing, crossed, worked
 from evaluators.rounds import Program
 from evaluators.unrolled import NONE, Graph, unrolled
@@ -54,7 +54,7 @@ def play(
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
-    if not router.perform(net, floor, tasks, packets):
+    if not perform(net, floor, tasks, packets):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
@@ -96,7 +96,7 @@ def _network(graph: Graph) -> Net:
         have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
         raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
     speculative = hop < 4
-    net = router.network(
+    net = network(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
         credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
         memory=graph.on.memory is not None, roomy=True,
@@ -150,7 +150,7 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
     asked = int((packets.far + 2).sum()) if fabric.locked > 0 else 0
     stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(7, np.int64)
     begin = np.flatnonzero(tasks.needs == 0)
-    stack[: len(begin)], counts[router.STACK] = begin[::-1], len(begin)
+    stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
 
     def nobody(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)

@@ -15,7 +15,8 @@ import numpy as np
 
 from evaluators.counts import tile_bytes
 from evaluators.machine.detour import detours
-from evaluators.machine.router import BLOCK, CORE, MEMORY, NOTE, PACKET, WORK
+from evaluators.machine.net import CORE, MEMORY
+from evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
 from evaluators.played import Machine, channels_of, engine_seconds, flat, words_of
 from evaluators.rounds import (
     Load,
@@ -40,7 +41,7 @@ MOST = 30_000_000
 """Tasks of a program that is played."""
 
 PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
-"""Whole numbers of a packet, as `evaluators.machine.router.Packets` has them."""
+"""Whole numbers of a packet, as `evaluators.machine.tasks.Packets` has them."""
 
 MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""

@@ -15,19 +15,22 @@ seconds.
 # mypy: disable-error-code="no-untyped-def"
 
 import numpy as np
-from numba import njit
+
+from evaluators.machine.kept import kept
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
 
+_kept = kept()
 
-@njit(cache=True)
+
+@_kept
 def _direction(row, col, to_row, to_col):
     if col != to_col:
         return 0 if to_col > col else 1
     return 2 if to_row > row else 3
 
 
-@njit(cache=True)
+@_kept
 def _link(row, col, way, shape):
     """Line and place on it of the link from (row, col) on, and how long such lines are."""
     rows, cols = shape
@@ -35,7 +38,7 @@ def _link(row, col, way, shape):
     return line, length - 1 - place if way & 1 else place, length
 
 
-@njit(cache=True)
+@_kept
 def _latest(links, way, first, count):
     """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
     latest = links[way, first]
@@ -46,7 +49,7 @@ def _latest(links, way, first, count):
     return latest
 
 
-@njit(cache=True)
+@_kept
 def _steps(here, there, side, torus):
     """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
     far = there - here
@@ -55,7 +58,7 @@ def _steps(here, there, side, torus):
     return far
 
 
-@njit(cache=True)
+@_kept
 def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
@@ -70,7 +73,7 @@ def _free_line(links, row, col, way, count, start, first, shape, hop):
     return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
-@njit(cache=True)
+@_kept
 def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
     if count:
@@ -86,7 +89,7 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
             link += 1
 
 
-@njit(cache=True)
+@_kept
 def _cross(links, row, col, way, count, first, busy, shape, hop):
     """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
 
@@ -113,7 +116,7 @@ def _cross(links, row, col, way, count, first, busy, shape, hop):
     return first + last * hop
 
 
-@njit(cache=True)
+@_kept
 def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
@@ -123,7 +126,7 @@ def _channel(row, col, way, ahead, shape):
     return line * length + there, there, back_line * length + back, back
 
 
-@njit(cache=True)
+@_kept
 def _free_channels(links, row, col, way, count, start, shape, hop):
     """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
     for ahead in range(count):
@@ -132,7 +135,7 @@ def _free_channels(links, row, col, way, count, start, shape, hop):
     return start
 
 
-@njit(cache=True)
+@_kept
 def _hold_channels(links, row, col, way, count, until, shape, hop):
     """Holds `count` channels from (row, col) on, both ways, until the same time."""
     for ahead in range(count):
@@ -141,7 +144,7 @@ def _hold_channels(links, row, col, way, count, until, shape, hop):
         links[way ^ 1, home] = until - back * hop
 
 
-@njit(cache=True)
+@_kept
 def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
@@ -217,7 +220,7 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
         end[i] = max(start + 2 * ramp + hops * hop + stream, first + busy) + stage
 
 
-@njit(cache=True)
+@_kept
 def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
     """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `messages`.
 
@@ -241,7 +244,7 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
         end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
 
 
-@njit(cache=True)
+@_kept
 def combined(tr, tc, values, ready, engine, fabric, end):
     """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
     for i in range(len(tr)):
@@ -250,7 +253,7 @@ def combined(tr, tc, values, ready, engine, fabric, end):
         engine[r, c] = end[i] = done
 
 
-@njit(cache=True)
+@_kept
 def _branches(row, col, rows_first, shape, torus, places):
     """How far the tree of some cores reaches from its root, the first of them, along its trunk and along each branch.
 
@@ -271,7 +274,7 @@ def _branches(row, col, rows_first, shape, torus, places):
     return forth, back
 
 
-@njit(cache=True)
+@_kept
 def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
     """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
 
@@ -329,7 +332,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
         left[g] = ramps[0, r0, c0] = start + stream
 
 
-@njit(cache=True)
+@_kept
 def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
     """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
 
@@ -384,7 +387,7 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
-@njit(cache=True)
+@_kept
 def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
     """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
 
@@ -430,7 +433,7 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
             ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
 
 
-@njit(cache=True)
+@_kept
 def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first):
     """Blocks that cores ask memory channels for, in the order in which they are asked for.
 
@@ -453,7 +456,7 @@ def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabri
         first[i] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
 
 
-@njit(cache=True)
+@_kept
 def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end):
     """Blocks on their way from memory channels to cores, in the order of the arrays; arguments as of `requests`.
 
@@ -476,7 +479,7 @@ def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, en
         end[i] = ramps[1, r, c] = start + hops * hop + ramp + stream
 
 
-@njit(cache=True)
+@_kept
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
     """Blocks of one size from cores to memory channels; arguments as of `requests`, `end` being when each has left its core."""
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
@@ -502,14 +505,14 @@ def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, m
         served[at] = max(begin + busy, until + (across + down) * hop)
 
 
-@njit(cache=True)
+@_kept
 def has_read(row, col, times, read):
     """Cores have read a version until `times`."""
     for i in range(len(row)):
         read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
 
 
-@njit(cache=True)
+@_kept
 def has_written(row, col, times, ready, read):
     """Cores have a new version from `times` on; the versions before it grow older by one."""
     for i in range(len(row)):

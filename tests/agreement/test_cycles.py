@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from evaluators import cycles, evaluate, events, explain
 from evaluators.evaluation import infeasible
-from evaluators.machine import router, traffic
+from evaluators.machine import net as routers_
+from evaluators.machine import sources, traffic
 from evaluators.machine.detour import Detours, detours
 from evaluators.machine.traffic import SATURATED, STABLE, measure
 from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
@@ -53,14 +54,14 @@ def test_a_lone_message_takes_what_events_say(source: Any, target: Any, words: i
 @settings(max_examples=40, deadline=None)
 def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits: int, rate: float, order: str) -> None:
     net = traffic.network(of, rows, cols, order)
-    source = router.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
-    now = router.run(net, source, 0, 300, router.RUNNING, 0)
+    source = sources.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
+    now = sources.run(net, source, 0, 300, sources.RUNNING, 0)
     waiting = int(net.channel["count"].sum())
-    assert net.sums[router.SENT] - net.sums[router.ARRIVED] == waiting + _flying(net, source)
+    assert net.sums[routers_.SENT] - net.sums[routers_.ARRIVED] == waiting + _flying(net, source)
     source.due[:] = 1 << 40
-    router.run(net, source, now, now + 20_000, router.DRAINING, 1 << 39)
-    assert net.sums[router.SENT] == net.sums[router.ARRIVED] == source.tally[router.MADE] * flits
-    router.run(net, source, now + 20_000, now + 20_100, router.WARMING, 0)
+    sources.run(net, source, now, now + 20_000, sources.DRAINING, 1 << 39)
+    assert net.sums[routers_.SENT] == net.sums[routers_.ARRIVED] == source.tally[sources.MADE] * flits
+    sources.run(net, source, now + 20_000, now + 20_100, sources.WARMING, 0)
     assert (net.out["credits"] == of.depth).all()
     assert not net.out["used"].any()
 
