@@ -81,6 +81,23 @@ def test_packets_that_meet_nobody_take_the_stages_of_their_routers(of: Router, f
     assert found.latency == pytest.approx(found.hops * stages(of).hop + 1 + of.link + flits - 1, rel=0.01)
 
 
+@pytest.mark.parametrize("k", [4, 8, 16])
+def test_patterns_are_the_standard_ones(k: int) -> None:
+    """Node y k + x; the middle is (k/2 - 1, k/2 - 1), and with four spots the next ones too [dally2004]."""
+    spot = (k // 2 - 1) * (k + 1)
+    for y in range(k):
+        for x in range(k):
+            expected = {
+                "transpose": [x * k + y],
+                "bit_complement": [k * k - 1 - (y * k + x)],
+                "tornado": [(y + k // 2 - 1) % k * k + (x + k // 2 - 1) % k],
+            }
+            for pattern, nodes in expected.items():
+                assert traffic.targets(load(pattern), k, k)[y * k + x].tolist() == nodes
+            for middle, spots in ((1, [spot]), (4, [spot, spot + 1, spot + k, spot + k + 1])):
+                assert traffic.targets(load("hotspot", middle=middle), k, k)[y * k + x].tolist() == spots
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     one, again, other = (measure(PLAIN, 4, 4, "xy", load(rate=0.3, seed=seed)) for seed in (1, 1, 2))
     assert one == again
