@@ -14,7 +14,7 @@ from evaluators import served
 from evaluators.breakdown import Breakdown
 from evaluators.closed_tiles import Prices
 from evaluators.counts import Activity
-from evaluators.graph.pools import Fleet, Ways, ways
+from evaluators.graph.pools import Fleet, Layout, Ways, ways
 from evaluators.graph.reside import kv_here
 from evaluators.machine.fabric import tile_fabric
 from evaluators.metrics import Judged
@@ -210,7 +210,7 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
     # more groups than there is room for, which is a limit, are as many columns wider
     cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
-    return ways(rows, cols, mapping.serving.arrangement, fleets[0], fleets[1], tile_fabric(chip), block, rate, made)
+    return ways(Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip), block, rate, made)
 
 
 def _chip(design: Design) -> TileChip:

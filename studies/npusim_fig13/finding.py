@@ -29,9 +29,10 @@ def finding() -> str:
 def _latencies(size: int, stages: str, *overrides: str) -> list[str]:
     """By stages; and those of fewer stages over those of the most."""
     designs = [
-        {"chip.tile.sram": size * 1e6} | {f"mapping.{p}.pp": pp for p in PHASES} | {f"mapping.{p}.stages": stages for p in PHASES}
+        {"chip.tile.sram": size * 1e6}
+        | {f"mapping.{p}.pp": pp for p in PHASES}
+        | {f"mapping.{p}.stages": stages for p in PHASES}
         for pp in STAGES
     ]
     values = [one["latency"] for one in metrics("npusim_fig13", designs, *overrides)]
     return [*(f"{value:.3g}" for value in values), *(f"{value / values[0]:.2f}" for value in values[1:])]
-

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evaluators.events import play
-from evaluators.graph.pools import Fleet, _flows, laid, ways
+from evaluators.graph.pools import Fleet, Layout, _caches, laid, ways
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
 from evaluators.rounds import Cores, Program, Round, Send, Slot
@@ -16,7 +16,7 @@ from tests.samples import asked
 TOKENS, POSITION, ACTIVATIONS = 16, 2048.0, 5120.0
 
 
-def sends(slot: str, pairs: list[tuple[Array, Array]], nbytes: float) -> tuple[Slot, Send]:
+def sends(slot: str, pairs: list[Array], nbytes: float) -> tuple[Slot, Send]:
     """Messages of so many bytes between pairs of cores, all at once."""
     rows = int(nbytes // 2)
     source, target = (np.array([pair[end] for pair in pairs]) for end in (0, 1))
@@ -32,18 +32,21 @@ def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: st
     chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
     assert isinstance(chip, TileChip)
     fabric, fleet = tile_fabric(chip), Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
-    sources, targets = laid(8, 8, arrangement, fleet, fleet)
-    caches = [(start, end) for start, end, _ in _flows(sources[0], targets[0], fleet, fleet)]
+    layout = Layout(8, 8, arrangement, fleet, fleet)
+    sources, targets = laid(layout)
+    caches = [np.array([sent.source, sent.target]) for sent in _caches(sources[0], targets[0], layout, fabric, TOKENS)]
     slot, moved = sends("kv", caches, TOKENS * POSITION)
     alone = play(Program(8, 8, (slot,), ((Round((moved,)),),)), fabric, engines=engines(chip)).seconds
-    summed = ways(8, 8, arrangement, fleet, fleet, fabric, TOKENS, 0.0, 1.0)
+    summed = ways(layout, fabric, TOKENS, 0.0, 1.0)
     assert alone == pytest.approx(TOKENS * summed.per_token, rel=0.005)
 
     pipes = [
-        pair for of in (sources[0], targets[0]) for pair in zip(of[:-1].reshape(-1, 2), of[1:].reshape(-1, 2), strict=True)
+        np.array(pair)
+        for of in (sources[0], targets[0])
+        for pair in zip(of[:-1].reshape(-1, 2), of[1:].reshape(-1, 2), strict=True)
     ]
     other, passed = sends("x", pipes, TOKENS * ACTIVATIONS / tp)
     both = play(Program(8, 8, (slot, other), ((Round((moved, passed)),),)), fabric, engines=engines(chip)).seconds
-    together = TOKENS * ways(8, 8, arrangement, fleet, fleet, fabric, TOKENS, 1e30, 1.0).per_token
+    together = TOKENS * ways(layout, fabric, TOKENS, 1e30, 1.0).per_token
     # nobody is faster than the sum; messages that hold links while they wait for others make it up to three times as long
     assert together * (1 - 1e-9) <= both <= 3.3 * together
