@@ -129,6 +129,10 @@ class Links:
         across = self.across[(to_c > c) % ways, r, min(c, to_c) : max(c, to_c)]
         return across, self.down[(to_r > r) % ways, min(r, to_r) : max(r, to_r), to_c]
 
+    def plus(self, other: "Links", times: float = 1.0) -> "Links":
+        """With some times what another holds."""
+        return Links(self.across + times * other.across, self.down + times * other.down)
+
     @property
     def all(self) -> Array:
         """All links, shape (links,)."""
@@ -168,50 +172,51 @@ def laid(layout: Layout) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=4096)
-def ways(layout: Layout, fabric: Fabric, block: int, rate: float, made: float) -> Ways:
+def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float) -> Ways:
     """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
 
-    A link is held by a message's words, and where routes are locked by its handshake. Others that hold it for a share u of the
-    time make a message take 1 / (1 - u) times as long; where the load asks for more than a link can do, all slow down together,
-    and each token's messages of all kinds take their turn. Messages that hold links while they wait for others are left out:
-    played, a burst of all kinds takes up to three times as long (tests/agreement/test_pools.py), a cache by itself as long.
+    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. It takes
+    1 / (1 - u) times as long where others hold the busiest link of its way for a share u of the time; where they would take all
+    of it, each token's messages take their turn. Played (tests/agreement/test_pools.py), caches by themselves take as long as
+    that; beside pipelines that compute and send in turn, 0.85 to 1.5 times as long; and in a burst of all messages at once,
+    where those that wait for one link keep others from being used, 0.5 to 2 times.
 
     Args:
         layout: of pipelines.
         fabric: the network.
         block: tokens in a message of a layer's keys and values.
-        rate: tokens to prefill. [1/s]
-        made: tokens that are decoded for each one that is prefilled.
+        prefilled, decoded: tokens that pass through all pipelines of a kind. [1/s]
 
     Source:
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
-    prefill, decode = layout.prefill, layout.decode
+    prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
     sources, targets = laid(layout)
-    prefilling, decoding = (
-        [Links.held(layout, fabric, _activations(of, place, fabric)).all for place in places]
-        for of, places in ((prefill, sources), (decode, targets))
-    )
-    slowest, hops, caches = [], list[int](), np.zeros(len(prefilling[0]))
+    sent = [
+        [list(_activations(of, place, fabric)) for place in places] for of, places in ((prefill, sources), (decode, targets))
+    ]
+    prefilling, decoding = ([Links.held(layout, fabric, messages) for messages in each] for each in sent)
+    nothing = Links.held(layout, fabric, ())
+    slowest, hops, caches = [], list[int](), nothing
     for p, partners in enumerate(layout.partners):
         for d in partners:
             messages = list(_caches(sources[p], targets[d], layout, fabric, block))
-            mine, others = Links.held(layout, fabric, messages).all, prefilling[p] + made * decoding[d]
-            busy = rate * (prefilling[p] / prefill.dp + made * decoding[d] / decode.dp)
-            slowest.append(float((mine * _stretched(mine, others, busy)).max()))
+            others = prefilling[p].plus(decoding[d], made)
+            busy = nothing.plus(prefilling[p], prefilled / prefill.dp).plus(decoding[d], decoded / decode.dp)
+            mine = Links.held(layout, fabric, messages)
+            slowest.append(float(Links.held(layout, fabric, _beside(messages, mine, others, busy)).all.max()))
             hops += [message.hops for message in messages]
-            caches += mine / (prefill.dp * len(partners))
+            caches = caches.plus(mine, 1 / (prefill.dp * len(partners)))
     per_token = float(np.mean(slowest))
     latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * max(hops))
-    # of each token that is prefilled anywhere
-    everything = caches + sum(prefilling) / prefill.dp + made * sum(decoding) / decode.dp
-    busiest = float(everything[caches > 0].max(initial=0.0))
-    together = max(1, int(per_token / busiest)) if busiest else prefill.dp
-    crowded = (
-        _crowding(prefilling, caches * prefill.dp, rate * caches),
-        _crowding(decoding, caches * (decode.dp / max(made, 1e-9)), rate * caches),
-    )
-    return Ways(per_token, latency, together, layout.blocks, *crowded, float(np.mean(hops)))
+    streams = [np.mean([links.all for links in each], axis=0) for each in (prefilling, decoding)]
+    together = max(1, int(per_token * _most(caches.all, streams[0], streams[1], prefilled, decoded)))
+    busy = nothing.plus(caches, prefilled)
+    crowding = [
+        np.mean([_crowding(messages, own, nothing.plus(caches, times), busy) for messages, own in zip(each, held, strict=True)])
+        for each, held, times in zip(sent, (prefilling, decoding), (prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
+    ]
+    return Ways(per_token, latency, together, layout.blocks, float(crowding[0]), float(crowding[1]), float(np.mean(hops)))
 
 
 def _activations(of: Fleet, place: Array, fabric: Fabric) -> Iterator[Message]:
@@ -237,9 +242,38 @@ def _message(source: Array, target: Array, nbytes: float, fabric: Fabric) -> Mes
     return sent._replace(seconds=(3 * way if fabric.locked else 0.0) + nbytes * pace)
 
 
-def _crowding(pipelines: list[Array], others: Array, busy: Array) -> float:
-    """How many times as long the messages of pipelines take, mean over them."""
-    return float(np.mean([_stretched(own, others, busy)[own > 0].max(initial=1.0) for own in pipelines]))
+def _most(caches: Array, prefilling: Array, decoding: Array, prefilled: float, decoded: float) -> float:
+    """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
+
+    Args:
+        caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
+        prefilled, decoded: tokens. [1/s]
+    """
+    used = caches > 0
+    turns = caches + prefilling + decoded / max(prefilled, 1e-30) * decoding
+    left = 1 - prefilled * prefilling - decoded * decoding
+    return float(np.maximum(left[used] / caches[used], 1 / turns[used]).min(initial=np.inf))
+
+
+def _beside(messages: Iterable[Message], own: Links, others: Links, busy: Links) -> Iterator[Message]:
+    """Messages as long as they take beside others.
+
+    Args:
+        messages: of a token.
+        own: that all of those hold links.
+        others: that others do for each such token.
+        busy: share of the time that others do.
+    """
+    for message in messages:
+        mine, turns, shares = (np.concatenate(links.along(message)) for links in (own, others, busy))
+        longer = 1 / (1 - min(float(shares.max(initial=0.0)), 1 - 1e-9))
+        yield message._replace(seconds=message.seconds * min(1 + float((turns / mine).max(initial=0.0)), longer))
+
+
+def _crowding(messages: list[Message], own: Links, others: Links, busy: Links) -> float:
+    """How many times as long a pipeline's messages take, at most."""
+    taken = zip(messages, _beside(messages, own, others, busy), strict=True)
+    return max((beside.seconds / alone.seconds for alone, beside in taken if alone.seconds), default=1.0)
 
 
 def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator[tuple[int, int]]:
@@ -250,9 +284,3 @@ def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator
     for block in range(blocks):
         for which, count in ((0, prefill), (1, decode)):
             yield which, sum(at * blocks // count == block for at in range(count))
-
-
-def _stretched(own: Array, others: Array, busy: Array) -> Array:
-    """How many times as long messages hold links that others keep busy for a share of the time; at most as long as all."""
-    together = 1 + others / np.where(own > 0, own, np.inf)
-    return np.asarray(np.minimum(together, 1 / np.maximum(1 - busy, 1e-9)))

@@ -224,11 +224,11 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
         for depth, count in ((pp, dp), (down, more))
     ]
     layout = Layout(16, 16, arrangement, *fleets)
-    found = ways(layout, fabric, 16, rate, made)
+    found = ways(layout, fabric, 16, rate, made * rate)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
     assert found.per_token >= least * (1 - 1e-9)
     assert min(found.prefill, found.decode, found.together, found.blocks) >= 1
-    idle = ways(layout, fabric, 16, 0.0, made)
+    idle = ways(layout, fabric, 16, 0.0, 0.0)
     assert idle.per_token <= found.per_token * (1 + 1e-9)
     assert idle.prefill == idle.decode == 1
