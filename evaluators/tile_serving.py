@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from evaluators import served
-from evaluators.breakdown import Breakdown
-from evaluators.closed_tiles import Prices
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_tiles import Pass, Prices
 from evaluators.counts import Activity
 from evaluators.graph.pools import Fleet, Layout, Ways, ways
 from evaluators.graph.reside import kv_here
@@ -26,8 +26,8 @@ from evaluators.serving.state import Transfer
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_dynamic
 from evaluators.tile_pipelines import Pipelines, all_cores, decode_cores, fleet_of, iteration, paces
-from evaluators.tiles import PRICES, plan_limits, smallest
-from space.chip import TileChip
+from evaluators.tiles import PRICES, plan_limits, smallest, task_rows
+from space.chip import TileChip, decoding
 from space.design import Design
 from space.elementwise import Array
 from space.limits import Infeasible, Limit
@@ -54,7 +54,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of each pipeline, in iterations and idle; and the first iterations, on cores, on HBM and on links."""
+    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
     load, priced = cast(Load, case), PRICES[fidelity]
     fleet = fleet_of(design, load)
     run = _served(design, load, fleet, priced, served.KEPT)[0]
@@ -71,7 +71,12 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
         beside["HBM"][of_pool == number] = sum(task.memory * task.times for task in at.tasks)
         beside["links"][of_pool == number] = sum(task.network * task.times for task in at.tasks)
     names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
-    return served.explained(run, area.tile_parts(_chip(design), decode_cores(design)), names=names, beside=beside)
+
+    def operators(pool: int, mean: served.Mean) -> list[Row]:
+        return task_rows("", _mean_iteration(load, fleet[pool], priced, mean), mean.times)
+
+    areas = area.tile_parts(_chip(design), decode_cores(design))
+    return served.explained(run, areas, operators, names=names, beside=beside)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -124,35 +129,46 @@ def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: P
     run, off, between = _served(design, load, fleet, priced, 0)
     values = served.worth(run, load, die, die, off)
     values["sram_used"] = max(float(of.held.sram) for of in fleet)
-    work, instances = run.state.work, run.state.instances
-    read = work["positions"].sum() + work["past"].sum()
-    values["kv_spilled"] = float(work["far"].sum() / read) if read else 0.0
-    energy = die * float(chip.technology.static) * served.span(run)
+    counts = run.state.work
+    read = counts["positions"].sum() + counts["past"].sum()
+    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
     for number, of in enumerate(fleet):
-        mine = work[instances["pool"] == number]
-        for kind in (0, 1):
-            sums = {name: float(mine[name][:, kind].sum()) for name in mine.dtype.names}
-            energy += _energy(load, of, priced, sums)
+        for mean in served.means(run, number):
+            at = _mean_iteration(load, of, priced, mean)
+            work = at.activity * mean.times
+            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
+            operations += mean.times * sum(float(np.sum(task.flop * task.times)) for task in at.tasks)
     if between is not None:
         plan = fleet[-1].plan
         position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
         sent = run.total["sent"] * float(position)
-        energy += float(tile_dynamic(Activity(sent_bytes=sent, hop_bytes=sent * between.hops), chip))
+        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
+    values |= _used(design, done, operations, served.span(run))
     tokens = float(load.requests.output.sum())
     return values | {"energy": energy, "energy_per_token": energy / tokens}
 
 
-def _energy(load: Load, of: Pipelines, priced: Prices, sums: dict[str, float]) -> float:
-    """Of some iterations, as many times that of the mean one. [J]"""
-    count = sums["iterations"]
-    if not count:
-        return 0.0
-    mean = {name: value / count for name, value in sums.items()}
-    tokens, requests = max(mean["prompt"], 1e-9), max(mean["requests"], 1e-9)
-    read = mean["positions"] + mean["past"]
-    counts = (mean["prompt"], mean["pairs"] / tokens, mean["requests"], mean["positions"] / requests)
-    at = iteration(load, of, priced, "prefill" if mean["prompt"] else "decode", *counts, mean["far"] / read if read else 0.0)
-    return count * float(tile_dynamic(at.activity, of.chip))
+def _used(design: Design, done: Activity, operations: float, seconds: float) -> dict[str, float]:
+    """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
+    chip, cores = _chip(design), all_cores(design)
+    decode = decode_cores(design)
+    engines = channels = 0.0
+    for of, count in ((chip, cores - decode), (decoding(chip), decode)):
+        engines += count * 2 * float(of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
+        channels += count / cores * float(of.hbm.channels * of.hbm.bandwidth)
+    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    return {
+        "utilisation": operations / (engines * seconds),
+        "hbm_utilisation": float(done.memory_bytes) / (channels * seconds),
+        "noc_utilisation": float(done.hop_bytes) / (links * seconds) if links else 0.0,
+    }
+
+
+def _mean_iteration(load: Load, of: Pipelines, priced: Prices, mean: served.Mean) -> Pass:
+    return iteration(load, of, priced, "prefill" if mean.prompts else "decode", *mean.composition)
 
 
 def _served(

@@ -17,6 +17,7 @@ from space.chip import TileChip, decoding
 from space.design import Design, stacked
 from space.fields import replaced
 from space.mapping import ARRANGEMENTS
+from space.model import active_parameters
 from space.workload import Workload
 from tests.samples import asked
 
@@ -51,6 +52,37 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> No
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.01)
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.01)
     assert far["step_price_error"] < 0.01
+
+
+@pytest.mark.parametrize("extra", [(), APART, ("model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=4")])
+def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, ...]) -> None:
+    found = asked(*SERVING, *extra)
+    parts, values = explain(found.base, found.workload.cases[0]), metrics(*SERVING, *extra)
+    served, fleet = run(*SERVING, *extra)
+    pipelines, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
+    assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
+    assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
+    # mean iterations, priced by themselves, take what the table has said of each one
+    apart = sum(row.seconds for row in parts.rows if row.phase != "idle" and "prompts" in row.phase)
+    assert apart > 0
+    for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):
+        assert 0 < values[name] < 1
+    assert len(fleet) == (2 if extra is APART else 1)
+
+
+def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> None:
+    found = asked(*SERVING)
+    served, _ = run(*SERVING)
+    model, requests = found.workload.cases[0].model, found.workload.cases[0].requests  # type: ignore[union-attr]
+    tokens, outputs = float((requests.prompt + requests.output - 1).sum()), float(requests.output.sum())
+    head = model.hidden * model.vocab
+    layers = active_parameters(model) - head * (1 if model.tied_embeddings else 2)
+    products = 2.0 * layers * tokens + 2.0 * head * outputs
+    pairs = ((requests.prompt + requests.output - 1.0) * (requests.prompt + requests.output) / 2).sum()
+    attending = 4.0 * pairs * model.heads * model.head_dim * model.layers
+    span = float(served["completed"].max() - served.requests.arrival[0])
+    peak = 64 * 2 * 128 * 128 * 500e6
+    assert metrics(*SERVING)["utilisation"] * peak * span == pytest.approx(products + attending, rel=0.02)
 
 
 @pytest.mark.parametrize("extra", [(), APART])
