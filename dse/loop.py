@@ -52,7 +52,7 @@ def run_study(asked: Study) -> int:
     grid = space.combinations
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
-    say(f"  {len(space.knobs)} knobs, {size}; {cases} cases; fidelity {asked.fidelity}; seed {asked.seed}")
+    say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store)
 

@@ -37,6 +37,9 @@ SMALL = 1e-4
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
 
+COLUMNS = 12
+"""Knobs and objectives that fit side by side."""
+
 
 def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     """Prints one design: metrics, time by operator of the first case, and what binds."""
@@ -78,25 +81,39 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
 
 
 def front_table(asked: Study, frame: pd.DataFrame) -> None:
-    """Prints the front of a study, best first objective first."""
+    """Prints the front of a study, best first objective first: a design a row, or with many knobs a design a column."""
     best = frame[frame["front"]]
     first, direction = next(iter(asked.objectives.items()))
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
-    console = Console(highlight=False, width=None if Console().is_terminal else 160)
-    more = f", {ROWS} shown" if len(best) > ROWS else ""
-    table = Table(
-        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
-    )
     knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
-    for address in knobs:
-        table.add_column(address, justify="right", overflow="fold")
-    for name in asked.objectives:
-        table.add_column(name, justify="right", style="bold", overflow="fold")
-    picks = best.iloc[[round(i * (len(best) - 1) / max(ROWS - 1, 1)) for i in range(ROWS)]] if len(best) > ROWS else best
-    for _, row in picks.iterrows():
-        cells = [knob_text(asked, address, row[address]) for address in knobs]
-        table.add_row(*cells, *(show(float(row[name]), METRICS[name].unit) for name in asked.objectives))
-    console.print(table)
+    across = len(knobs) + len(asked.objectives) <= COLUMNS
+    most = ROWS if across else COLUMNS // 2
+    picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
+    names = [*knobs, *asked.objectives]
+    cells = [
+        [knob_text(asked, address, row[address]) for address in knobs]
+        + [show(float(row[name]), METRICS[name].unit) for name in asked.objectives]
+        for _, row in picks.iterrows()
+    ]
+    more = f", {most} shown" if len(best) > most else ""
+    table = Table(
+        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}",
+        title_justify="left",
+        show_header=across,
+    )
+    if across:
+        for name in names:
+            table.add_column(name, justify="right", style="bold" if name in asked.objectives else "", overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+    else:
+        table.add_column(no_wrap=True)
+        for _ in cells:
+            table.add_column(justify="right", overflow="fold")
+        for place, name in enumerate(names):
+            row = [of[place] for of in cells]
+            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) - 1)
+    Console(highlight=False, width=None if Console().is_terminal else 160).print(table)
 
 
 def verified_table(asked: Study, found: Verified) -> None:
