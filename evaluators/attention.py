@@ -83,7 +83,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
 
 def tiling(design: Design, *cases: Attention) -> Tiling:
     """Group and slice of cases alike, those that the mapping leaves open included."""
-    return _tiling(attention(_mapping(design).dataflow), _shape(cases), _chip(design), _mapping(design))
+    return _tiling(attention(_mapping(design).dataflow), heads(*cases), _chip(design), _mapping(design))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -98,7 +98,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
-    shape = _shape((case,))
+    shape = heads(case)
     _, engines = machine(chip, of)
     suited = proposed(of, shape, Mesh(chip.mesh.rows, chip.mesh.cols), engines, chip.tile.sram)
     need = sliced(of, shape, engines, suited.queries, suited.keys).nbytes
@@ -155,10 +155,11 @@ def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
     rows, cols = (
         where(whole % side == 0, side, whole) for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
     )
-    return Job(attention(_mapping(design).dataflow), _shape(cases), Tiling(rows, cols, cut.queries, cut.keys), chip)
+    return Job(attention(_mapping(design).dataflow), heads(*cases), Tiling(rows, cols, cut.queries, cut.keys), chip)
 
 
-def _shape(cases: tuple[Attention, ...]) -> Heads:
+def heads(*cases: Attention) -> Heads:
+    """What cases alike compute."""
     values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 

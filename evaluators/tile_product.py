@@ -3,14 +3,14 @@
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from evaluators import closed_summa, events_summa
+from evaluators import closed_summa
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_summa import Job
+from evaluators.events_summa import CYCLES, EVENTS
 from evaluators.kernels.gemm.summa_diagonal import slots
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.machine.engine import engines
@@ -25,7 +25,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import SummaMapping
 from space.workload import Product, Workload
 
-READERS: dict[str, ModuleType] = {"closed": closed_summa, "events": events_summa}
+READERS: dict[str, Any] = {"closed": closed_summa, "events": EVENTS, "cycles": CYCLES}
 FIDELITIES = tuple(READERS)
 
 VALUE = 2.0
@@ -39,7 +39,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), _job(design, cases)
-    metrics = _metrics(job, closed_summa) if fidelity == "closed" else _played(design, cases)
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else _played(design, cases, READERS[fidelity])
     return [Judged(rows, metrics, _limits(job))]
 
 
@@ -59,6 +59,11 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
 
 
+def piece(design: Design, *cases: Product) -> Shape:
+    """What a tile multiplies at a time, what the mapping leaves open included."""
+    return _job(design, cases).part
+
+
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
     if worst.limit != "chip.tile.sram":
@@ -70,7 +75,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy=f"a slice that fits: mapping.m={part.m:.0f} mapping.k={part.k:.0f} mapping.n={part.n:.0f}")
 
 
-def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
+def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     chip, shape, part = job.chip, job.shape, job.part
     cost = reader.price(job)
     seconds, on = cost.seconds, engines(chip)
@@ -90,7 +95,7 @@ def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
     }
 
 
-def _played(design: Design, cases: tuple[Product, ...]) -> dict[str, Any]:
+def _played(design: Design, cases: tuple[Product, ...], reader: Any) -> dict[str, Any]:
     """Metrics design by design and case by case."""
     wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
     count = max((len(values) for _, values in wide), default=1)
@@ -98,7 +103,7 @@ def _played(design: Design, cases: tuple[Product, ...]) -> dict[str, Any]:
     for place in range(count):
         one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,)), events_summa).items():
+            for name, value in _metrics(_job(one, (case,)), reader).items():
                 found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
 
