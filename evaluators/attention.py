@@ -19,9 +19,9 @@ from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
-from space.elementwise import ceil_div, column, where
+from space.elementwise import column, where
 from space.fields import leaves, replaced
-from space.limits import Infeasible, Limit
+from space.limits import Infeasible, Limit, divides, nearest_side
 from space.mapping import AttentionMapping
 from space.workload import Attention, Workload
 
@@ -90,11 +90,8 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     """The verdict with what would do."""
     chip = _chip(design)
     if worst.limit in ("mapping.rows", "mapping.cols"):
-        side = "rows" if worst.limit == "mapping.rows" else "cols"
-        whole, asked_ = int(getattr(chip.mesh, side)), int(getattr(_mapping(design), side))
-        fits = [count for count in range(1, whole + 1) if whole % count == 0]
-        near = min(fits, key=lambda count: abs(count - asked_))
-        return replace(worst, remedy=f"groups of {asked_} {side} do not divide the mesh's {whole}; {near} do")
+        side = worst.limit.split(".")[1]
+        return replace(worst, remedy=nearest_side(side, getattr(_mapping(design), side), getattr(chip.mesh, side)))
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
@@ -190,8 +187,8 @@ def _limits(job: Job, asked: Tiling) -> list[Limit]:
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
         Limit("chip.hbm.capacity", sum(stored.values()), chip.hbm.capacity, "B", tuple(stored.items())),
-        Limit("mapping.rows", ceil_div(chip.mesh.rows, asked.rows) * asked.rows * 1.0, chip.mesh.rows * 1.0, "1"),
-        Limit("mapping.cols", ceil_div(chip.mesh.cols, asked.cols) * asked.cols * 1.0, chip.mesh.cols * 1.0, "1"),
+        divides("mapping.rows", asked.rows, chip.mesh.rows),
+        divides("mapping.cols", asked.cols, chip.mesh.cols),
     ]
 
 

@@ -1,22 +1,38 @@
 """The closed reader of products from memory on a mesh of tiles; leaves broadcast over designs."""
 
+from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import summa_diagonal
+from evaluators.kernels.gemm.summa_diagonal import Part, slots
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import ColumnMemory, column_memory
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import Fabric, tile_fabric
 from space.chip import TileChip
+from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
+from space.mapping import SummaMapping
 
 
 class Job(NamedTuple):
-    """A product as a chip is asked for it: its sizes, and those of what a tile multiplies at a time."""
+    """Products as a chip is asked for them.
+
+    Attributes:
+        shape, copies: of a product, and products of other matrices each.
+        part: groups, and what a tile multiplies at a time.
+        chip: where.
+        itemsize: bytes of a value.
+    """
 
     shape: Shape
-    part: Shape
+    part: Part
     chip: TileChip
+    copies: Any = 1
+    itemsize: float = 2.0
 
     @property
     def mesh(self) -> Mesh:
@@ -43,4 +59,69 @@ def split(job: Job) -> dict[str, Any]:
 
 
 def _price(job: Job, fabric: Fabric, memory: ColumnMemory) -> Cost:
-    return summa_diagonal.cost(job.shape, job.part, job.mesh, fabric, engines(job.chip), memory)
+    return summa_diagonal.cost(job.shape, job.part, job.mesh, fabric, engines(job.chip), memory, job.itemsize, job.copies)
+
+
+DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
+"""Number formats by bytes of a value, as NumPy names one of that size."""
+
+SLICES = (16, 32, 64, 128, 256)
+"""Rows, depths and columns of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
+
+SHARES = (1, 2, 4, 8, 16, 32, 64)
+"""Groups that a mesh is tried with."""
+
+
+def proposed(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any = 1, itemsize: float = 2.0) -> Job:
+    """Groups and slices, kept where leaves are numbers; arguments as of `searched`."""
+    asked = (shape, chip, said, copies, itemsize)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs
+        return searched(*asked)
+    return _known(*asked)
+
+
+def searched(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float) -> Job:
+    """What is not said is what takes the least time by the closed form and fits; leaves broadcast over designs.
+
+    Args:
+        shape, copies: of the products.
+        chip: where.
+        said: what is chosen already, 0 for what is not.
+        itemsize: bytes of a value.
+    """
+    most, own = chip.mesh.rows, maximum(said.rows, 1)
+    own = where(most % own == 0, own, most)  # others are a limit
+    best: tuple[Any, Any, Part] | None = None
+    for share in SHARES:
+        fewer = where(most % share == 0, most // share, most)
+        found = _sliced(shape, chip, said, copies, itemsize, where(said.rows > 0, own, fewer))
+        if best is not None:
+            lower = (found[0] < best[0]) | ((found[0] == best[0]) & (found[1] < best[1]))
+            kept = (where(lower, new, old) for new, old in zip(found[2], best[2], strict=True))
+            found = where(lower, found[0], best[0]), where(lower, found[1], best[1]), Part(*kept)
+        best = found
+        if np.all(np.asarray(said.rows) > 0) or np.all(np.asarray(most) < share):
+            break
+    assert best is not None
+    return Job(shape, best[2], chip, copies, itemsize)
+
+
+def _sliced(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float, rows: Any) -> tuple[Any, Any, Part]:
+    """The best slices of groups of some rows: by how much they exceed the memory, their time, and what they are."""
+    high, deep, wide = np.array(list(product(SLICES, repeat=3)), float).T[:, :, None, None]  # before cases and designs
+    m = where(said.m > 0, said.m, minimum(high, ceil_div(shape.m, rows)))
+    k = where(said.k > 0, said.k, minimum(deep, shape.k))
+    # groups that a row of blocks leaves without work share its columns
+    sharing = maximum(chip.mesh.rows // rows // (copies * ceil_div(shape.m, m * rows)), 1)
+    n = where(said.n > 0, said.n, minimum(wide, ceil_div(shape.n, chip.mesh.cols * sharing)))
+    part = Part(m, k, n, rows)
+    over = maximum(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize])) / chip.tile.sram - 1, 0.0)
+    ranks = np.broadcast_arrays(over, price(Job(shape, part, chip, copies, itemsize)).seconds, m, k, n, 0 * high)[:5]
+    best = lowest(ranks[:2])
+    picked = [plain(np.take_along_axis(values, best, axis=0)[0]) for values in ranks]
+    return picked[0], picked[1], Part(picked[2], picked[3], picked[4], rows)
+
+
+_known = lru_cache(maxsize=16384)(searched)

@@ -78,6 +78,10 @@ class ProductMapping:
 class SummaMapping:
     """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
 
+    rows: Number = whole(
+        "rows of tiles of a group, which has all columns; 0 for as many as take the least time; groups share out the product",
+        low=0,
+    )
     m: Number = whole("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
     k: Number = whole("its depth; 0 for as much as takes the least time", low=0)
     n: Number = whole("its columns; 0 for as many as take the least time", low=0)

@@ -4,7 +4,6 @@ Among slices that fit the local memory the largest with an engine utilisation of
 equals the one nearest to a square; then the largest group that the queries and keys of a head fill and that divides the mesh.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
-from space.elementwise import Array, ceil_div, maximum, minimum, where
+from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
 
 ENOUGH = 0.95
 """Engine utilisation that a slice should reach."""
@@ -87,8 +86,8 @@ def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
     # the memory comes first, then that the engine is kept busy, then how much work a start is for, then a square
     over, short = maximum(one.nbytes / sram - 1, 0.0), maximum(ENOUGH - one.utilisation, 0.0)
     ranks = np.broadcast_arrays(over, short, -queries * keys, abs(queries - keys), queries + 0 * wide, keys + 0 * wide)
-    best = _first(ranks[:4])
-    queries, keys = (_plain(np.take_along_axis(sizes, best, axis=0)[0]) for sizes in ranks[4:])
+    best = lowest(ranks[:4])
+    queries, keys = (plain(np.take_along_axis(sizes, best, axis=0)[0]) for sizes in ranks[4:])
     rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
     cols = _said(said.cols, _largest(mesh.cols, ceil_div(shape.keys, keys)) if of.grouped else 1)
     return Tiling(rows, cols, queries, keys)
@@ -99,19 +98,6 @@ _known = lru_cache(maxsize=4096)(searched)
 
 def _said(said: Any, else_: Any) -> Any:
     return where(said > 0, said, else_)
-
-
-def _first(ranks: Sequence[Array]) -> Array:
-    """Along the first axis, the place of the lowest by some keys, one after the other; the first of equals."""
-    alive = np.ones(ranks[0].shape, bool)
-    for rank in ranks:
-        alive &= rank == np.where(alive, rank, np.inf).min(axis=0)
-    return np.asarray(alive.argmax(axis=0)[None])
-
-
-def _plain(values: Array) -> Any:
-    """One number, or an array without the axis of cases where there is one."""
-    return values.item() if values.size == 1 else values[0] if len(values) == 1 else values
 
 
 @tabulated
