@@ -13,6 +13,7 @@ from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import ColumnMemory, column_memory
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import Fabric, tile_fabric
+from evaluators.rounds import DTYPES
 from space.chip import TileChip
 from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
 from space.mapping import SummaMapping
@@ -62,11 +63,8 @@ def _price(job: Job, fabric: Fabric, memory: ColumnMemory) -> Cost:
     return summa_diagonal.cost(job.shape, job.part, job.mesh, fabric, engines(job.chip), memory, job.itemsize, job.copies)
 
 
-DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
-"""Number formats by bytes of a value, as NumPy names one of that size."""
-
-SLICES = (16, 32, 64, 128, 256)
-"""Rows, depths and columns of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
+SLICES, DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128, 256, 512, 1024)
+"""Rows and columns, and depths, of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
 
 SHARES = (1, 2, 4, 8, 16, 32, 64)
 """Groups that a mesh is tried with."""
@@ -110,7 +108,7 @@ def searched(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, item
 
 def _sliced(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float, rows: Any) -> tuple[Any, Any, Part]:
     """The best slices of groups of some rows: by how much they exceed the memory, their time, and what they are."""
-    high, deep, wide = np.array(list(product(SLICES, repeat=3)), float).T[:, :, None, None]  # before cases and designs
+    high, deep, wide = np.array(list(product(SLICES, DEPTHS, SLICES)), float).T[:, :, None, None]  # before cases and designs
     m = where(said.m > 0, said.m, minimum(high, ceil_div(shape.m, rows)))
     k = where(said.k > 0, said.k, minimum(deep, shape.k))
     # groups that a row of blocks leaves without work share its columns

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from itertools import pairwise
 
-from evaluators.closed_summa import DTYPES, PARTS, Job
+from evaluators.closed_summa import PARTS, Job
 from evaluators.events import play
 from evaluators.events_attention import without
 from evaluators.kernels.cost import Cost
@@ -13,7 +13,7 @@ from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
 from evaluators.played import Timing
-from evaluators.rounds import Multiply, Step
+from evaluators.rounds import DTYPES, Multiply, Step
 
 
 def price(job: Job) -> Cost:

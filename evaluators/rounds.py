@@ -35,6 +35,9 @@ import numpy as np
 
 from space.elementwise import Array
 
+DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
+"""Number formats by bytes of a value: what NumPy calls one of that size."""
+
 COMBINE = ("set", "sum", "max")
 VIA = ("router", "core", "relay", "shared")
 WAIT = ("slots", "core", "line", "mesh")

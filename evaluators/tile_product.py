@@ -9,6 +9,7 @@ import numpy as np
 from evaluators import closed_summa, events_summa
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_summa import Job, proposed
+from evaluators.each import each
 from evaluators.kernels.gemm.summa_diagonal import slots
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.machine.engine import engines
@@ -18,7 +19,7 @@ from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
 from space.elementwise import column
-from space.fields import leaves, replaced
+from space.fields import replaced
 from space.limits import Infeasible, Limit, divides, nearest_side
 from space.mapping import SummaMapping
 from space.workload import Product, Workload
@@ -34,7 +35,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), _job(design, cases)
-    metrics = _metrics(job, closed_summa) if fidelity == "closed" else _played(design, cases)
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone)
     return [Judged(rows, metrics, _limits(job, cast(SummaMapping, design.mapping)))]
 
 
@@ -68,6 +69,10 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy=f"a slice that fits: {sizes}")
 
 
+def _alone(design: Design, case: Product) -> dict[str, Any]:
+    return _metrics(_job(design, (case,)), events_summa)
+
+
 def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
     chip, shape, part = job.chip, job.shape, job.part
     cost = reader.price(job)
@@ -86,19 +91,6 @@ def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
         "system_mm2": area.tile_die(chip),
         "energy": tile_energy(cost.activity, chip, seconds),
     }
-
-
-def _played(design: Design, cases: tuple[Product, ...]) -> dict[str, Any]:
-    """Metrics design by design and case by case."""
-    wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
-    count = max((len(values) for _, values in wide), default=1)
-    found: dict[str, Any] = {}
-    for place in range(count):
-        one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
-        for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,)), events_summa).items():
-                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
-    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
 
 
 def _job(design: Design, cases: tuple[Product, ...]) -> Job:

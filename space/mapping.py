@@ -118,6 +118,23 @@ class AttentionMapping:
 
 
 @record
+class FlatPlan:
+    """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
+
+    attention: AttentionMapping
+    gemm: SummaMapping
+
+
+@record
+class FlatMapping:
+    """Software on a mesh of tiles that works on one operator at a time ([zhang2026] section III-E)."""
+
+    prefill: FlatPlan
+    decode: FlatPlan
+    precision: Precision
+
+
+@record
 class MeshMapping:
     """Software on a mesh of cores."""
 

@@ -15,6 +15,7 @@ from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
+from evaluators.rounds import DTYPES
 from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
 
 ENOUGH = 0.95
@@ -55,13 +56,17 @@ def sliced(of: Dataflow, shape: Heads, engines: Engines, queries: Any, keys: Any
     busy = engines.product(queries, shape.key_dim, keys, itemsize) + engines.product(queries, keys, shape.v, itemsize)
     busy = busy + (engines.product(queries, shape.v, keys, itemsize) if shape.latent else 0.0)
     least = queries * keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * engines.clock)
-    held = (slot for strand in range(of.strands) for slot in kept(of, shape, Tiling(2, 2, queries, keys), "float16", strand))
+    held = (
+        slot for strand in range(of.strands) for slot in kept(of, shape, Tiling(2, 2, queries, keys), DTYPES[itemsize], strand)
+    )
     return Slice(queries, keys, least / busy, sum(slot.nbytes for slot in held) * 1.0)
 
 
-def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY) -> Tiling:
+def proposed(
+    of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling = ANY, itemsize: float = 2.0
+) -> Tiling:
     """Slice and group for a shape, kept where leaves are numbers; arguments as of `searched`."""
-    asked = (of, shape, mesh, engines, sram, said)
+    asked = (of, shape, mesh, engines, sram, said, itemsize)
     try:
         hash(asked)
     except TypeError:  # arrays over designs
@@ -69,7 +74,7 @@ def proposed(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
     return _known(*asked)
 
 
-def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling) -> Tiling:
+def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any, said: Tiling, itemsize: float) -> Tiling:
     """Slice and group for a shape; leaves broadcast over designs.
 
     Args:
@@ -77,12 +82,13 @@ def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
         engines: of a tile.
         sram: its local memory. [B]
         said: what is chosen already, 0 for what is not.
+        itemsize: bytes of an operand's value.
     """
     # a group that is said leaves each tile its share
     most = ceil_div(shape.rows, maximum(said.rows, 1)), ceil_div(shape.keys, maximum(said.cols, 1))
     wide, long = np.array(list(product(SLICES, SLICES))).T[:, :, None, None]  # before cases and designs
     queries, keys = _said(said.queries, minimum(wide, most[0])), _said(said.keys, minimum(long, most[1]))
-    one = sliced(of, shape, engines, queries, keys)
+    one = sliced(of, shape, engines, queries, keys, itemsize)
     # the memory comes first, then that the engine is kept busy, then how much work a start is for, then a square
     over, short = maximum(one.nbytes / sram - 1, 0.0), maximum(ENOUGH - one.utilisation, 0.0)
     ranks = np.broadcast_arrays(over, short, -queries * keys, abs(queries - keys), queries + 0 * wide, keys + 0 * wide)

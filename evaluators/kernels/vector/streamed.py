@@ -18,8 +18,8 @@ from evaluators.machine.fabric import Fabric
 from evaluators.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
 from space.elementwise import Array, ceil_div, maximum, minimum
 
-WIDE = 0
-"""Entries along the first axis of a slot: all columns of a row."""
+WIDE, ONCE = 0, -1
+"""Entries along the first axis of a slot: all columns of a row; the same where all rows share one."""
 
 
 class Call(NamedTuple):
@@ -39,7 +39,7 @@ class Recipe:
     Attributes:
         groups: what is loaded, and the instructions that then run, one group after the other.
         stored: slots that go back to memory.
-        slots: by name, entries along the first axis; `WIDE` for all columns.
+        slots: by name, entries along the first axis, or `WIDE` or `ONCE`.
         pieces: whether rows may be cut.
     """
 
@@ -60,14 +60,14 @@ class Recipe:
 
 
 def norm() -> Recipe:
-    """x / root of the mean of squares, times a weight for each column."""
+    """Columns over the root of the mean of their squares, times a weight for each column."""
     calls = (
         Call("squares", ("x",), "y"),
         Call("roots", ("y",), "root"),
         Call("scale", ("x", "root"), "out"),
         Call("scale", ("out", "weight"), "out"),
     )
-    return Recipe(((("x",), calls),), ("out",), (("x", WIDE), ("y", 1), ("root", 1), ("weight", WIDE), ("out", WIDE)), False)
+    return Recipe(((("x",), calls),), ("out",), (("x", WIDE), ("y", 1), ("root", 1), ("weight", ONCE), ("out", WIDE)), False)
 
 
 def rotation(*, normed: bool) -> Recipe:
@@ -84,8 +84,9 @@ def rotation(*, normed: bool) -> Recipe:
             *(Call("scale", (half, "weight"), half) for half in "ab"),
         )
     calls += (Call("rotate", (left, right, "cos", "minus"), "left"), Call("rotate", (right, left, "cos", "sin"), "right"))
-    wide = ("x", "y", "cos", "sin", "minus", "left", "right", *(("weight", "a", "b") if normed else ()))
-    slots = (*((name, WIDE) for name in wide), *((name, 1) for name in ("one", "other", "root") if normed))
+    wide = ("x", "y", "cos", "sin", "minus", "left", "right", *("ab" if normed else ""))
+    thin = (*((name, 1) for name in ("one", "other", "root")), ("weight", ONCE)) if normed else ()
+    slots = (*((name, WIDE) for name in wide), *thin)
     return Recipe(((("x", "y"), calls),), ("left", "right"), slots, not normed)
 
 
@@ -165,16 +166,13 @@ def cut(rows: Any, block: Block, mesh: Mesh) -> Turns:
 def slots(recipe: Recipe, block: Block, dtype: str) -> tuple[Slot, ...]:
     """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
     moving = {*recipe.loads, *recipe.stored}
-    return tuple(
-        Slot(name, (block.width if high == WIDE else high, block.rows), dtype, depth=2 if name in moving else 1)
-        for name, high in recipe.slots
-    )
+    return tuple(Slot(name, _sides(high, block), dtype, depth=2 if name in moving else 1) for name, high in recipe.slots)
 
 
 def cost(
     recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
 ) -> Cost:
-    """Time and activity of the program: what a channel moves and what tiles compute go side by side, the slower setting the pace.
+    """Time and activity of the program: what a channel moves and what tiles compute go side by side, the slower one in front.
 
         t = way + loads of the first group + (waves - 1) x max(instructions, loads and stores of a channel)
             + max(instructions and a store, other loads and stores of a channel)
@@ -297,6 +295,10 @@ def _step(call: Call, everyone: Cores) -> Step:
         ends = np.array(0), np.array(1)
         return Send(call.inputs[0], everyone, everyone, *ends, at=np.array(call.to), into=call.out)
     return Vector(call.function, call.inputs, call.out, given=None if call.given is None else np.array(call.given))
+
+
+def _sides(high: int, block: Block) -> tuple[Any, Any]:
+    return (high if high > 0 else block.width), (1 if high == ONCE else block.rows)
 
 
 def _size(slot: Slot) -> Any:
