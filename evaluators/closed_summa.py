@@ -15,7 +15,7 @@ from evaluators.machine.engine import engines
 from evaluators.machine.fabric import Fabric, tile_fabric
 from evaluators.rounds import DTYPES
 from space.chip import TileChip
-from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
+from space.elementwise import ceil_div, even, lowest, maximum, plain, where
 from space.mapping import SummaMapping
 
 
@@ -109,11 +109,11 @@ def searched(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, item
 def _sliced(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float, rows: Any) -> tuple[Any, Any, Part]:
     """The best slices of groups of some rows: by how much they exceed the memory, their time, and what they are."""
     high, deep, wide = np.array(list(product(SLICES, DEPTHS, SLICES)), float).T[:, :, None, None]  # before cases and designs
-    m = where(said.m > 0, said.m, minimum(high, ceil_div(shape.m, rows)))
-    k = where(said.k > 0, said.k, minimum(deep, shape.k))
+    m = where(said.m > 0, said.m, even(shape.m, rows, high))
+    k = where(said.k > 0, said.k, even(shape.k, 1, deep))
     # groups that a row of blocks leaves without work share its columns
     sharing = maximum(chip.mesh.rows // rows // (copies * ceil_div(shape.m, m * rows)), 1)
-    n = where(said.n > 0, said.n, minimum(wide, ceil_div(shape.n, chip.mesh.cols * sharing)))
+    n = where(said.n > 0, said.n, even(shape.n, chip.mesh.cols * sharing, wide))
     part = Part(m, k, n, rows)
     over = maximum(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize])) / chip.tile.sram - 1, 0.0)
     ranks = np.broadcast_arrays(over, price(Job(shape, part, chip, copies, itemsize)).seconds, m, k, n, 0 * high)[:5]

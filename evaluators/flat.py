@@ -98,16 +98,13 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, case by case; leaves of shape (designs,), or floats for one."""
     found = []
     for row, case in enumerate(cast(tuple[Case, ...], workload.cases)):
+        turns = _turns(design, case, workload.decode_at)
         if fidelity == "closed":
-            metrics = _metrics(design, case, workload.decode_at, fidelity)
+            metrics = _metrics(design, case, turns, fidelity)
         else:
-            metrics = {
-                name: values[0] if isinstance(values, np.ndarray) else values
-                for name, values in each(
-                    design, [case], lambda one, case: _metrics(one, case, workload.decode_at, fidelity)
-                ).items()
-            }
-        found.append(Judged((row,), metrics, _limits(design, case, workload.decode_at)))
+            played = each(design, [case], _alone(workload.decode_at, fidelity))
+            metrics = {name: values[0] if isinstance(values, np.ndarray) else values for name, values in played.items()}
+        found.append(Judged((row,), metrics, _limits(design, case, turns)))
     return found
 
 
@@ -145,11 +142,15 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy="fewer or shorter requests at a time would do")
 
 
-def _metrics(design: Design, case: Case, decode_at: str, fidelity: str) -> dict[str, Any]:
+def _alone(decode_at: str, fidelity: str) -> Callable[[Design, Case], dict[str, Any]]:
+    return lambda design, case: _metrics(design, case, _turns(design, case, decode_at), fidelity)
+
+
+def _metrics(design: Design, case: Case, turns: list[Turn], fidelity: str) -> dict[str, Any]:
     chip = _chip(design)
     seconds: dict[str, Any] = {"prefill": 0.0, "decode": 0.0}
     activity, flop = Activity(), 0.0
-    for turn in _turns(design, case, decode_at):
+    for turn in turns:
         for task in turn.tasks:
             times, cost = turn.times * task.times, _price(task, fidelity)
             seconds[turn.phase] = seconds[turn.phase] + times * cost.seconds
@@ -166,7 +167,7 @@ def _metrics(design: Design, case: Case, decode_at: str, fidelity: str) -> dict[
         "hbm_bytes": activity.memory_bytes,
         "hbm_utilisation": activity.memory_bytes / (latency * chip.hbm.channels * chip.hbm.bandwidth),
         "hbm_used": max(held) * 1.0,
-        "sram_used": _most(nbytes for *_, nbytes in _filled(design, case, decode_at)),
+        "sram_used": _most(nbytes for *_, nbytes in _filled(turns)),
         "energy": energy,
         "energy_per_token": energy / case.output_tokens,
     }
@@ -177,16 +178,27 @@ def _price(task: Task, fidelity: str) -> Cost:
     return found
 
 
-def _turns(design: Design, case: Case, decode_at: str) -> Iterator[Turn]:
+def _turns(design: Design, case: Case, decode_at: str) -> list[Turn]:
     """The prefill of a case, and the decode steps between two requests' ends."""
     chip, mapping = _chip(design), _mapping(design)
-    itemsize = _itemsize(mapping)
-    prompts = [(n, prompt) for n, prompt in _alike(case)]
-    first = step.prefill(case)
-    yield Turn("prefill", 1.0, tuple(_tasks(case.model, first, prompts, chip, mapping.prefill, itemsize)))
+    itemsize, first = _itemsize(mapping), step.prefill(case)
+    on = _On(case.model, chip, mapping.prefill, itemsize, {})
+    turns = [Turn("prefill", 1.0, tuple(_tasks(first, _alike(case), on)))]
+    on = _On(case.model, chip, mapping.decode, itemsize, {})
     for count, at in step.decode(case, decode_at):
         cached = [(int(at.requests), ceil_div(at.positions, at.requests))]
-        yield Turn("decode", count, tuple(_tasks(case.model, at, cached, chip, mapping.decode, itemsize)))
+        turns.append(Turn("decode", count, tuple(_tasks(at, cached, on))))
+    return turns
+
+
+class _On(NamedTuple):
+    """What is computed and where, and what has been chosen for products already."""
+
+    model: Model
+    chip: TileChip
+    plan: FlatPlan
+    itemsize: float
+    known: dict[Any, closed_summa.Job]
 
 
 def _alike(case: Case) -> list[tuple[int, int]]:
@@ -197,71 +209,57 @@ def _alike(case: Case) -> list[tuple[int, int]]:
     return [(n, prompt) for prompt, n in counts.items()]
 
 
-def _tasks(
-    model: Model, at: Step, lengths: list[tuple[int, int]], chip: TileChip, plan: FlatPlan, itemsize: float
-) -> Iterator[Task]:
+def _tasks(at: Step, lengths: list[tuple[int, int]], on: _On) -> Iterator[Task]:
     """Operators of a step in turn.
 
     Args:
-        model, at: what is computed.
+        at: what is computed.
         lengths: requests and positions that each attends to.
-        chip, plan, itemsize: where and how.
+        on: by which model, and where.
     """
-    for part in (routing(model, part) for part in transformer(model, at)):
+    for part in (routing(on.model, part) for part in transformer(on.model, at)):
         for of in part.operators:
             if isinstance(of, Attention):
-                yield from (_attention(part, of, at, model, *some, chip, plan, itemsize) for some in lengths)
-            elif isinstance(of, MatMul):
-                yield _product(part, of, chip, plan, itemsize)
+                yield from (_attention(part, of, at, *some, on) for some in lengths)
             else:
-                yield _rows(part, of, model, chip, itemsize)
+                yield _product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on)
 
 
-def _product(part: Part, of: MatMul, chip: TileChip, plan: FlatPlan, itemsize: float) -> Task:
+def _product(part: Part, of: MatMul, on: _On) -> Task:
     """Products of experts or of heads are of as many rows each; what an expert has is the mean over those that have any."""
     k, n = width(of.k), width(of.n)
     copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
     shape = Shape(ceil_div(of.m, 1 if of.apart > 1 else copies), k, n // of.apart)
-    job = closed_summa.proposed(shape, chip, plan.gemm, copies, itemsize)
-    return Task(part.name, of.name, part.times, (of.m, k, n), 2.0 * of.m * k * n, job)
+    if (shape, copies) not in on.known:
+        on.known[shape, copies] = closed_summa.proposed(shape, on.chip, on.plan.gemm, copies, on.itemsize)
+    return Task(part.name, of.name, part.times, (of.m, k, n), 2.0 * of.m * k * n, on.known[shape, copies])
 
 
-def _attention(
-    part: Part,
-    of: Attention,
-    at: Step,
-    model: Model,
-    requests: int,
-    length: int,
-    chip: TileChip,
-    plan: FlatPlan,
-    itemsize: float,
-) -> Task:
+def _attention(part: Part, of: Attention, at: Step, requests: int, length: int, on: _On) -> Task:
     """Attention of requests alike: of whole prompts, or of one token to what is cached.
 
     Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
     does not see any more are computed, and count for nothing.
     """
-    prefilling, window = at.phase == "prefill", model.window
-    queries = length if prefilling else 1
-    batch, keys = requests, length
+    prefilling, window = at.phase == "prefill", on.model.window
+    batch, queries, keys = requests, length if prefilling else 1, length
     if prefilling and window and length > window:
         batch, queries, keys = requests * ceil_div(length, window), window, min(2 * window, length)
-    latent = model.latent is not None and not prefilling
+    latent = on.model.latent is not None and not prefilling
     shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
-    dataflow = attention(plan.attention.dataflow)
-    cut = alone.tiled(dataflow, shape, chip, plan.attention, itemsize)
+    dataflow = attention(on.plan.attention.dataflow)
+    cut = alone.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
     pairs = requests * (causal_pairs(length, window) if prefilling else at.positions / at.requests)
     flop = 2.0 * pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (requests * (length if prefilling else 1), of.qk_dim, keys)
-    return Task(part.name, of.name, part.times, sizes, flop, alone.job(dataflow, shape, cut, chip, itemsize))
+    return Task(part.name, of.name, part.times, sizes, flop, alone.job(dataflow, shape, cut, on.chip, on.itemsize))
 
 
-def _rows(part: Part, of: Elementwise, model: Model, chip: TileChip, itemsize: float) -> Task:
-    recipe, rows, columns = _recipe(of, model), of.rows, width(of.dim)
+def _rows(part: Part, of: Elementwise, on: _On) -> Task:
+    recipe, rows, columns = _recipe(of, on.model), of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
-    job = closed_streamed.proposed(recipe, ceil_div(rows, 1), columns, chip, itemsize)
+    job = closed_streamed.proposed(recipe, ceil_div(rows, 1), columns, on.chip, on.itemsize)
     return Task(part.name, of.name, part.times, (of.rows, 1, width(of.dim)), 0.0, job)
 
 
@@ -304,13 +302,13 @@ def _together(one: Row, other: Row) -> Row:
     )
 
 
-def _limits(design: Design, case: Case, decode_at: str) -> list[Limit]:
+def _limits(design: Design, case: Case, turns: list[Turn]) -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     found = []
     for phase in ("prefill", "decode"):
         held = _held(design, case, phase)
         found.append(Limit("chip.hbm.capacity", sum(value for _, value in held), chip.hbm.capacity, "B", held))
-    for phase, name, nbytes in _filled(design, case, decode_at):
+    for phase, name, nbytes in _filled(turns):
         found.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
     for phase, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
         where = f"mapping.{phase}"
@@ -321,11 +319,12 @@ def _limits(design: Design, case: Case, decode_at: str) -> list[Limit]:
     return found
 
 
-def _filled(design: Design, case: Case, decode_at: str) -> Iterator[tuple[str, str, Any]]:
+def _filled(turns: list[Turn]) -> Iterator[tuple[str, str, Any]]:
     """By phase and kind of operator, local memory of a tile in use. [B]"""
+    kinds = (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job))
     for phase in ("prefill", "decode"):
-        jobs = [task.job for turn in _turns(design, case, decode_at) if turn.phase == phase for task in turn.tasks]
-        for name, kind in (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job)):
+        jobs = [task.job for turn in turns if turn.phase == phase for task in turn.tasks]
+        for name, kind in kinds:
             yield phase, name, _most(_nbytes(job) for job in jobs if isinstance(job, kind))
 
 

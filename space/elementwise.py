@@ -48,6 +48,15 @@ def ceil_div(a: Any, b: Any) -> Any:
     return math.ceil(a / b)
 
 
+def even(size: Any, members: Any, most: Any) -> Any:
+    """What each of some members has of a size that they take in equal turns, as few as leave each at most so much.
+
+    >>> even(6827, 32, 256), even(4096, 32, 128)
+    (214, 128)
+    """
+    return ceil_div(size, members * ceil_div(size, members * most))
+
+
 def where(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the condition holds, else `b`.
 

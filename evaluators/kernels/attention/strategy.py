@@ -1,7 +1,8 @@
 """Which slice a tile gets, and how large groups are ([zhang2026] section V-B, figure 10): first the engine, then flattening.
 
 Among slices that fit the local memory the largest with an engine utilisation of at least 95 %, or the one with the best, and of
-equals the one nearest to a square; then the largest group that the queries and keys of a head fill and that divides the mesh.
+equals the one nearest to a square; then the largest group that the queries and keys of a head fill and that divides the mesh;
+and of slices that make as few blocks, the smallest.
 """
 
 from functools import lru_cache
@@ -16,7 +17,7 @@ from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.table import tabulated
 from evaluators.machine.engine import Engines
 from evaluators.rounds import DTYPES
-from space.elementwise import ceil_div, lowest, maximum, minimum, plain, where
+from space.elementwise import ceil_div, even, lowest, maximum, minimum, plain, where
 
 ENOUGH = 0.95
 """Engine utilisation that a slice should reach."""
@@ -96,7 +97,9 @@ def searched(of: Dataflow, shape: Heads, mesh: Mesh, engines: Engines, sram: Any
     queries, keys = (plain(np.take_along_axis(sizes, best, axis=0)[0]) for sizes in ranks[4:])
     rows = _said(said.rows, _largest(mesh.rows, ceil_div(shape.rows, queries)) if of.grouped else 1)
     cols = _said(said.cols, _largest(mesh.cols, ceil_div(shape.keys, keys)) if of.grouped else 1)
-    return Tiling(rows, cols, queries, keys)
+    # as few blocks as that, all of one size: less padding to load
+    queries = _said(said.queries, even(shape.rows, rows, queries))
+    return Tiling(rows, cols, queries, _said(said.keys, even(shape.keys, cols, keys)))
 
 
 _known = lru_cache(maxsize=4096)(searched)

@@ -177,14 +177,22 @@ def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, chann
         return Round((*spreads, *(() if last else loads))), Round((Multiply("a", "b", "c", combine=combine),))
 
     store = Round((Store("c", "c", Cores(rows, cols), cols * channels // mesh.cols),))
-    strand: list[Round | Loop] = [Round(loads)]
-    for wave in range(of.waves):
-        last = wave == of.waves - 1
-        strand += chunk("set", last=last and of.chunks == 1)
-        strand += [Loop(chunk("sum"), of.chunks - 2)] if of.chunks > 2 else []
-        strand += chunk("sum", last=last) if of.chunks > 1 else ()
-        strand.append(store)
-    return Program(mesh.rows, mesh.cols, slots(part, dtype), (tuple(strand),))
+
+    def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
+        """Rounds of the first chunk, and of the last one and the store."""
+        first, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
+        return first, (*end, store)
+
+    middle, more = max(of.chunks - 2, 0), of.waves - 1
+    first, end = wave(last=False)
+    turns: tuple[Round | Loop, ...]
+    if middle <= more:  # a loop over the turns, or over the chunks of each, whichever is longer
+        turns = (Loop((*first, *chunk("sum") * middle, *end), more),) if more else ()
+    else:
+        turns = (*first, Loop(chunk("sum"), middle), *end) * more
+    first, end = wave(last=True)
+    final = (*first, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
+    return Program(mesh.rows, mesh.cols, slots(part, dtype), ((Round(loads), *turns, *final),))
 
 
 def _multicast(name: str, along: str, mesh: Mesh, part: Part) -> Multicast:
