@@ -16,6 +16,7 @@ from evaluators.machine.fabric import Fabric, tile_fabric
 from evaluators.rounds import DTYPES
 from space.chip import TileChip
 from space.elementwise import ceil_div, even, lowest, maximum, plain, where
+from space.fields import leaves, replaced
 from space.mapping import SummaMapping
 
 
@@ -50,6 +51,20 @@ def price(job: Job) -> Cost:
     return _price(job, tile_fabric(job.chip), column_memory(job.chip))
 
 
+def seconds(job: Job) -> Any:
+    """Time alone."""
+    return summa_diagonal.seconds(
+        job.shape,
+        job.part,
+        job.mesh,
+        tile_fabric(job.chip),
+        engines(job.chip),
+        column_memory(job.chip),
+        job.itemsize,
+        job.copies,
+    )
+
+
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn."""
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
@@ -76,8 +91,30 @@ def proposed(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any = 1, 
     try:
         hash(asked)
     except TypeError:  # arrays over designs
-        return searched(*asked)
+        return _once(*asked)
     return _known(*asked)
+
+
+def _once(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float) -> Job:
+    """As `searched`, designs that are alike in what counts only once."""
+    wide = [{a: v for a, v, _ in leaves(noun) if isinstance(v, np.ndarray)} for noun in (chip, said)]
+    rows = [*wide[0].values(), *wide[1].values()]
+    if not rows:
+        return searched(shape, chip, said, copies, itemsize)
+    each, which = np.unique(np.stack(np.broadcast_arrays(*rows)), axis=1, return_inverse=True)
+    found = []
+    for start in range(0, each.shape[1], BLOCK):
+        block = each[:, start : start + BLOCK]
+        chip_ = replaced(chip, dict(zip(wide[0], block, strict=False)))
+        said_ = replaced(said, dict(zip(wide[1], block[len(wide[0]) :], strict=True)))
+        part = searched(shape, chip_, said_, copies, itemsize).part
+        found.append([side + np.zeros(block.shape[1]) for side in part])
+    sides = (np.concatenate(sides, axis=-1) for sides in zip(*found, strict=True))
+    return Job(shape, Part(*(side[..., which.ravel()] for side in sides)), chip, copies, itemsize)
+
+
+BLOCK = 256
+"""Designs that are looked at together: with all slices that are tried, what a core's cache holds."""
 
 
 def searched(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, itemsize: float) -> Job:
@@ -116,7 +153,7 @@ def _sliced(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, items
     n = where(said.n > 0, said.n, even(shape.n, chip.mesh.cols * sharing, wide))
     part = Part(m, k, n, rows)
     over = maximum(sum(slot.nbytes for slot in slots(part, DTYPES[itemsize])) / chip.tile.sram - 1, 0.0)
-    ranks = np.broadcast_arrays(over, price(Job(shape, part, chip, copies, itemsize)).seconds, m, k, n, 0 * high)[:5]
+    ranks = np.broadcast_arrays(over, seconds(Job(shape, part, chip, copies, itemsize)), m, k, n, 0 * high)[:5]
     best = lowest(ranks[:2])
     picked = [plain(np.take_along_axis(values, best, axis=0)[0]) for values in ranks]
     return picked[0], picked[1], Part(picked[2], picked[3], picked[4], rows)

@@ -87,7 +87,22 @@ def cost(
     itemsize: float = VALUE,
     copies: Any = 1,
 ) -> Cost:
-    """Time and activity of the program.
+    """Time and activity of the program; arguments as of `seconds`."""
+    taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies)
+    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize))
+
+
+def seconds(
+    shape: Shape,
+    part: Part,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: ColumnMemory,
+    itemsize: float = VALUE,
+    copies: Any = 1,
+) -> Any:
+    """Time of the program.
 
     Loads, multicasts and products are each a chunk ahead of the next, so that the slowest of them sets the pace:
 
@@ -105,16 +120,18 @@ def cost(
     # tiles that load A and have the same channel; those that load B; those that store
     columns, rows = ceil_div(mesh.cols, memory.count), ceil_div(mesh.rows, memory.count)
     loaded = (rows * a + columns * (mesh.rows // part.rows) * b) * memory.crowded
-    words = (ceil_div(a, fabric.word_bytes) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)) * fabric.pace
+    # what one tile by itself loads needs no way to others
+    words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
+    words = words * fabric.pace
     stored = columns * mesh.rows * c * memory.crowded
     ways = 2 * (fabric.ramp + (mesh.rows - 1) * fabric.hop) + memory.latency + fabric.post
-    spread = sum(_spread(along, nbytes, part, mesh, fabric).seconds for along, nbytes in (("row", a), ("column", b)))
+    spread = sum(_spread(along, 0.0, part, mesh, fabric).seconds for along in ("row", "column")) + words
     chunks = of.waves * of.chunks
     busiest = chunks * maximum(maximum(product, words), loaded)
     # what is stored goes before what is loaded next, all but the chunk that is loaded already
     blocked = (of.waves - 1) * maximum(stored + ways + loaded + spread - product, 0.0)
     ends = fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop + stored
-    return Cost(ways + loaded + spread + busiest + blocked + ends, _activity(part, mesh, of, itemsize))
+    return ways + loaded + spread + busiest + blocked + ends
 
 
 def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
@@ -180,18 +197,18 @@ def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, chann
 
     def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
         """Rounds of the first chunk, and of the last one and the store."""
-        first, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
-        return first, (*end, store)
+        begin, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
+        return begin, (*end, store)
 
     middle, more = max(of.chunks - 2, 0), of.waves - 1
-    first, end = wave(last=False)
+    begin, end = wave(last=False)
     turns: tuple[Round | Loop, ...]
     if middle <= more:  # a loop over the turns, or over the chunks of each, whichever is longer
-        turns = (Loop((*first, *chunk("sum") * middle, *end), more),) if more else ()
+        turns = (Loop((*begin, *chunk("sum") * middle, *end), more),) if more else ()
     else:
-        turns = (*first, Loop(chunk("sum"), middle), *end) * more
-    first, end = wave(last=True)
-    final = (*first, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
+        turns = (*begin, Loop(chunk("sum"), middle), *end) * more
+    begin, end = wave(last=True)
+    final = (*begin, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
     return Program(mesh.rows, mesh.cols, slots(part, dtype), ((Round(loads), *turns, *final),))
 
 
