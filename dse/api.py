@@ -45,6 +45,7 @@ class Evaluation:
     Attributes:
         metrics: by name, in SI; `evaluators.METRICS` has units and definitions.
         infeasible: what binds, None where every limit holds.
+        fidelity: the reader that it was evaluated by.
     """
 
     design: Design
@@ -52,11 +53,12 @@ class Evaluation:
     metrics: dict[str, float]
     infeasible: Infeasible | None
     sources: tuple[Source, ...]
+    fidelity: str
 
     @cached_property
     def breakdown(self) -> Breakdown:
         """Time by operator, of the first case."""
-        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at)
+        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
 
     def frame(self) -> pd.DataFrame:
         """The operators as a table."""
@@ -144,7 +146,8 @@ def evaluate(*overrides: str) -> Evaluation:
     asked = question(config, folder_of(config))
     outcomes = evaluate_designs(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
     metrics = {name: float(column[0]) for name, column in outcomes.columns.items()}
-    return Evaluation(asked.base, asked.workload, metrics, infeasible(asked.base, asked.workload), asked.sources)
+    why = infeasible(asked.base, asked.workload)
+    return Evaluation(asked.base, asked.workload, metrics, why, asked.sources, config["fidelity"])
 
 
 def run(name: str, *overrides: str) -> Loaded:

@@ -17,7 +17,7 @@ from space.kinds import CHIPS, KINDS, WHERE, asked
 from space.knobs import Choice, Interval, Knob, Space
 from space.memory import MemoryChip
 from space.network import NetworkChip
-from space.workload import Case, Collective, Workload
+from space.workload import Case, Collective, Stream, Workload
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,22 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         network.refuse(built.chip)
     if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
         memory.refuse(built.chip.hbm.banks, "chip.hbm.banks")
+    if isinstance(built.chip, TileChip) and case is Stream:
+        _refuse_stream(built.chip)
     if isinstance(built.chip, TileChip) and case is not Collective and built.chip.noc.topology != "mesh":
         raise DesignError(
             f"chip.noc.topology: {built.chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh"
         )
     return built
+
+
+def _refuse_stream(chip: TileChip) -> None:
+    if chip.hbm.banks is None:
+        raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
+    if chip.hbm.place == "core":
+        raise DesignError(
+            "chip.hbm.place: each core has a memory of its own, which it reaches without a link; ask one, as chip=hbm2"
+        )
 
 
 def _plural(case: type) -> str:

@@ -177,7 +177,7 @@ VALUED = {
 
 
 def _translated(arguments: list[str]) -> list[str]:
-    """The arguments as Hydra knows them: flags first, sweeps quoted, and ``study=NAME`` as the file it names.
+    """The arguments as Hydra knows them: flags first, sweeps quoted, a field for each phase, and ``study=NAME`` as its file.
 
     That file, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip, space, ...)
     may stand in its folder.
@@ -206,6 +206,8 @@ def _translated(arguments: list[str]) -> list[str]:
             overrides = [f"+{value}@_global_=study", f"name={value}", *overrides]
         elif key == "hydra.searchpath":
             places = [*value.strip("[]").split(","), *places]
+        elif key.lstrip("+~").startswith("mapping.both."):
+            overrides += [argument.replace(".both.", f".{phase}.", 1) for phase in ("prefill", "decode")]
         elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
             overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
         elif key == "model.from_hf" and value[:1] not in ("'", '"', "[") and value not in ("", "null"):

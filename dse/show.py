@@ -32,6 +32,9 @@ from space.model import Model, active_parameters, kv_values, parameters
 from space.units import show
 from space.workload import Case, Load
 
+SMALL = 1e-4
+"""Share of the time from which on what binds is printed."""
+
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
 
@@ -237,7 +240,9 @@ def _metrics_table(metrics: dict[str, float]) -> Table:
     for name, value in metrics.items():
         if value != value:  # a metric that this kind of chip does not have
             continue
-        table.add_row(name, show(value, METRICS[name].unit), f"[dim]{METRICS[name].definition}[/]")
+        words = METRICS[name].words
+        text = words[round(value)] if words else show(value, METRICS[name].unit)
+        table.add_row(name, text, f"[dim]{METRICS[name].definition}[/]")
     return table
 
 
@@ -276,7 +281,7 @@ def _cells(row: Row, total: float) -> dict[str, str]:
 
 def _shares(parts: dict[str, float]) -> str:
     total = sum(parts.values())
-    return "  ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items() if seconds)
+    return "  ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items() if seconds > SMALL * total)
 
 
 def _question_of(path: Path) -> str:

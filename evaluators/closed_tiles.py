@@ -148,6 +148,7 @@ def passed(
     *,
     attending: tuple[Step, ...] = (),
     crowding: Any = 1.0,
+    carried: Any = None,
 ) -> Pass:
     """A pass of the tokens of a step.
 
@@ -158,13 +159,14 @@ def passed(
         priced: the reader's prices.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
         crowding: how many times as long others' messages make the way from stage to stage.
+        carried: values of a token from stage to stage; None for the residual stream, which is all between layers.
     """
     on = _On(chip, plan, precision, model, tile_fabric(chip), engines(chip), held, priced)
     parts = transformer(model, at)
     tasks = tuple(
         task for part in parts for operator in part.operators for task in _tasks(part, operator, attending or (at,), on)
     )
-    nbytes = at.tokens * model.hidden * BYTES[precision.activations]
+    nbytes = at.tokens * (model.hidden if carried is None else carried) * BYTES[precision.activations]
     hop = _between(nbytes, on) * crowding
     activity = Activity(sent_bytes=nbytes * (plan.pp - 1), hop_bytes=nbytes * (plan.pp - 1))
     for task in tasks:

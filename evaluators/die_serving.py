@@ -4,13 +4,14 @@ An iteration is one step of the graph, prompts and decodes together: products ov
 by the plan of prefill where it has prompts, else by that of decode. A design's iterations are priced once, as a table.
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from evaluators import served
-from evaluators.breakdown import Breakdown
-from evaluators.closed import rates, timeline
+from evaluators.breakdown import Breakdown, Row, breakdown
+from evaluators.closed import SegmentTimes, rates, timeline
 from evaluators.die import port_limit
 from evaluators.graph.shard import Footprint, footprint, segments
 from evaluators.graph.step import Step
@@ -39,8 +40,16 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of each instance: in iterations with prompts, in those without, and idle."""
-    return served.explained(_served(design, cast(Load, case), served.KEPT)[0], area.parts(_chip(design)))
+    """The time of instances, by operator and idle; and the first iterations."""
+    load, chip = cast(Load, case), _chip(design)
+    run, plans = _served(design, load, served.KEPT)[0], _plans(design)
+
+    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
+        steps = _mean_iteration(design, load, plans[pool].tp, mean)
+        return breakdown(rates(chip, _mapping(design).precision), {"": (mean.times, steps)}, {}).rows
+
+    names = ("prefill instance", "decode instance") if len(plans) == 2 else ("instance",)
+    return served.explained(run, area.parts(chip), operators, names=names)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -53,12 +62,30 @@ def _metrics(design: Design, load: Load) -> dict[str, float]:
     chip, mapping = _chip(design), _mapping(design)
     die = float(area.die(chip))
     dies = float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
-    values = served.worth(run, load, die, die * dies, off)
+    values = served.worth(run, load, die, die * dies, off) | _used(design, load, run, dies)
     if chip.power:
         tokens = float(load.requests.output.sum())
         nothing = float("nan")
         values |= energies(float(chip.power) * dies, nothing, nothing, served.span(run), nothing, tokens)
     return values
+
+
+def _used(design: Design, load: Load, run: Served, dies: float) -> dict[str, float]:
+    """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
+    chip, seconds = _chip(design), served.span(run)
+    matrix = rates(chip, _mapping(design).precision).matrix * chip.core.achieved
+    flop = nbytes = 0.0
+    for pool, plan in enumerate(_plans(design)):
+        for mean in served.means(run, pool):
+            for timed in _mean_iteration(design, load, plan.tp, mean):
+                times = mean.times * float(plan.tp) * timed.segment.times
+                for work in timed.segment.works:
+                    flop += times * float(np.sum(work.flop))
+                    nbytes += times * float(np.sum(work.weight_bytes + work.kv_bytes))
+    return {
+        "utilisation": flop * float(matrix) / (dies * seconds),
+        "hbm_utilisation": nbytes / (dies * float(chip.hbm.bandwidth) * seconds),
+    }
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:
@@ -137,6 +164,20 @@ def _seconds(
 
 
 def _step_seconds(design: Design, load: Load, phase: str, plan: Plan, *composition: Array) -> Array:
+    total: Any = 0.0
+    for timed in _timeline(design, load, phase, plan, *composition):
+        total = total + timed.seconds * timed.segment.times
+    return np.broadcast_to(total, composition[0].shape)[:, 0]
+
+
+def _mean_iteration(design: Design, load: Load, tp: Any, mean: served.Mean) -> list[SegmentTimes]:
+    phase = "prefill" if mean.prompts else "decode"
+    plan = replaced(cast(Plan, getattr(_mapping(design), phase)), {"tp": tp})
+    return _timeline(design, load, phase, plan, *(np.array([[count]]) for count in mean.composition[:4]))
+
+
+def _timeline(design: Design, load: Load, phase: str, plan: Plan, *composition: Array) -> list[SegmentTimes]:
+    """Segments of iterations, counts of shape (iterations, 1)."""
     prompt, prompt_context, decodes, context = composition
     chip, precision, window = _chip(design), _mapping(design).precision, load.model.window
     if window:
@@ -146,10 +187,7 @@ def _step_seconds(design: Design, load: Load, phase: str, plan: Plan, *compositi
     pairs = prompt * prompt_context + decodes * context
     step = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
     cut = segments(transformer(load.model, step), plan.tp, precision)
-    total: Any = 0.0
-    for timed in timeline(cut, chip, plan, rates(chip, precision), recorded=phase == "decode"):
-        total = total + timed.seconds * timed.segment.times
-    return np.broadcast_to(total, prompt.shape)[:, 0]
+    return timeline(cut, chip, plan, rates(chip, precision), recorded=phase == "decode")
 
 
 def _held(design: Design, load: Load, tp: Any) -> Footprint:

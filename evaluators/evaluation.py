@@ -22,24 +22,14 @@ from evaluators import (
 )
 from evaluators.breakdown import Breakdown
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
+from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.limits import Infeasible, Limit
-from space.mapping import (
-    AttentionMapping,
-    CollectiveMapping,
-    FlatMapping,
-    Mapping,
-    MeshMapping,
-    ProductMapping,
-    ServingMapping,
-    StreamMapping,
-    SummaMapping,
-    TileMapping,
-    TileServingMapping,
-    TrafficMapping,
-)
+from space.mapping import FlatMapping
+from space.memory import MemoryChip
+from space.network import NetworkChip
 from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
 PHYSICS = 3
@@ -49,21 +39,24 @@ FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
-    (Mapping, Case): die,
-    (Mapping, Product): die_product,
-    (ServingMapping, Load): die_serving,
-    (MeshMapping, Case): mesh,
-    (ProductMapping, Product): product,
-    (TileMapping, Case): tiles,
-    (FlatMapping, Case): flat,
-    (SummaMapping, Product): tile_product,
-    (StreamMapping, Stream): stream,
-    (TrafficMapping, Traffic): traffic,
-    (CollectiveMapping, Collective): collective,
-    (AttentionMapping, Attention): attention,
-    (TileServingMapping, Load): tile_serving,
+    (Chip, Case): die,
+    (Chip, Product): die_product,
+    (Chip, Load): die_serving,
+    (MeshChip, Case): mesh,
+    (MeshChip, Product): product,
+    (TileChip, Case): tiles,
+    (TileChip, Product): tile_product,
+    (MemoryChip, Stream): stream,
+    (TileChip, Stream): stream,
+    (NetworkChip, Traffic): traffic,
+    (TileChip, Collective): collective,
+    (TileChip, Attention): attention,
+    (TileChip, Load): tile_serving,
 }
-"""Who judges designs, by kinds of mapping and of case; each says at which fidelities."""
+"""Who judges designs, by kinds of chip and of case; each says at which fidelities."""
+
+WHOLE: dict[tuple[type, type], ModuleType] = {(FlatMapping, Case): flat}
+"""Who does instead, by kinds of mapping and of case."""
 
 
 def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
@@ -92,7 +85,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
 
 def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
     """The readers that a kind of chip has for a kind of workload, lowest first."""
-    found: tuple[str, ...] = READERS[type(design.mapping), type(workload.cases[0])].FIDELITIES
+    found: tuple[str, ...] = _judge(design, workload.cases[0]).FIDELITIES
     return found
 
 
@@ -120,10 +113,14 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
+def _judge(design: Design, case: Asked) -> ModuleType:
+    return WHOLE.get((type(design.mapping), type(case))) or READERS[type(design.chip), type(case)]
+
+
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
-    reader = READERS[type(design.mapping), type(case)]
+    reader = _judge(design, case)
     if fidelity not in reader.FIDELITIES:
         valid = ", ".join(reader.FIDELITIES)
         raise DesignError(

@@ -19,12 +19,14 @@ class Metric:
         better: "max" or "min".
         definition: one sentence.
         over: how a workload's cases make one number: mean, max or min.
+        words: what 0, 1 and so on mean, where they are verdicts.
     """
 
     unit: str
     better: str
     definition: str
     over: str = "mean"
+    words: tuple[str, ...] = ()
 
 
 METRICS: dict[str, Metric] = {
@@ -47,7 +49,7 @@ METRICS: dict[str, Metric] = {
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric(
-        "1", "max", "multiply-adds of a product or attention, padding apart, over what its cores could do in the time"
+        "1", "max", "operations of products, padding apart, over what all matrix engines that are there could do in the time"
     ),
     "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
     "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
@@ -56,7 +58,10 @@ METRICS: dict[str, Metric] = {
     ),
     "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
     "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention or a product by itself"),
-    "hbm_utilisation": Metric("1", "max", "those bytes over what the channels' peak could move in the time"),
+    "hbm_utilisation": Metric(
+        "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
+    ),
+    "noc_utilisation": Metric("1", "min", "bytes times the links that they cross, over what all links could carry in the time"),
     "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
     "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
     "read_latency": Metric("s", "min", "from when the controller takes a read until its last data: the mean"),
@@ -66,6 +71,9 @@ METRICS: dict[str, Metric] = {
     "idle_load": Metric("1", "min", "share of the data buses' time that they wait for a request whose time has not come"),
     "idle_window": Metric(
         "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
+    ),
+    "idle_noc": Metric(
+        "1", "min", "share of the data buses' time that they wait for requests whose requester waits for data on links"
     ),
     "idle_queue": Metric("1", "min", "share of the data buses' time that they wait for the queues of the controller"),
     "idle_row": Metric(
@@ -92,6 +100,7 @@ METRICS: dict[str, Metric] = {
         "min",
         "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
         "max",
+        ("stable", "not settled", "saturated"),
     ),
     "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
     "die_mm2": Metric("mm2", "min", "area of one die"),
@@ -120,7 +129,11 @@ METRICS: dict[str, Metric] = {
     ),
     "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
     "load_verdict": Metric(
-        "1", "min", "0 stable; 1 backlogged: requests wait longer than they run; 2 overloaded: queues grow", "max"
+        "1",
+        "min",
+        "0 stable; 1 backlogged: requests wait longer than they run; 2 overloaded: queues grow",
+        "max",
+        ("stable", "backlogged", "overloaded"),
     ),
     "queue_growth": Metric(
         "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
@@ -168,12 +181,15 @@ LIMITS = {
     "mapping.rows": "1",
     "mapping.cols": "1",
     "chip.memory": "B",
+    "chip.hbm.banks": "B",
+    "mapping.requesters": "1",
     "mapping.prefill.dp": "1",
     "mapping.decode.dp": "1",
     "mapping.decode.microbatch": "1",
     "mapping.decode.chunk": "1",
     "mapping.decode.partition": "layout",
     "mapping.serving.prefill_cores": "1",
+    "mapping.serving.decode_cores": "1",
     "workload.group": "1",
     "workload.root": "1",
     "workload.traffic": "1",

@@ -4,7 +4,8 @@ A kind of chip says of one design and one load what came of it; its iterations a
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -28,6 +29,43 @@ COMPOSITIONS = 300
 
 Answer = tuple[dict[str, float], list[Limit]]
 """Metrics and limits of one design under one load; metrics that there are not may be left out."""
+
+
+class Mean(NamedTuple):
+    """Iterations of the instances of a pool, those with prompts or those without, and what the mean one is made of.
+
+    Attributes:
+        prompts: which of them.
+        times: how many.
+        prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+    """
+
+    prompts: bool
+    times: float
+    prompt: float
+    prompt_context: float
+    decodes: float
+    context: float
+    spilled: float
+
+    @property
+    def composition(self) -> tuple[float, ...]:
+        """The axes of a price."""
+        return self[2:]
+
+
+def means(served: Served, pool: int) -> list[Mean]:
+    """Of a pool, as far as there are such iterations."""
+    mine, found = served.state.work[served.state.instances["pool"] == pool], []
+    for prompts in (True, False):
+        sums = {name: float(mine[name][:, int(prompts)].sum()) for name in mine.dtype.names}
+        count, read = sums["iterations"], sums["positions"] + sums["past"]
+        if count:
+            tokens, requests = max(sums["prompt"], 1e-9), max(sums["requests"], 1e-9)
+            spilled = sums["far"] / read if read else 0.0
+            each = (sums["prompt"] / count, sums["pairs"] / tokens, sums["requests"] / count, sums["positions"] / requests)
+            found.append(Mean(prompts, count, *each, spilled))
+    return found
 
 
 def judged(design: Design, workload: Workload, answer: Callable[[Design, Load], Answer]) -> list[Judged]:
@@ -75,22 +113,38 @@ def span(served: Served) -> float:
 
 
 def explained(
-    served: Served, areas: dict[str, Any], *, names: Sequence[str] = ("instance",), beside: dict[str, Array] | None = None
+    served: Served,
+    areas: dict[str, Any],
+    operators: Callable[[int, Mean], Sequence[Row]],
+    *,
+    names: Sequence[str],
+    beside: dict[str, Array] | None = None,
 ) -> Breakdown:
-    """The time of each instance, in iterations and idle; and the first iterations as bars, through which requests flow.
+    """The time of all instances, operator by operator and idle; and the first iterations as bars, through which requests flow.
 
     Args:
         served: a run that has kept its first iterations.
         areas: by block. [mm2]
+        operators: of a pool's mean iteration as often as there are such ones; what they take together is set to what the
+            iterations have taken.
         names: of an instance of each pool.
         beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
     """
-    bars, rows, whole = _bars(served, names, beside or {}), [], span(served)
-    for instance in served.state.instances:
-        busy = float(instance["busy"]) / int(instance["stages"])
-        parts = {"busy": busy, "idle": max(0.0, whole - busy)}
-        what = _name(served, names, int(instance["number"]), -1)
-        rows.append(Row("serving", what, "iterations", "", 0.0, 0.0, 0.0, max(parts, key=parts.__getitem__), whole, parts))
+    bars, rows, rest, whole = _bars(served, names, beside or {}), list[Row](), list[Row](), span(served)
+    for number, name in enumerate(names):
+        instances = served.state.instances[served.state.instances["pool"] == number]
+        busy, some = float((instances["busy"] / instances["stages"]).sum()), f"{name}s" if len(instances) > 1 else name
+        found = []
+        for mean in means(served, number):
+            what = f"{some}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            found += [replace(row, phase=what) for row in operators(number, mean)]
+        longer = busy / sum(row.seconds for row in found) if found else 1.0
+        for row in found:
+            parts = {part: seconds * longer for part, seconds in row.parts.items()}
+            rows.append(replace(row, seconds=row.seconds * longer, parts=parts))
+        idle = max(0.0, whole * len(instances) - busy)
+        rest.append(Row("idle", some, "", "", 0.0, 0.0, 0.0, "idle", idle, {"idle": idle}))
+    rows += rest
     flows = {"serving": _flows(served, names)}
     return Breakdown(
         tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": [*bars, *_caches(served)]}}, flows

@@ -1,16 +1,22 @@
-"""Memories on requests by themselves: metrics, limits and where the time of their data buses goes.
+"""Memories on requests by themselves, or on those of tiles: metrics, limits and where the time of their data buses goes.
 
-Under ``closed`` a memory has a bandwidth: that of its data buses less refresh, or less where less is offered or windows hold
-requests back; rows, bank groups and turns are free. Under ``events`` it is played, command by command.
+Under ``closed`` a memory has a bandwidth: that of its data buses less refresh, or less where less is offered, windows hold
+requests back, or the busiest link between it and the tiles carries less; rows, bank groups and turns are free. Under ``events``
+it is played, command by command, and so are links.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
 from evaluators.breakdown import Breakdown, Row
+from evaluators.machine import crossing
+from evaluators.machine.crossing import busiest, hops_between
+from evaluators.machine.fabric import tile_fabric
 from evaluators.metrics import Judged
+from space.chip import TileChip
 from space.design import Design
 from space.elementwise import Array, column, maximum, minimum, where
 from space.fields import leaves, replaced
@@ -21,12 +27,20 @@ from space.workload import Asked, Stream, Workload
 
 FIDELITIES = ("closed", "events")
 
+TINY = 1e-30
+"""Seconds that divide where there is no gap. [s]"""
+
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of all streams; leaves of shape (cases, designs), or floats for one of each."""
     streams = cast(tuple[Stream, ...], workload.cases)
     span = column([float(stream.span) for stream in streams])
-    limits = [Limit("chip.memory", span, capacity(_memory(design)), "B")]
+    limits = [
+        Limit("chip.hbm.banks" if isinstance(design.chip, TileChip) else "chip.memory", span, capacity(_memory(design)), "B")
+    ]
+    if isinstance(design.chip, TileChip):
+        tiles = design.chip.mesh.rows * design.chip.mesh.cols
+        limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
     values = _bandwidths(design, streams) if fidelity == "closed" else _played(design, streams)
     return [Judged(tuple(range(len(streams))), values, limits)]
 
@@ -37,7 +51,9 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
     asked = float(stream.requests * stream.request * channels(_memory(design)))
     if fidelity == "closed":
         seconds = float(np.max(_bandwidths(design, (stream,))["latency"]))
-        parts, bound = {"bandwidth": seconds}, "bandwidth"
+        roofs = {name: float(np.max(roof)) for name, roof in _roofs(design, (stream,)).items()}
+        bound = min(roofs, key=lambda name: roofs[name])
+        parts = {bound: seconds}
     else:
         report = _report(design, stream)
         seconds, bound = report.seconds, report.binding
@@ -76,19 +92,63 @@ def addresses(stream: Stream, count: int, part: int, span: int) -> Array:
     return at + part * span
 
 
-def _bandwidths(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
+def _roofs(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    """Bytes a second that each thing would allow by itself, in words for what binds; shapes broadcast to (cases, designs)."""
     memory, mapping = _memory(design), _mapping(design)
-    t = memory.timing
+    size, gap = (column([float(getattr(stream, name)) for stream in streams]) for name in ("request", "gap"))
+    refresh = 1 - memory.timing.rfc / memory.timing.refi if memory.refresh == "all" else 1.0
+    held = mapping.requesters * mapping.window * memory.access / _trip(design)
+    return {
+        "bandwidth": peak(memory) * refresh,
+        "window": where(mapping.window > 0, held, np.inf),
+        "load": where(gap > 0, size / maximum(gap, TINY), np.inf),
+        "noc": _carried(design, streams),
+    }
+
+
+def _bandwidths(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    memory, roofs = _memory(design), _roofs(design, streams)
     size, gap = (column([float(getattr(stream, name)) for stream in streams]) for name in ("request", "gap"))
     number = column([float(stream.requests) for stream in streams]) * channels(memory)
-    most = peak(memory) * (1 - t.rfc / t.refi if memory.refresh == "all" else 1.0)
-    trip = (1 + t.cl + t.burst) / memory.clock + memory.controller.path
-    held = mapping.requesters * mapping.window * memory.access / trip
-    most = minimum(most, where(mapping.window > 0, held, most))
-    first = trip + t.rcd_read / memory.clock
+    most = minimum(minimum(roofs["bandwidth"], roofs["window"]), roofs["noc"])
+    first = _trip(design) + memory.timing.rcd_read / memory.clock
     seconds = first + maximum(number * size / most, (number - 1) * gap)
     rate = number * size / seconds
     return {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(memory), "read_latency": first + 0 * seconds}
+
+
+def _trip(design: Design) -> Any:
+    """Of a burst that meets nobody and finds its row open, to the memory and back. [s]"""
+    memory = _memory(design)
+    there = (1 + memory.timing.cl + memory.timing.burst) / memory.clock + memory.controller.path
+    if not isinstance(design.chip, TileChip):
+        return there
+    fabric = tile_fabric(design.chip)
+    across = 2 * (fabric.ramp + _between(design, hops_between) * fabric.hop)
+    return there + across + memory.access / fabric.word_bytes * fabric.word
+
+
+def _between(design: Design, ask: Callable[..., float]) -> Any:
+    """What `ask` says of sides, place, channels and requesters; a number, or an array over designs."""
+    chip = cast(TileChip, design.chip)
+    numbers = (chip.mesh.rows, chip.mesh.cols, channels(_memory(design)), _mapping(design).requesters)
+
+    def one(*given: Any) -> float:
+        rows, cols, count, requesters = map(int, given)
+        return ask((rows, cols), chip.hbm.place, count, min(requesters, rows * cols))
+
+    return np.vectorize(one, otypes=[float])(*numbers) if any(isinstance(n, np.ndarray) for n in numbers) else one(*numbers)
+
+
+def _carried(design: Design, streams: tuple[Stream, ...]) -> Any:
+    """Bytes a second, where the busiest link has no pause. Shape (cases, designs)."""
+    if not isinstance(design.chip, TileChip):
+        return np.inf
+    fabric = tile_fabric(design.chip)
+    shares = [
+        _between(design, lambda *ends, of=stream: busiest(*ends, float(of.writes))) + 0 * fabric.word for stream in streams
+    ]
+    return fabric.word_bytes / fabric.word / np.reshape(shares, (len(streams), -1))
 
 
 def _played(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
@@ -123,8 +183,13 @@ def _report(design: Design, stream: Stream) -> Any:
     address = np.concatenate([addresses(stream, count, part, span) for part in range(requesters)])
     write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
     arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
+    ways = None
+    if isinstance(design.chip, TileChip):
+        sides, fabric = (int(design.chip.mesh.rows), int(design.chip.mesh.cols)), tile_fabric(design.chip)
+        ends = (sides, design.chip.hbm.place, int(channels(memory)), requesters)
+        ways = crossing.ways(*ends, fabric, float(memory.clock), float(memory.access))
     windows, by = np.full(requesters, int(mapping.window)), np.repeat(np.arange(requesters), count)
-    return hbm.play(memory, address, stream.request, write, arrival, windows=windows, requester=by)
+    return hbm.play(memory, address, stream.request, write, arrival, windows=windows, requester=by, ways=ways)
 
 
 def _one(design: Design, row: int) -> Design:
@@ -133,6 +198,8 @@ def _one(design: Design, row: int) -> Design:
 
 
 def _memory(design: Design) -> Memory:
+    if isinstance(design.chip, TileChip):
+        return cast(Memory, design.chip.hbm.banks)
     return cast(MemoryChip, design.chip).memory
 
 

@@ -5,52 +5,58 @@ tokens, attention of each kind by itself. What of the KV cache is not in local m
 the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
 """
 
-from typing import Any, NamedTuple, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from evaluators import served
-from evaluators.breakdown import Breakdown
-from evaluators.closed_tiles import Pass, Prices, passed
+from evaluators.breakdown import Breakdown, Row
+from evaluators.closed_tiles import Pass, Prices
 from evaluators.counts import Activity
 from evaluators.graph.pools import Fleet, Ways, ways
-from evaluators.graph.reside import Resident, kv_here, resident
-from evaluators.graph.step import Step
-from evaluators.graph.transformer import transformer
+from evaluators.graph.reside import kv_here
 from evaluators.machine.fabric import tile_fabric
 from evaluators.metrics import Judged
 from evaluators.serving.kvcache import Memory
 from evaluators.serving.loop import Pool, Served, serve
-from evaluators.serving.policy import Policy, policy
+from evaluators.serving.policy import policy
 from evaluators.serving.price import Error
 from evaluators.serving.state import Transfer
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_dynamic
-from evaluators.tiles import PRICES, plan_limits, room, smallest
+from evaluators.tile_pipelines import Pipelines, all_cores, decode_cores, fleet_of, iteration, shares
+from evaluators.tiles import PRICES, plan_limits, smallest, task_rows
 from space.chip import TileChip, decoding
 from space.design import Design
-from space.elementwise import Array, maximum, where
+from space.elementwise import Array
 from space.limits import Infeasible, Limit
-from space.mapping import BYTES, PoolPlan, TileMapping, TileServingMapping
+from space.mapping import BYTES, TileServingMapping
 from space.workload import Asked, Load, Workload
 
 FIDELITIES = tuple(PRICES)
+
+REMEDIES = {
+    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
+}
+"""By limit, where parallelism does not help."""
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
 
     def answer(one: Design, load: Load) -> served.Answer:
-        fleet = _fleet(one, load)
+        fleet = fleet_of(one, load)
         return _metrics(one, load, fleet, PRICES[fidelity]), _limits(one, load, fleet)
 
     return served.judged(design, workload, answer)
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of each pipeline, in iterations and idle; and the first iterations, on cores, on HBM and on links."""
+    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
     load, priced = cast(Load, case), PRICES[fidelity]
-    fleet = _fleet(design, load)
+    fleet = fleet_of(design, load)
     run = _served(design, load, fleet, priced, served.KEPT)[0]
     beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
     of_pool = run.state.instances["pool"][run.log["instance"]]
@@ -61,98 +67,34 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
         tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
         read = np.maximum(mine["positions"] + mine["past"], 1)
         counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
-        at = _pass(design, load, of, priced, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+        at = iteration(load, of, priced, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
         beside["HBM"][of_pool == number] = sum(task.memory * task.times for task in at.tasks)
         beside["links"][of_pool == number] = sum(task.network * task.times for task in at.tasks)
     names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
-    return served.explained(run, area.tile_parts(_chip(design), _decode_cores(design)), names=names, beside=beside)
+
+    def operators(pool: int, mean: served.Mean) -> list[Row]:
+        return task_rows("", _mean_iteration(load, fleet[pool], priced, mean), mean.times)
+
+    areas = area.tile_parts(_chip(design), decode_cores(design))
+    return served.explained(run, areas, operators, names=names, beside=beside)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with the smallest parallelism that would do."""
+    """The verdict with what would do: fewer cores set apart, or the smallest parallelism."""
+    if worst.limit in REMEDIES:
+        return replace(worst, remedy=REMEDIES[worst.limit])
     loads = cast(tuple[Load, ...], workload.cases)
-    return smallest(worst, design, lambda one: [limit for load in loads for limit in _limits(one, load, _fleet(one, load))])
-
-
-class Pipelines(NamedTuple):
-    """Pipelines of one phase, or of both.
-
-    Attributes:
-        name: of the phase; decode also for both.
-        chip: as if all cores were of this kind.
-        plan: of the phase.
-        rule: how an iteration is formed.
-        groups: of cores, that there is room for.
-        dp: pipelines.
-        batch: requests of one, over all its micro-batches.
-        held: on the fullest core.
-        position: keys and values of a token on it, of all its layers. [B]
-    """
-
-    name: str
-    chip: TileChip
-    plan: PoolPlan
-    rule: Policy
-    groups: int
-    dp: int
-    batch: int
-    held: Resident
-    position: float
-
-    @property
-    def free(self) -> float:
-        """Of a core's share of HBM, what weights leave. [B]"""
-        share = float(self.chip.hbm.capacity) / float(self.chip.mesh.rows * self.chip.mesh.cols)
-        return share - float((1 - self.held.weights_here) * self.held.weights)
-
-
-def _fleet(design: Design, load: Load) -> tuple[Pipelines, ...]:
-    """Pipelines that prefill, where there are such, and that decode."""
-    chip, mapping = _chip(design), _mapping(design)
-    cores, apart = int(chip.mesh.rows * chip.mesh.cols), int(mapping.serving.prefill_cores)
-    both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
-    if not apart:
-        return (_pipelines("decode", chip, mapping.decode, both, cores, mapping, load, _prompts(both, load)),)
-    chunk = int(mapping.prefill.chunk)
-    alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
-    return (
-        _pipelines("prefill", chip, mapping.prefill, alone, min(apart, cores), mapping, load, _prompts(alone, load)),
-        _pipelines("decode", decoding(chip), mapping.decode, both, max(cores - apart, 0), mapping, load, 0.0),
-    )
-
-
-def _prompts(rule: Policy, load: Load) -> float:
-    """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
-    whole = float(load.requests.prompt.max())
-    if rule.unit:
-        return float(rule.tokens // rule.unit * rule.chunk)
-    return min(whole, float(rule.tokens)) if rule.chunked else whole
-
-
-def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
-    given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
-    return {name: int(value) for name, value in given.items() if value}
-
-
-def _pipelines(
-    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
-) -> Pipelines:
-    groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
-    dp = int(plan.dp) or max(1, groups // int(plan.pp))
-    batch, whole = int(plan.microbatch * plan.pp), served.longest(load)
-    tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
-    parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
-    shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
-    held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=float(batch * whole))
-    return Pipelines(name, chip, plan, rule, groups, dp, batch, held, float(held.kv) / (batch * whole))
+    return smallest(worst, design, lambda one: [limit for load in loads for limit in _limits(one, load, fleet_of(one, load))])
 
 
 def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Limit]:
-    mapping, found = _mapping(design), []
+    mapping, found = _mapping(design), _divided(design)
+    if any(limit.need > limit.have for limit in found):
+        return found  # nothing can be said of pipelines on cores that there are not
     for of in fleet:
         # each request has a buffer as long as the longest: one at least
         buffer = served.longest(load) * of.position
-        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, load.model.layers, of.groups)
+        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
         found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
@@ -160,51 +102,73 @@ def _limits(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> list[Li
         for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
             values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
             found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
-        words = ("partition", "placement", "experts")
+        words = ("partition", "placement", "experts", "stages")
         alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
         found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
-    else:
-        found.append(Limit("mapping.serving.prefill_cores", float(mapping.serving.prefill_cores), _cores(design) - 1.0, "1"))
     return found
 
 
+def _most_stages(of: Pipelines, load: Load) -> float:
+    """Into which a model can be divided."""
+    return float(load.model.layers) if of.plan.stages == "layers" else float("inf")
+
+
+def _divided(design: Design) -> list[Limit]:
+    """How many cores are set apart for each phase."""
+    asked, cores = _mapping(design).serving, all_cores(design)
+    found = (
+        [Limit("mapping.serving.prefill_cores", float(asked.prefill_cores), cores - 1.0, "1")] if asked.prefill_cores else []
+    )
+    left = max(cores - float(asked.prefill_cores), 1.0)
+    return [*found, Limit("mapping.serving.decode_cores", float(asked.decode_cores), left, "1")]
+
+
 def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices) -> dict[str, float]:
-    chip, decode_cores = _chip(design), _decode_cores(design)
-    die = float(area.tile_die(chip, decode_cores))
+    chip = _chip(design)
+    die = float(area.tile_die(chip, decode_cores(design)))
     run, off, between = _served(design, load, fleet, priced, 0)
     values = served.worth(run, load, die, die, off)
     values["sram_used"] = max(float(of.held.sram) for of in fleet)
-    work, instances = run.state.work, run.state.instances
-    read = work["positions"].sum() + work["past"].sum()
-    values["kv_spilled"] = float(work["far"].sum() / read) if read else 0.0
-    energy = die * float(chip.technology.static) * served.span(run)
+    counts = run.state.work
+    read = counts["positions"].sum() + counts["past"].sum()
+    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
     for number, of in enumerate(fleet):
-        mine = work[instances["pool"] == number]
-        for kind in (0, 1):
-            sums = {name: float(mine[name][:, kind].sum()) for name in mine.dtype.names}
-            energy += _energy(design, load, of, priced, sums)
+        for mean in served.means(run, number):
+            at = _mean_iteration(load, of, priced, mean)
+            work = at.activity * mean.times
+            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
+            operations += mean.times * sum(float(np.sum(task.flop * task.times)) for task in at.tasks)
     if between is not None:
         plan = fleet[-1].plan
         position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
         sent = run.total["sent"] * float(position)
-        energy += float(tile_dynamic(Activity(sent_bytes=sent, hop_bytes=sent * between.hops), chip))
+        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
+    values |= _used(design, done, operations, served.span(run))
     tokens = float(load.requests.output.sum())
     return values | {"energy": energy, "energy_per_token": energy / tokens}
 
 
-def _energy(design: Design, load: Load, of: Pipelines, priced: Prices, sums: dict[str, float]) -> float:
-    """Of some iterations, as many times that of the mean one. [J]"""
-    count = sums["iterations"]
-    if not count:
-        return 0.0
-    mean = {name: value / count for name, value in sums.items()}
-    tokens, requests = max(mean["prompt"], 1e-9), max(mean["requests"], 1e-9)
-    read = mean["positions"] + mean["past"]
-    counts = (mean["prompt"], mean["pairs"] / tokens, mean["requests"], mean["positions"] / requests)
-    at = _pass(
-        design, load, of, priced, "prefill" if mean["prompt"] else "decode", *counts, mean["far"] / read if read else 0.0
-    )
-    return count * float(tile_dynamic(at.activity, of.chip))
+def _used(design: Design, done: Activity, operations: float, seconds: float) -> dict[str, float]:
+    """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
+    chip, cores = _chip(design), all_cores(design)
+    decode = decode_cores(design)
+    engines = channels = 0.0
+    for of, count in ((chip, cores - decode), (decoding(chip), decode)):
+        engines += count * 2 * float(of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
+        channels += count / cores * float(of.hbm.channels * of.hbm.bandwidth)
+    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    return {
+        "utilisation": operations / (engines * seconds),
+        "hbm_utilisation": float(done.memory_bytes) / (channels * seconds),
+        "noc_utilisation": float(done.hop_bytes) / (links * seconds) if links else 0.0,
+    }
+
+
+def _mean_iteration(load: Load, of: Pipelines, priced: Prices, mean: served.Mean) -> Pass:
+    return iteration(load, of, priced, "prefill" if mean.prompts else "decode", *mean.composition)
 
 
 def _served(
@@ -222,17 +186,17 @@ def _served(
             of: Pipelines = of, crowding: float = crowding,
         ) -> Any:  # fmt: skip
             counts = (prompt, prompt_context, decodes, context, spilled, crowding)
-            mixed = _pass(design, load, of, priced, "prefill", *counts).seconds
+            mixed = iteration(load, of, priced, "prefill", *counts).seconds
             if load.model.latent is None:
                 return mixed
             # latent attention is computed otherwise where nothing is prefilled
-            return np.where(prompt > 0, mixed, _pass(design, load, of, priced, "decode", *counts).seconds)
+            return np.where(prompt > 0, mixed, iteration(load, of, priced, "decode", *counts).seconds)
 
         price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spilled=True)
         off = max(off, here)
         memory, prefixes = _memory(of, load, mapping)
-        shares = _shares(design, load, of, priced)
-        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=shares, batch=of.batch, prefix=prefixes))
+        parts = shares(load, of, priced)
+        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=parts, batch=of.batch, prefix=prefixes))
     transfer = None
     if between is not None:
         transfer = Transfer(between.per_token, between.latency, between.together, True, between.blocks)
@@ -254,58 +218,15 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
     fleets = []
     for of in fleet:
         position = float(kv_here(load.model, of.plan) * BYTES[mapping.precision.kv])
-        nbytes = float(load.model.hidden * BYTES[mapping.precision.activations])
-        layers = -(-load.model.layers // int(of.plan.pp))
-        fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, layers, position, nbytes))
+        stages = of.stages
+        nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
+        fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))
     rate = min(asked.rate, 1e30) * float(asked.prompt.mean())
     made = float(asked.output.sum()) / float(asked.prompt.sum())
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
     # more groups than there is room for, which is a limit, are as many columns wider
     cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
     return ways(rows, cols, mapping.serving.arrangement, fleets[0], fleets[1], tile_fabric(chip), block, rate, made)
-
-
-def _pass(
-    design: Design, load: Load, of: Pipelines, priced: Prices, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
-    context: Any, spilled: Any, crowding: float = 1.0,
-) -> Pass:  # fmt: skip
-    """An iteration, counts as in `price.AXES`; leaves broadcast."""
-    model, precision = load.model, _mapping(design).precision
-    window = model.window or np.inf
-    prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
-    # positions that prompts attend to before themselves are read once a chunk
-    past = where(prompt > 0, maximum(prompt_context - (prompt + 1) / 2, 0.0), 0.0)
-    prompts = Step("prefill", prompt, (prompt > 0) * 1.0, prompt * prompt_context, past)
-    generating = Step("decode", decodes, decodes, decodes * context, decodes * context)
-    tokens, requests = prompt + decodes, decodes + prompts.requests
-    held = of.held._replace(kv_here=1 - spilled)
-
-    at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions)
-    return passed(model, at, of.chip, of.plan, precision, held, priced, attending=(prompts, generating), crowding=crowding)
-
-
-def _shares(design: Design, load: Load, of: Pipelines, priced: Prices) -> tuple[float, ...]:
-    """Of an iteration's time, by stage: of a full micro-batch of decodes, or of a prompt where there are none."""
-    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
-    if of.name == "prefill":
-        at = _pass(design, load, of, priced, "prefill", prompt, prompt / 2, 0.0, 0.0, 0.0)
-    else:
-        at = _pass(design, load, of, priced, "decode", 0.0, 0.0, float(of.plan.microbatch), prompt + output / 2, 0.0)
-    stages = int(of.plan.pp)
-    layers = np.clip(at.layers - np.arange(stages) * float(at.full), 0, float(at.full))
-    seconds = layers * float(at.layer) + float(at.hop) * (np.arange(stages) < stages - 1)
-    seconds[-1] += float(at.ends)
-    return tuple((seconds / seconds.sum()).tolist())
-
-
-def _cores(design: Design) -> float:
-    return float(_chip(design).mesh.rows * _chip(design).mesh.cols)
-
-
-def _decode_cores(design: Design) -> float:
-    """Cores that only decode."""
-    apart = float(_mapping(design).serving.prefill_cores)
-    return _cores(design) - min(apart, _cores(design)) if apart else 0.0
 
 
 def _chip(design: Design) -> TileChip:

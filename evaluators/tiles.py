@@ -151,14 +151,14 @@ def _limits(design: Design, job: Job) -> list[Limit]:
     return found
 
 
-def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, layers: int, groups: Any) -> list[Limit]:
+def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:
     """Memory and parallelism of a phase.
 
     Args:
         chip, name, plan: of the phase.
         held: what a core has.
         kv: of the cache in a core's share of HBM. [B]
-        layers: of the model.
+        stages: into which a model can be divided.
         groups: that there is room for.
     """
     weights = (1 - held.weights_here) * held.weights
@@ -168,12 +168,21 @@ def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: A
         Limit("chip.hbm.capacity", weights + kv, share, "B", (("weights", weights), ("KV cache", kv))),
         Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
-        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), layers * 1.0), "1"),
+        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
     ]
 
 
 def _rows(phase: str, of: Pass, weights: Any, seconds: Any) -> list[Row]:
     """Tasks of one phase, and what instances and pipelining take off or add, as a row of its own; they add up to its time."""
+    rows = task_rows(phase, of, weights)
+    gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
+    if abs(gap) > 1e-9 * float(np.sum(seconds)):
+        rows.append(Row(phase, "stages", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return rows
+
+
+def task_rows(phase: str, of: Pass, weights: Any) -> list[Row]:
+    """Tasks of a pass through all stages, so many times, and what goes from stage to stage; they add up to its time."""
     rows = []
     for task in of.tasks:
         parts = {name: float(np.sum(weights * task.times * value)) for name, value in _spent(task).items()}
@@ -187,9 +196,6 @@ def _rows(phase: str, of: Pass, weights: Any, seconds: Any) -> list[Row]:
     value = float(np.sum(weights * of.hop * (of.stages - 1.0)))
     if value:
         rows.append(Row(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value}))
-    gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
-    if abs(gap) > 1e-9 * float(np.sum(seconds)):
-        rows.append(Row(phase, "stages", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
     return rows
 
 

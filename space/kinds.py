@@ -62,6 +62,7 @@ KINDS: dict[tuple[type, type], Kind] = {
         "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
     (MemoryChip, Stream): Kind((StreamMapping,), "the chip is a memory by itself", "stream"),
+    (TileChip, Stream): Kind((StreamMapping,), "the workload is requests to memory", "stream"),
     (NetworkChip, Traffic): Kind((TrafficMapping,), "the chip is a network by itself", "traffic"),
 }
 """By kinds of chip and of case."""

@@ -217,10 +217,17 @@ class TileMapping:
     sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
 
 
+STAGES = ("layers", "parts")
+"""What a stage of a pipeline has: whole layers, as many on each; or parts of layers too, so that the slowest takes least."""
+
+
 @record
 class PoolPlan(TilePlan):
     """The mapping of one phase on a mesh of tiles that serves requests as they come."""
 
+    stages: str = word(
+        "what a stage has: whole layers, or parts of them, divided between operators and inside products", STAGES
+    )
     dp: Number = whole("pipelines, each with a copy of the model; 0 for as many as the phase's cores have room for", low=0)
     microbatch: Number = whole("the most requests of a micro-batch; as many of these are in flight as a pipeline has stages")
     chunk: Number = whole(
@@ -238,7 +245,8 @@ class TileServing:
     """How requests are served on a mesh of tiles."""
 
     policy: str = word("how a pipeline that decodes forms an iteration")
-    prefill_cores: Number = whole("cores that only prefill, the others only decode; 0 where all do both", low=0)
+    prefill_cores: Number = whole("cores that only prefill, others only decode; 0 where those that decode do both", low=0)
+    decode_cores: Number = whole("cores that decode; 0 for all that do not only prefill, else what is left stands idle", low=0)
     arrangement: str = word("where pipelines that prefill and that decode are", ARRANGEMENTS)
     tokens: Number = whole(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0

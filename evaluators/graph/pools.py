@@ -5,6 +5,7 @@ inside it is left out here. A core of a group sends the keys and values that it 
 decode, and activations to the core at its place in the next group.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ class Fleet(NamedTuple):
 
     Attributes:
         tp, pp, dp: cores of a group, groups of a pipeline, pipelines.
-        layers: of each group but the last ones.
+        layers: the group of a pipeline that has each layer's keys and values.
         position: keys and values of a token and layer on one core. [B]
         activations: of a token, from group to group. [B]
     """
@@ -32,7 +33,7 @@ class Fleet(NamedTuple):
     tp: int
     pp: int
     dp: int
-    layers: int
+    layers: tuple[int, ...]
     position: float
     activations: float
 
@@ -209,11 +210,7 @@ def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator
 
 def _flows(source: Array, target: Array, prefill: Fleet, decode: Fleet) -> Iterator[tuple[Array, Array, int]]:
     """Cores that send and that get keys and values, and of how many layers."""
-    count: dict[tuple[int, int], int] = {}
-    for layer in range(min(prefill.pp * prefill.layers, decode.pp * decode.layers)):
-        stages = (layer // prefill.layers, layer // decode.layers)
-        count[stages] = count.get(stages, 0) + 1
-    for (a, b), layers in count.items():
+    for (a, b), layers in Counter(zip(prefill.layers, decode.layers, strict=True)).items():
         for core in range(decode.tp):
             yield source[a][core * prefill.tp // decode.tp], target[b][core], layers
 

@@ -23,6 +23,14 @@ SHARE = 0.5
 """Of the local memory that a block may take beyond the smallest one: what is left is for the KV cache and weights."""
 
 
+class Share(NamedTuple):
+    """What of a model the fullest stage has: of its layers' weights, of the tables of embedding and head, of caches. [1]"""
+
+    layers: Any
+    tables: Any
+    caches: Any
+
+
 class Resident(NamedTuple):
     """Bytes of one core, and shares of them in its local memory; leaves broadcast over entries and designs.
 
@@ -53,8 +61,9 @@ class Resident(NamedTuple):
 
 
 def resident(
-    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: TileMapping, sram: Any, *, tokens: Any, cached: Any
-) -> Resident:
+    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: TileMapping, sram: Any, *, tokens: Any, cached: Any,
+    share: Share | None = None,
+) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.
 
     Args:
@@ -65,19 +74,21 @@ def resident(
         sram: local memory of a core. [B]
         tokens: of a step.
         cached: tokens of all requests of an instance, at the longest.
+        share: of the fullest stage; None where stages have whole layers and an even share of the tables.
     """
     act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
     layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
     routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
-    share = ceil_div(model.layers * 1.0, plan.pp) / model.layers
+    whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
+    of = share or Share(whole, 1 / plan.pp, whole)
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
-    weights = (((layers - routed) * share + table / plan.pp) / copies + routed * share / plan.tp) * stored
-    widest = max(width(of.n) for part in parts if part.name != "head" for of in part.operators if isinstance(of, MatMul))
+    weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
+    widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
     row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
-    kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * share
+    kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
     room = maximum(sram - activations, 0.0)
     here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
     return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)

@@ -10,7 +10,8 @@ Every clock that the data bus stands idle is charged to a word of `CAUSES`: to w
 waited for its row, what held the activate.
 
 Requesters offer their requests in order, each at its time, as long as they have fewer outstanding than their window allows; a
-channel takes one a clock, in the order in which they were offered, and completes them in any order.
+channel takes one a clock, in the order in which they were offered, and completes them in any order. Between requesters and
+channels there may be a mesh, whose links data hold one after the other (`Ways`).
 
 All times in clocks of the channels; a request is one burst. Sets of banks are bits of a word, so a channel has at most 64.
 
@@ -27,6 +28,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
+from evaluators.machine.crossing import FROM, TO, Ways, nowhere
 from space.elementwise import Array
 
 ROW_HITS = 4
@@ -35,12 +37,12 @@ ROW_HITS = 4
 DRAIN = 8
 """Writes beyond which they are drained where no read is queued; fewer wait for company, as long as more can come."""
 
-CAUSES = ("load", "window", "queue", "row", "activates", "group", "turn", "refresh")
+CAUSES = ("load", "window", "noc", "queue", "row", "activates", "group", "turn", "refresh")
 """What the data bus waits for: requests that were not there yet (their time had not come, or the requester had too many
-outstanding), the controller's queues, a row to be closed and opened, another activate (tRRD, tFAW), its bank group (tCCD_L),
-the bus turning round between reads and writes, a refresh."""
+outstanding, or had them because their data waited for links), the controller's queues, a row to be closed and opened, another
+activate (tRRD, tFAW), its bank group (tCCD_L), the bus turning round between reads and writes, a refresh."""
 
-LOAD, WINDOW, QUEUE, ROW, ACTIVATES, GROUP, TURN, REFRESH = range(len(CAUSES))
+LOAD, WINDOW, NOC, QUEUE, ROW, ACTIVATES, GROUP, TURN, REFRESH = range(len(CAUSES))
 
 NEVER = 1 << 60
 
@@ -102,6 +104,7 @@ class Served(NamedTuple):
         offered: when the requester offered each request, -1 where it did not; shape (requests,). [clock]
         accepted: when the controller took it, likewise.
         finished: when its last data came, or a write was taken, likewise.
+        crossed, waited: from then until the requester has it, and what of that is for links that others held, likewise.
         reads, writes: that were issued to banks.
         activates: rows opened.
         hits: column commands that found their row open from another one before.
@@ -112,6 +115,8 @@ class Served(NamedTuple):
     offered: Array
     accepted: Array
     finished: Array
+    crossed: Array
+    waited: Array
     reads: int
     writes: int
     activates: int
@@ -152,6 +157,7 @@ BANK_GROUP = np.dtype([(name, np.int64) for name in ("can_read", "can_write", "c
 REQUESTER = np.dtype([(name, np.int64) for name in (
     "next", "end", "window",  # requests, in order; the most outstanding, 0 for any
     "outstanding", "reads", "read_tail", "writes", "write_tail",  # places in the rings of ends of reads and of writes
+    "freed",  # what the last one that ended had waited for links
 )])  # fmt: skip
 """State of a requester."""
 
@@ -174,13 +180,17 @@ class Requests(NamedTuple):
     Attributes:
         channel: of each, shape (requests,).
         place, write, arrival: as for `serve`.
-        offered, accepted, finished: as in `Served`.
+        offered, accepted, finished, crossed, waited: as in `Served`.
         late: whether the requester held it back because too many were outstanding.
+        held: what the one whose end let it go had waited for links.
         queued: when it went to the queue of its bank.
         follow: the next one offered to the same channel, then the next one held for the same bank.
         requester: of each.
         requesters: records of `REQUESTER`.
-        ends: when outstanding reads and writes end, a ring each; shape (requesters, 2, largest window).
+        ends, links: when outstanding reads and writes end and what they wait for links, a ring each; shape (requesters, 2,
+            largest window).
+        awake: next clock in which each requester can do something, as far as that is known; shape (requesters,).
+        path: as for `serve`.
     """
 
     channel: Any
@@ -190,12 +200,18 @@ class Requests(NamedTuple):
     offered: Any
     accepted: Any
     finished: Any
+    crossed: Any
+    waited: Any
     late: Any
+    held: Any
     queued: Any
     follow: Any
     requester: Any
     requesters: Any
     ends: Any
+    links: Any
+    awake: Any
+    path: int
 
 
 def serve(
@@ -212,6 +228,7 @@ def serve(
     requester: Array | None = None,
     path: int = 0,
     queues: Queues = Queues(),  # noqa: B008
+    ways: Ways | None = None,
     limit: int = NEVER,
 ) -> Served:
     """Plays requests, each offered from its arrival on, those of a requester in order.
@@ -229,6 +246,7 @@ def serve(
         requester: of each request, shape (requests,), not falling; None where there is one.
         path: from the end of a request at its channel until the requester sees it. [clock]
         queues: of each controller.
+        ways: between requesters and channels; None where nothing is.
         limit: when to stop. [clock]
     """
     count = len(write)
@@ -236,18 +254,21 @@ def serve(
     by = np.zeros(count, np.int32) if requester is None else np.ascontiguousarray(requester, dtype=np.int32)
     window = np.zeros(1, np.int64) if windows is None else np.asarray(windows, dtype=np.int64)
     offered, accepted, finished, queued = (np.full(count, -1, np.int64) for _ in range(4))
+    crossed, waited, held = (np.zeros(count, np.int64) for _ in range(3))
     who = np.zeros(len(window), REQUESTER)
     who["window"], who["next"], who["end"] = window, *np.searchsorted(by, [np.arange(len(window)), np.arange(len(window)) + 1])
+    rings = (len(window), 2, max(1, int(window.max())))
     asked = Requests(
         to, np.ascontiguousarray(place, dtype=np.int32), np.ascontiguousarray(write, dtype=np.bool_),
-        np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, np.zeros(count, np.bool_), queued,
-        np.zeros(count, np.int32), by, who, np.zeros((len(window), 2, max(1, int(window.max()))), np.int64),
+        np.ascontiguousarray(arrival, dtype=np.int64), offered, accepted, finished, crossed, waited, np.zeros(count, np.bool_),
+        held, queued, np.zeros(count, np.int32), by, who,
+        np.zeros(rings, np.int64), np.zeros(rings, np.int64), np.zeros(len(window), np.int64), path,
     )  # fmt: skip
     every = _at_rest(channels, groups, banks, queues, timing)
     every.state["left"] = np.bincount(to, minlength=channels)
-    clocks = _play(every, asked, timing, queues, path, limit)
+    clocks = _play(every, asked, timing, queues, ways or nowhere(), limit)
     reads, writes, activates, hits = (int(every.state[name].sum()) for name in ("reads", "writes", "activates", "hits"))
-    return Served(offered, accepted, finished, reads, writes, activates, hits, int(clocks), every.idle)
+    return Served(offered, accepted, finished, crossed, waited, reads, writes, activates, hits, int(clocks), every.idle)
 
 
 def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Timing) -> Channels:
@@ -269,6 +290,9 @@ def _at_rest(channels: int, groups: int, banks: int, queues: Queues, timing: Tim
 _piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
 """Of the loop below, compiled as part of it: counting references to arrays at every call would take ten times as long."""
 
+_apart: Any = partial(njit, error_model="numpy", _nrt=False)()
+"""Called by it, seldom enough."""
+
 _loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
 
 
@@ -284,36 +308,43 @@ _lowest: Any = intrinsic(_count_trailing_zeros)
 
 
 @_loop
-def _play(channels, asked, t, queues, path, limit):
+def _play(channels, asked, t, queues, ways, limit):
     """Plays all requests, or until the limit; returns the clock."""
     clock, done, count = 0, 0, len(asked.write)
     while clock < limit and done < count:
         wake = limit
-        for number in range(len(asked.requesters)):
-            wake = min(wake, _offer(channels, asked, number, path, clock))
+        for number in range(len(asked.awake)):
+            if asked.awake[number] <= clock:
+                asked.awake[number] = _offer(channels, asked, number, clock)
+            wake = min(wake, asked.awake[number])
         for i in range(len(channels.state)):
             c = channels.state[i]
             if c.awake <= clock:
                 before = c.reads + c.writes
-                c.awake = _step(channels, i, asked, t, queues, clock)
+                c.awake = _step(channels, i, asked, t, queues, ways, clock)
                 done += c.reads + c.writes - before
                 if c.left + c.held_reads + c.held_writes + c.queued == 0:
                     c.awake = NEVER
             wake = min(wake, c.awake)
+        # what ended in this clock lets requesters go on
+        for number in range(len(asked.awake)):
+            wake = min(wake, asked.awake[number])
         clock = max(clock + 1, wake) if done < count else clock + 1
     return clock
 
 
 @_piece
-def _offer(channels, asked, number, path, clock):
+def _offer(channels, asked, number, clock):
     """Offers what a requester may offer by now; returns when it may offer more, as far as that is known."""
     q = asked.requesters[number]
-    window, ends = q.window, asked.ends[number]
+    window, ends, links = q.window, asked.ends[number], asked.links[number]
     if window > 0:
-        while q.reads != q.read_tail and ends[0, q.reads % window] + path <= clock:
+        while q.reads != q.read_tail and ends[0, q.reads % window] + asked.path <= clock:
+            q.freed = links[0, q.reads % window]
             q.reads += 1
             q.outstanding -= 1
-        while q.writes != q.write_tail and ends[1, q.writes % window] + path <= clock:
+        while q.writes != q.write_tail and ends[1, q.writes % window] + asked.path <= clock:
+            q.freed = links[1, q.writes % window]
             q.writes += 1
             q.outstanding -= 1
     while q.next < q.end:
@@ -323,9 +354,9 @@ def _offer(channels, asked, number, path, clock):
         if window > 0 and q.outstanding == window:
             wake = NEVER
             if q.reads != q.read_tail:
-                wake = min(wake, ends[0, q.reads % window] + path)
+                wake = min(wake, ends[0, q.reads % window] + asked.path)
             if q.writes != q.write_tail:
-                wake = min(wake, ends[1, q.writes % window] + path)
+                wake = min(wake, ends[1, q.writes % window] + asked.path)
             return wake
         c = channels.state[asked.channel[r]]
         if c.coming < 0:
@@ -336,31 +367,73 @@ def _offer(channels, asked, number, path, clock):
         c.awake = clock
         asked.offered[r] = clock
         asked.late[r] = clock > asked.arrival[r]
+        asked.held[r] = q.freed
         q.outstanding += 1
         q.next += 1
     return NEVER
 
 
+@_apart
+def _cross(asked, ways, r, clock):
+    """When the data of a request that is at its channel have crossed the mesh, links one after the other."""
+    number, at, write = asked.requester[r], asked.channel[r], asked.write[r]
+    row, col, to_row, to_col = ways.row[at], ways.col[at], ways.from_row[number], ways.from_col[number]
+    if write:
+        row, col, to_row, to_col = to_row, to_col, row, col
+    far = ways.ramp + (abs(to_row - row) + abs(to_col - col)) * ways.hop
+    time = float(clock)
+    if write:
+        time = max(time, ways.free[FROM, row, col])
+        ways.free[FROM, row, col] = time + ways.pass_
+        time += ways.ramp
+    while row != to_row or col != to_col:
+        way = (0 if to_col > col else 1) if col != to_col else (2 if to_row > row else 3)
+        time = max(time, ways.free[way, row, col])
+        ways.free[way, row, col] = time + ways.pass_
+        time += ways.hop
+        col += (way == 0) - (way == 1)
+        row += (way == 2) - (way == 3)
+    if not write:
+        time = max(time, ways.free[TO, row, col])
+        ways.free[TO, row, col] = time + ways.pass_
+        time += ways.ramp
+    asked.waited[r] = int(np.ceil(time - clock - far - 1e-6))
+    return int(np.ceil(time + far + ways.pass_ - 1e-6))
+
+
 @_piece
-def _end(asked, r, clock):
+def _end(asked, ways, r, clock):
     """Notes when a request ends, for its requester and the one that waits for room."""
     asked.finished[r] = clock
+    end = clock
+    if len(ways.row) > 0:
+        end = _cross(asked, ways, r, clock)
+        asked.crossed[r] = end - clock
     number = asked.requester[r]
     q = asked.requesters[number]
     if q.window > 0:
-        if asked.write[r]:
-            asked.ends[number, 1, q.write_tail % q.window] = clock
+        kind = int(asked.write[r])
+        first, last = (q.writes, q.write_tail) if kind else (q.reads, q.read_tail)
+        ends, links = asked.ends[number, kind], asked.links[number, kind]
+        place = last
+        while place > first and ends[(place - 1) % q.window] > end:
+            ends[place % q.window] = ends[(place - 1) % q.window]
+            links[place % q.window] = links[(place - 1) % q.window]
+            place -= 1
+        ends[place % q.window] = end
+        links[place % q.window] = asked.waited[r]
+        asked.awake[number] = min(asked.awake[number], end + asked.path)
+        if kind:
             q.write_tail += 1
         else:
-            asked.ends[number, 0, q.read_tail % q.window] = clock
             q.read_tail += 1
 
 
 @_piece
-def _step(channels, i, asked, t, queues, clock):
+def _step(channels, i, asked, t, queues, ways, clock):
     """What a channel does in a clock; returns the next clock in which it can do something if nothing is offered before."""
     c = channels.state[i]
-    moved = _accept(channels, i, asked, queues, clock)
+    moved = _accept(channels, i, asked, queues, ways, clock)
     if clock == c.refresh:
         c.refresh += t.refi
         c.refreshing = 1
@@ -372,7 +445,7 @@ def _step(channels, i, asked, t, queues, clock):
         if c.refreshing:
             issued, wake = _refresh_bank(channels, i, t, clock)
         if clock >= c.asleep:
-            issued |= _issue(channels, i, asked, t, issued, clock)
+            issued |= _issue(channels, i, asked, t, ways, issued, clock)
         wake = min(wake, c.asleep)
     moved |= _forward(channels, i, asked, queues, clock)
     if issued or moved:
@@ -381,7 +454,7 @@ def _step(channels, i, asked, t, queues, clock):
 
 
 @_piece
-def _accept(channels, i, asked, queues, clock):
+def _accept(channels, i, asked, queues, ways, clock):
     """Takes the next request that was offered, if there is room; whether it did."""
     c = channels.state[i]
     r = c.coming
@@ -393,7 +466,7 @@ def _accept(channels, i, asked, queues, clock):
     if asked.write[r]:
         if c.held_writes == queues.waiting:
             return False
-        _end(asked, r, clock + 1)
+        _end(asked, ways, r, clock + 1)
         c.held_writes += 1
         if b.held_write < 0:
             b.held_write = r
@@ -478,7 +551,7 @@ def _idle_bank(channels, i):
 
 
 @_piece
-def _issue(channels, i, asked, t, row, clock):
+def _issue(channels, i, asked, t, ways, row, clock):
     """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did."""
     c = channels.state[i]
     issued = False
@@ -490,7 +563,7 @@ def _issue(channels, i, asked, t, row, clock):
         bank = _lowest(after if after != 0 else ready)
         c.turn = bank
         if not (rows >> bank) & 1:
-            _column(channels, i, asked, t, clock, bank)
+            _column(channels, i, asked, t, ways, clock, bank)
             issued = True
         elif not row:  # else its turn is lost
             if channels.banks[i, bank].row < 0:
@@ -594,7 +667,7 @@ def _precharge(channels, i, t, clock, bank):
 
 
 @_piece
-def _column(channels, i, asked, t, clock, bank):
+def _column(channels, i, asked, t, ways, clock, bank):
     """Issues the read or the write of an open row that came first, of those that can be issued."""
     c, b = channels.state[i], channels.banks[i, bank]
     g = channels.groups[i, b.group]
@@ -627,7 +700,7 @@ def _column(channels, i, asked, t, clock, bank):
     else:
         c.reads += 1
         end = clock + t.cl + t.burst
-        _end(asked, r, end)
+        _end(asked, ways, r, end)
         b.can_precharge = max(b.can_precharge, clock + t.rtp)
         g.can_read = max(g.can_read, clock + same)
         c.can_read = max(c.can_read, clock + other)
@@ -654,6 +727,10 @@ def _charge(channels, i, asked, t, clock, bank, r):
         why = b.why
     else:
         why = TURN if turned else GROUP
+    if why == WINDOW:
+        links = min(idle, asked.held[r])
+        channels.idle[i, NOC] += links
+        idle -= links
     channels.idle[i, why] += idle
 
 
@@ -765,32 +842,3 @@ def _append(channels, i, asked, queues, clock, bank):
         elif b.first_write < 0 and _free(channels, i, asked, bank, place):
             b.first_write = place
     _want(channels, i, bank)
-
-
-@njit(cache=True)
-def serve_blocks(arrival, nbytes, write, requester, window, access, first, each, turn, alone):
-    """Blocks at one channel at given rates: see `hbm.blocks`, whose arguments and `hbm.Rates` these are."""
-    start, finish = np.empty(len(arrival)), np.empty(len(arrival))
-    free, own, before = 0.0, np.zeros(len(window)), -1
-    for k in range(len(arrival)):
-        kind, q = int(write[k]), requester[k]
-        busy = nbytes[k] * _between(each[kind], nbytes[k] / access)
-        if before >= 0 and before != kind:
-            busy += turn
-        before = kind
-        begin = max(arrival[k], own[q]) if window[q] > 0 else arrival[k]
-        start[k] = max(begin, free) + first[kind]
-        free = max(begin, free) + busy
-        finish[k] = free + first[kind]
-        if window[q] > 0:
-            finish[k] = max(finish[k], begin + nbytes[k] * _between(alone[kind], window[q]) + first[kind])
-            own[q] = finish[k] - first[kind]
-    return start, finish
-
-
-@njit(cache=True)
-def _between(table, x):
-    """What a table over powers of two has at `x`, in between linear in the logarithm."""
-    place = min(max(np.log2(x), 0.0), len(table) - 1.0)
-    low = min(int(place), len(table) - 2)
-    return table[low] + (place - low) * (table[low + 1] - table[low])

@@ -1,7 +1,7 @@
 """A memory of many channels: where an address lies, what requests get, what keeps data buses idle, what a block costs.
 
 `play` is transaction by transaction, on the channels of `evaluators.machine.dram`; `seconds` and `rates` price large transfers
-from played samples, and `blocks` serves blocks at one channel at these rates.
+from played samples.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluators.machine import dram
+from evaluators.machine.crossing import Ways
 from evaluators.machine.dram import CAUSES, Queues, Served
 from space.elementwise import Array
 from space.errors import DesignError
@@ -57,6 +58,7 @@ class Report:
         share: of the peak.
         row_hits: share of bursts that found their row open from another one before.
         idle: share of the time of the data buses by what they waited for, a word of `IDLE` each.
+        after: share of the time in which channels had done all and links had not.
         latencies: of reads, from `end_request` of their first burst to `end_response`; shape (reads,). [s]
     """
 
@@ -69,6 +71,7 @@ class Report:
     share: float
     row_hits: float
     idle: dict[str, float]
+    after: float
     latencies: Array
 
     @property
@@ -78,7 +81,13 @@ class Report:
 
     @property
     def binding(self) -> str:
-        """What binds: bandwidth where data buses have hardly anything to wait for but refresh, else what they wait for most."""
+        """What binds.
+
+        Links where they end well after channels, whatever these waited for meanwhile; bandwidth where data buses have hardly
+        anything to wait for but refresh; else what they wait for most.
+        """
+        if self.after > 1 - FULL:
+            return "noc"
         busy = 1 - sum(self.idle.values())
         if busy >= FULL * (1 - self.idle["refresh"]):
             return "bandwidth"
@@ -94,6 +103,7 @@ def play(
     *,
     windows: Array | None = None,
     requester: Array | None = None,
+    ways: Ways | None = None,
 ) -> Report:
     """Requests of any size, each from its arrival on, those of a requester in order, completed in any order.
 
@@ -105,6 +115,7 @@ def play(
         arrival: shape (requests,), for each requester not falling. [s]
         windows: bursts that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
         requester: of each request, shape (requests,); None where there is one.
+        ways: the mesh that data cross; None where requesters are at the memory.
 
     Raises:
         DesignError: the memory makes no sense, or an address is beyond its end, or there are no requests.
@@ -134,6 +145,7 @@ def play(
     served = dram.serve(
         at, write[owner], cycles[owner], timing(memory), groups=int(memory.groups), banks=int(memory.banks), channel=channel,
         channels=int(channels(memory)), windows=windows, requester=by[owner], path=path(memory), queues=queues(memory),
+        ways=ways,
     )  # fmt: skip
     return _report(memory, served, channel, owner, begin, order, write, float(nbytes.sum()), float(arrival.min()))
 
@@ -150,27 +162,32 @@ def _report(
     start: float,
 ) -> Report:
     clock, burst, far = float(memory.clock), int(memory.timing.burst), path(memory)
-    writes = write[owner]
-    data = np.where(writes, served.accepted, served.finished - burst)
+    writes, seen = write[owner], served.finished + served.crossed + far
+    data = np.where(writes, served.accepted + far, seen - burst)
     stamps = [np.empty(len(write)) for _ in range(4)]
     firsts = np.empty(len(write))
     firsts[order] = np.minimum.reduceat(served.accepted, begin)
     for stamp, merge, clocks in (
         (stamps[0], np.minimum, served.offered), (stamps[1], np.maximum, served.accepted),
-        (stamps[2], np.minimum, data + far), (stamps[3], np.maximum, served.finished + far),
+        (stamps[2], np.minimum, data), (stamps[3], np.maximum, seen),
     ):  # fmt: skip
         stamp[order] = start + merge.reduceat(clocks, begin) / clock
     busy = np.bincount(channel, minlength=len(served.idle)) * burst
     ends = busy + served.idle.sum(axis=1)
-    end = int(ends.max())
+    channels_end = int(ends.max())
+    end = max(channels_end, int((served.finished + served.waited).max()))
+    after = (end - channels_end) / end
     idle = dict(zip(CAUSES, (served.idle.sum(axis=0) / (end * len(ends))).tolist(), strict=True))
-    idle["channels"] = float((end - ends).sum() / (end * len(ends)))
+    idle["noc"] += after
+    idle["channels"] = float((channels_end - ends).sum() / (end * len(ends)))
     seconds = end / clock
     latencies = (stamps[3] - start - firsts / clock)[~write]
     hits = served.hits / (served.reads + served.writes)
     begin_request, end_request, begin_response, end_response = stamps
     share = nbytes / seconds / peak(memory)
-    return Report(begin_request, end_request, begin_response, end_response, nbytes, seconds, share, hits, idle, latencies)
+    return Report(
+        begin_request, end_request, begin_response, end_response, nbytes, seconds, share, hits, idle, after, latencies
+    )
 
 
 def timing(memory: Memory) -> dram.Timing:
@@ -234,19 +251,12 @@ class Rates(NamedTuple):
         access: one request. [B]
         first: from a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]
         each: a block's occupation of the channel, among its like at random places, over its bytes; shape (2, sizes). [s/B]
-        turn: lost when a block is of the other direction than the one before. [s]
-        alone: time of a requester that is alone, over its bytes; its window a power of two; shape (2, windows). [s/B]
     """
 
     access: float
     first: Array
     each: Array
-    turn: float
-    alone: Array
 
-
-WIDEST = 10
-"""Powers of two that `rates` knows of windows; a larger one is no limit."""
 
 LARGEST = 16
 """Powers of two that `rates` knows: blocks of up to 2 MiB of requests of 32 B."""
@@ -264,22 +274,18 @@ def rates(memory: Memory) -> Rates:
     """
     refuse(memory)
     rng, access, sizes = np.random.default_rng(0), int(memory.access), 2 ** np.arange(LARGEST + 1)
-    each, alone = np.empty((2, len(sizes))), np.empty((2, WIDEST + 1))
+    each = np.empty((2, len(sizes)))
     for kind in (0, 1):
-        write = np.full(1, bool(kind))
-        alone[kind] = [_occupation(memory, BURSTS // 4, write, rng, 1 << place) for place in range(WIDEST + 1)]
         for number, bursts in enumerate(sizes):
             count = max(1, BURSTS // int(bursts))
             each[kind, number] = _occupation(memory, int(bursts), np.full(count, bool(kind)), rng)
-    alternating = _occupation(memory, 64, np.arange(1024) % 2 == 1, rng)
-    turn = max(0.0, alternating - each[:, 6].mean()) * 64 * access
     t, clock = memory.timing, memory.clock
     first = np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
-    return Rates(float(access), first, each, float(turn), alone)
+    return Rates(float(access), first, each)
 
 
-def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator, window: int = 0) -> float:
-    """Seconds a byte of blocks at random places of one channel, offered at once or as a window allows."""
+def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator) -> float:
+    """Seconds a byte of blocks at random places of one channel, offered at once."""
     access = int(memory.access)
     room = int(capacity(memory) / channels(memory)) // (bursts * access)
     start = (rng.integers(0, room, len(write)) * bursts * access)[:, None] + np.arange(bursts) * access
@@ -288,34 +294,7 @@ def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Genera
     _, at = place(memory, address)
     served = dram.serve(
         at, np.repeat(write, bursts), np.zeros(address.size), timing(memory), groups=int(memory.groups),
-        banks=int(memory.banks), windows=np.array([window]), path=path(memory), queues=queues(memory),
+        banks=int(memory.banks), path=path(memory), queues=queues(memory),
     )  # fmt: skip
     clocks = address.size * int(memory.timing.burst) + int(served.idle.sum())
     return clocks / float(memory.clock) / (address.size * access)
-
-
-def blocks(
-    arrival: Array, nbytes: Array, write: Array, known: Rates, *, window: Array | None = None, requester: Array | None = None
-) -> tuple[Array, Array]:
-    """When blocks at one channel start and finish, first come first served.
-
-    A block takes the channel for what its bytes cost (`Rates.each`), and a turn where the direction changes. A requester with
-    a window has its blocks one after the other, each no faster than it would be alone; meanwhile the channel serves the others.
-
-    Args:
-        arrival: shape (blocks,), not falling. [s]
-        nbytes: of each, shape (blocks,). [B]
-        write: whether each is a write, shape (blocks,).
-        known: of the channel.
-        window: requests that each requester may have outstanding, 0 for any; shape (requesters,). None is one, with 0.
-        requester: of each block, shape (blocks,); None where there is one.
-
-    Returns:
-        When each block's first data come and when its last do (of a write, when they are taken); shape (blocks,). [s]
-    """
-    by = np.zeros(len(arrival), np.int64) if requester is None else np.asarray(requester, dtype=np.int64)
-    windows = np.zeros(1, np.int64) if window is None else np.asarray(window, dtype=np.int64)
-    start, finish = dram.serve_blocks(
-        np.asarray(arrival, dtype=float), np.asarray(nbytes, dtype=float), np.asarray(write, dtype=bool), by, windows, *known
-    )
-    return start, finish

@@ -1,8 +1,8 @@
-"""Share of the peak and what binds, by generation and pattern: reads, with writes, within a window, and hashed."""
+"""Share of the peak and what binds: by generation and pattern, alone, with writes, in a window, hashed; of tiles."""
 
 from typing import Any
 
-from dse.api import study_of
+from dse.api import evaluate, study_of
 from evaluators import explain
 from space.fields import replaced
 from space.memory import channels, peak
@@ -13,7 +13,35 @@ PER_CHANNEL = 16
 """Bursts outstanding for each channel where there is a window."""
 
 
+REQUESTERS = (1, 32, 256, 1024)
+WIDTHS = ("128 B", "512 B")
+ON_TILES = (
+    "chip=tile32", "workload=stream", "workload.patterns=[random]", "workload.request='256 B'", "workload.requests=1024",
+    "chip.hbm.banks.hashed=all", "fidelity=events",
+)  # fmt: skip
+
+
 def finding() -> str:
+    """One row a generation and pattern; then one a number of tiles and width of links."""
+    return f"{stacks()}\n\nTiles that read hbm4 at random across their mesh (`chip=tile32`, rows hashed):\n\n{tiles()}"
+
+
+def tiles() -> str:
+    """What the links between tiles and channels leave of the memory, read and written."""
+    rows = []
+    for count in REQUESTERS:
+        cells = []
+        for width in WIDTHS:
+            for writes in (0, 1):
+                of = evaluate(
+                    *ON_TILES, f"mapping.requesters={count}", f"chip.noc.word_bytes='{width}'", f"workload.writes=[{writes}]"
+                )
+                cells.append(f"{of.metrics['peak_share']:.0%} {of.breakdown.rows[0].bound}")
+        rows.append([str(count), *cells])
+    return table(["tiles", *(f"{what}, links of {width}" for width in WIDTHS for what in ("reads", "writes"))], rows)
+
+
+def stacks() -> str:
     """One row a generation and pattern."""
     rows = []
     for chip in GENERATIONS:

@@ -1,21 +1,34 @@
-"""Latencies by prefilling cores, and how two ratios depend on how many requests come at once."""
+"""Latencies by prefilling and decoding cores and by where they are, and how ratios depend on how many requests come at once."""
 
 from studies.designs import metrics
 from studies.write import table
 
-CORES = (49, 42, 28, 21)
+CORES = ((49, 14), (42, 21), (28, 28), (21, 42))
+APART = [{"mapping.serving.prefill_cores": prefill, "mapping.serving.decode_cores": decode} for prefill, decode in CORES]
+COLUMNS = {"ttft": "TTFT", "tbt_p50": "TBT, median", "tbt": "TBT, mean", "latency": "end to end"}
 
 
 def finding() -> str:
     """One row a ratio of cores; then one row a load."""
-    apart = [{"mapping.serving.prefill_cores": cores} for cores in CORES]
+    by_block = [one | {"mapping.serving.arrangement": "dp_first"} for one in APART]
     rows = []
-    for cores, found in zip(CORES, metrics("npusim_fig11", apart), strict=True):
-        values = (found[name] for name in ("ttft", "tbt_p50", "latency", "throughput"))
-        rows.append([f"P{cores}/D{(64 - cores) // 7 * 7}", *(f"{value:.3g}" for value in values)])
-    first = table(["cores", "TTFT [s]", "TBT, median [s]", "end to end [s]", "throughput [token/s]"], rows)
-    loads = []
+    for (prefill, decode), found, other in zip(
+        CORES, *(metrics("npusim_fig11", each) for each in (APART, by_block)), strict=True
+    ):
+        values = (found[name] for name in (*COLUMNS, "throughput"))
+        ratio = f"{other['latency'] / found['latency']:.4f}"
+        rows.append([f"P{prefill}/D{decode}", *(f"{value:.3g}" for value in values), ratio])
+    head = [*(f"{name} [s]" for name in COLUMNS.values()), "throughput [token/s]", "end to end, DP first over PP first"]
+    return table(["cores", *head], rows) + "\n\n" + _loads()
+
+
+def _loads() -> str:
+    rows = []
     for requests in (100, 250, 500, 1000):
-        many, few = metrics("npusim_fig11", [apart[0], apart[-1]], f"workload.requests={requests}")
-        loads.append([f"{requests}", f"{many['ttft'] / few['ttft']:.2f}", f"{few['latency'] / many['latency']:.2f}"])
-    return first + "\n\n" + table(["requests at once", "TTFT, P49/D14 over P21/D42", "end to end, P21/D42 over P49/D14"], loads)
+        most, best, half, least = metrics("npusim_fig11", APART, f"workload.requests={requests}")
+        pairs = [(most, least, "ttft"), (least, most, "latency")]
+        pairs += [(best, other, name) for other in (most, half) for name in ("ttft", "tbt")]
+        rows.append([f"{requests}", *(f"{one[name] / other[name]:.2f}" for one, other, name in pairs)])
+    extremes = ("TTFT, P49/D14 over P21/D42", "end to end, P21/D42 over P49/D14")
+    best_over = (f"{what}, P42/D21 over {other}" for other in ("P49/D14", "P28/D28") for what in ("TTFT", "mean TBT"))
+    return table(["requests at once", *extremes, *best_over], rows)

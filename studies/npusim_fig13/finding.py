@@ -1,33 +1,38 @@
-"""End-to-end latency by stages, memory and prompt, of the study's load and of one request."""
+"""End-to-end latency by stages, memory and prompt, of the study's load and of one request; and what cutting layers brings."""
 
 from studies.designs import metrics
 from studies.write import table
 
 STAGES = (32, 18, 12)
 SRAM = (16, 32, 48)
+PHASES = ("prefill", "decode")
+HEAD = [*(f"{stages} stages [s]" for stages in STAGES), "18 over 32", "12 over 32"]
 
 
 def finding() -> str:
-    """One row a load, prompt and memory."""
-    designs = [
-        {"chip.tile.sram": size * 1e6, "mapping.prefill.pp": stages, "mapping.decode.pp": stages}
-        for size in SRAM
-        for stages in STAGES
-    ]
+    """One row a load, prompt and memory; then one row a way to cut and a format of weights."""
     rows = []
     for requests in (500, 1):
         for prompt in (100, 1000):
-            found = metrics("npusim_fig13", designs, f"workload.requests={requests}", f"workload.prompt={prompt}")
-            for place, size in enumerate(SRAM):
-                values = [one["latency"] for one in found[3 * place : 3 * place + 3]]
-                ratios = [f"{value / values[0]:.2f}" for value in values[1:]]
-                rows.append([str(requests), str(prompt), str(size), *(f"{value:.3g}" for value in values), *ratios])
-    head = [
-        "requests at once",
-        "prompt",
-        "SRAM [MB]",
-        *(f"{stages} stages [s]" for stages in STAGES),
-        "18 over 32",
-        "12 over 32",
+            load = (f"workload.requests={requests}", f"workload.prompt={prompt}")
+            rows += [[str(requests), str(prompt), str(size), *_latencies(size, "parts", *load)] for size in SRAM]
+    cuts = []
+    for stages in ("layers", "parts"):
+        for weights in ("fp16", "int8"):
+            for size in (SRAM[0], SRAM[-1]):
+                found = _latencies(size, stages, f"mapping.precision.weights={weights}")
+                cuts.append([stages, weights, str(size), *found])
+    first = table(["requests at once", "prompt", "SRAM [MB]", *HEAD], rows)
+    return first + "\n\n" + table(["stages have", "weights", "SRAM [MB]", *HEAD], cuts)
+
+
+def _latencies(size: int, stages: str, *overrides: str) -> list[str]:
+    """By stages; and those of fewer stages over those of the most."""
+    designs = [
+        {"chip.tile.sram": size * 1e6}
+        | {f"mapping.{p}.pp": pp for p in PHASES}
+        | {f"mapping.{p}.stages": stages for p in PHASES}
+        for pp in STAGES
     ]
-    return table(head, rows)
+    values = [one["latency"] for one in metrics("npusim_fig13", designs, *overrides)]
+    return [*(f"{value:.3g}" for value in values), *(f"{value / values[0]:.2f}" for value in values[1:])]

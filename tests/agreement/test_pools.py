@@ -31,7 +31,7 @@ def sends(slot: str, pairs: list[tuple[Array, Array]], nbytes: float) -> tuple[S
 def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: str, tp: int, pp: int) -> None:
     chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
     assert isinstance(chip, TileChip)
-    fabric, fleet = tile_fabric(chip), Fleet(tp, pp, 1, 1, POSITION, ACTIVATIONS)
+    fabric, fleet = tile_fabric(chip), Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
     sources, targets = laid(8, 8, arrangement, fleet, fleet)
     caches = [(start, end) for start, end, _ in _flows(sources[0], targets[0], fleet, fleet)]
     slot, moved = sends("kv", caches, TOKENS * POSITION)

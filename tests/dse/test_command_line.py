@@ -299,3 +299,21 @@ def test_help_imports_nothing_heavy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ).stdout
     assert out.strip().splitlines()[-1] == "[]"
+
+
+def test_a_notebook_gets_the_breakdown_of_the_reader_that_it_asked_for() -> None:
+    found = dse.evaluate(
+        "chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]", "fidelity=events"
+    )
+    assert found.breakdown.seconds == pytest.approx(found.metrics["latency"])
+
+
+def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As verdicts advise, and as knobs are named."""
+    here = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]")
+    once = dse.evaluate(*here, "mapping.both.tp=8", "mapping.both.partition=mn")
+    each = [f"mapping.{phase}.{field}" for phase in ("prefill", "decode") for field in ("tp=8", "partition=mn")]
+    assert str(once.metrics) == str(dse.evaluate(*here, *each).metrics)  # NaN and all
+    assert once.design.mapping.decode.tp == 8  # type: ignore[union-attr]
+    _, _, err = typed(monkeypatch, capsys, "evaluate", *here, "mapping.both.pt=8")
+    assert "mapping.prefill.pt" in err

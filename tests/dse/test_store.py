@@ -161,7 +161,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
     """A driver in a process of its own that runs for minutes, once it has stored results."""
     command = [sys.executable, "-m", "dse.main", *words(folder, place, "search.budget=1000000")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
+    for _ in range(3000):  # on a machine that does much else
         assert process.poll() is None, process.communicate()
         if asked(place) > 256:
             return process

@@ -53,6 +53,19 @@ def test_prefill_instances_of_their_own_leave_decodes_alone() -> None:
     assert apart["tbt_p99"] < both["tbt_p99"]
 
 
+@pytest.mark.parametrize("apart", [0, 1])
+def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
+    chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")
+    found, values = asked(*chosen), metrics(*chosen)
+    parts = explain(found.base, found.workload.cases[0])
+    shares = [values["prefill_busy"], values["decode_busy"]][1 - apart :]
+    idle = parts.by_bound()["idle"] / parts.seconds
+    assert idle == pytest.approx(1 - sum(shares) / len(shares))
+    assert {row.operator for row in parts.rows} > {"q_proj", "attention", "allreduce", "head"}
+    assert 0 < values["utilisation"] < 1
+    assert 0 < values["hbm_utilisation"] < 1
+
+
 def test_a_model_that_leaves_no_room_for_a_request_is_infeasible_with_the_bytes() -> None:
     found = asked(*SERVING, "chip.hbm.capacity=1 GB")
     verdict = infeasible(found.base, found.workload)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from evaluators.machine import hbm
 from space.errors import DesignError
 from space.fields import replaced
-from space.memory import HASHES, ORDERS, Memory, capacity, channels, peak, refuse
+from space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
 from tests.samples import memory
 
 GENERATIONS = ("hbm2", "hbm2_legacy", "hbm3", "hbm4")
@@ -169,23 +169,6 @@ def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
     starts = np.arange(0, size, int(of.granularity))
     played = hbm.play(of, starts, np.minimum(int(of.granularity), size - starts), False).seconds
     assert hbm.seconds(of, size) == pytest.approx(played, rel=0.01)
-
-
-@pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize(("window", "load"), [(0, 0.5), (0, 2.0), (16, 2.0), (64, 2.0)])
-def test_blocks_at_a_channel_take_what_playing_them_takes(name: str, window: int, load: float) -> None:
-    """Of one requester: until the last one within 3 %; but 9 % on HBM4, where blocks queue up behind a window of 16."""
-    of = memory(name, stacks=1, channels=1, pseudo=1)
-    rng = np.random.default_rng(3)
-    size = 2 ** rng.integers(12, 17, 200)
-    arrival = np.cumsum(rng.exponential(size.mean() / peak(of) / load, 200))
-    place = rng.integers(0, int(capacity(of)) // 65536, 200) * 65536
-    windows, write = np.array([window]), np.zeros(200, bool)
-    played = hbm.play(of, place, size, write, arrival, windows=windows)
-    start, finish = hbm.blocks(arrival, size, write, hbm.rates(of), window=windows)
-    assert (start > arrival).all()
-    assert (finish - start >= size / peak(of) * 0.9).all()
-    assert finish[-1] - arrival[0] == pytest.approx(played.seconds, rel=0.09 if (name, window) == ("hbm4", 16) else 0.03)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Requests to a memory through the front door: what is refused, and how bandwidth as a formula and as played compare."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,6 +64,66 @@ def test_the_breakdown_sums_to_the_time(fidelity: str) -> None:
     parts = explain(question.base, question.workload.cases[0], fidelity=fidelity)
     total = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0]
     assert sum(parts.by_bound().values()) == pytest.approx(total)
+
+
+ON_TILES = ("chip=tile32", "workload=stream", "mapping=stream", "workload.requests=200")
+
+
+def tiles(*overrides: str, fidelity: str = "events") -> dict[str, float]:
+    question = asked(*ON_TILES, *overrides)
+    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    return {name: float(column[0]) for name, column in columns.items() if column[0] == column[0]}
+
+
+@pytest.mark.parametrize("place", ["south", "north", "west", "east"])
+@pytest.mark.parametrize(("requesters", "writes", "window"), [(1, 0, 0), (32, 1, 0), (64, 0.5, 16), (1024, 0, 8)])
+def test_links_between_tiles_and_memory_are_a_roof(place: str, requesters: int, writes: float, window: int) -> None:
+    """The roof that a formula gives the busiest link; within 3 %, since places are drawn and channels not quite alike often."""
+    chosen = (
+        f"chip.hbm.place={place}", f"mapping.requesters={requesters}", f"workload.writes=[{writes}]",
+        f"mapping.window={window}", "workload.patterns=[random]",
+    )  # fmt: skip
+    roof, played = tiles(*chosen, fidelity="closed"), tiles(*chosen)
+    assert played["bandwidth"] <= roof["bandwidth"] * 1.03
+
+
+def test_a_tile_by_itself_is_bound_by_its_port_and_reaches_it() -> None:
+    question = asked(*ON_TILES)
+    found = explain(question.base, question.workload.cases[0], fidelity="events")
+    assert found.rows[0].bound == "noc"
+    assert explain(question.base, question.workload.cases[0]).rows[0].bound == "noc"
+    assert sum(found.by_bound().values()) == pytest.approx(found.seconds)
+    assert tiles()["bandwidth"] == pytest.approx(128 * 965e6, rel=0.02)
+    wide = ("chip.noc.word_bytes='64 KiB'", "workload.patterns=[random]", "workload.requests=2000")
+    assert tiles(*wide)["idle_noc"] < 0.01
+
+
+def test_wider_links_never_slow_requests_of_tiles() -> None:
+    given = ("mapping.requesters=64", "mapping.window=32", "workload.patterns=[random]")
+    times = [tiles(*given, f"chip.noc.word_bytes='{width} B'")["latency"] for width in (32, 128, 512, 4096)]
+    assert all(after <= before * 1.005 for before, after in pairwise(times))
+
+
+def test_on_links_that_take_no_time_tiles_are_as_a_memory_by_itself() -> None:
+    free = ("chip.noc.word_bytes='1 TiB'", "chip.noc.hop='0 cycle'", "chip.noc.ramp='0 cycle'")
+    given = ("workload.patterns=[random]", "workload.writes=[0.3]", "workload.requests=200", "mapping.window=64")
+    alone = asked("chip=hbm4", "workload=stream", *given)
+    columns = evaluate(stacked([alone.base]), alone.workload, fidelity="events").columns
+    found = tiles(*free, *given)
+    for name in ("latency", "bandwidth", "read_latency", "row_hits", "idle_row", "idle_window"):
+        assert found[name] == pytest.approx(float(columns[name][0]), rel=2e-3)
+
+
+def test_more_requesters_than_tiles_are_infeasible() -> None:
+    question = asked(*ON_TILES, "chip.mesh.rows=4", "chip.mesh.cols=4", "mapping.requesters=17")
+    assert not evaluate(stacked([question.base]), question.workload).feasible[0]
+
+
+def test_memories_that_no_link_leads_to_are_refused() -> None:
+    with pytest.raises(DesignError, match=r"hbm\.place: each core has a memory of its own"):
+        asked("chip=npu64", "workload=stream", "mapping=stream")
+    with pytest.raises(DesignError, match=r"hbm\.banks: requests are played on banks"):
+        asked(*ON_TILES, "chip.hbm.banks=null")
 
 
 @given(

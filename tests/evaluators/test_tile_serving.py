@@ -12,10 +12,12 @@ from evaluators.evaluation import infeasible
 from evaluators.graph.pools import Fleet, line, ways
 from evaluators.machine.fabric import tile_fabric
 from evaluators.serving.loop import Served
+from evaluators.tile_pipelines import Pipelines, fleet_of
 from space.chip import TileChip, decoding
 from space.design import Design, stacked
 from space.fields import replaced
 from space.mapping import ARRANGEMENTS
+from space.model import active_parameters
 from space.workload import Workload
 from tests.samples import asked
 
@@ -33,10 +35,10 @@ def metrics(*overrides: str, **options: str) -> dict[str, float]:
     return columns(found.base, found.workload, **options)
 
 
-def run(*overrides: str) -> tuple[Served, tuple[tile_serving.Pipelines, ...]]:
+def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
-    fleet = tile_serving._fleet(found.base, load)  # type: ignore[arg-type]
+    fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
     return tile_serving._served(found.base, load, fleet, tile_serving.PRICES["closed"], 0)[0], fleet  # type: ignore[arg-type]
 
 
@@ -50,6 +52,37 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> No
     assert far["ttft"] == pytest.approx(one["ttft"], rel=0.01)
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.01)
     assert far["step_price_error"] < 0.01
+
+
+@pytest.mark.parametrize("extra", [(), APART, ("model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=4")])
+def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, ...]) -> None:
+    found = asked(*SERVING, *extra)
+    parts, values = explain(found.base, found.workload.cases[0]), metrics(*SERVING, *extra)
+    served, fleet = run(*SERVING, *extra)
+    pipelines, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
+    assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
+    assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
+    # mean iterations, priced by themselves, take what the table has said of each one
+    apart = sum(row.seconds for row in parts.rows if row.phase != "idle" and "prompts" in row.phase)
+    assert apart > 0
+    for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):
+        assert 0 < values[name] < 1
+    assert len(fleet) == (2 if extra is APART else 1)
+
+
+def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> None:
+    found = asked(*SERVING)
+    served, _ = run(*SERVING)
+    model, requests = found.workload.cases[0].model, found.workload.cases[0].requests  # type: ignore[union-attr]
+    tokens, outputs = float((requests.prompt + requests.output - 1).sum()), float(requests.output.sum())
+    head = model.hidden * model.vocab
+    layers = active_parameters(model) - head * (1 if model.tied_embeddings else 2)
+    products = 2.0 * layers * tokens + 2.0 * head * outputs
+    pairs = ((requests.prompt + requests.output - 1.0) * (requests.prompt + requests.output) / 2).sum()
+    attending = 4.0 * pairs * model.heads * model.head_dim * model.layers
+    span = float(served["completed"].max() - served.requests.arrival[0])
+    peak = 64 * 2 * 128 * 128 * 500e6
+    assert metrics(*SERVING)["utilisation"] * peak * span == pytest.approx(products + attending, rel=0.02)
 
 
 @pytest.mark.parametrize("extra", [(), APART])
@@ -104,6 +137,7 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
         ("mapping.decode.chunk=64", "mapping.decode.chunk"),
         ("mapping.decode.dp=2", "mapping.decode.dp"),
         ("mapping.decode.partition=mn", "mapping.decode.partition"),
+        ("mapping.decode.stages=parts", "mapping.decode.partition"),
     ],
 )
 def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> None:
@@ -112,6 +146,24 @@ def test_cores_that_do_both_phases_do_them_alike(override: str, limit: str) -> N
     assert verdict is not None
     assert verdict.limit == limit
     assert infeasible(apart.base, apart.workload) is None
+
+
+def test_cores_that_are_given_to_no_phase_stand_idle() -> None:
+    rest, all_of_it, fewer = (metrics(*SERVING, *APART, f"mapping.serving.decode_cores={cores}") for cores in (0, 32, 16))
+    assert rest == pytest.approx(all_of_it, rel=1e-12, nan_ok=True)
+    assert fewer["die_mm2"] == rest["die_mm2"]
+    # half the cores, as if the chip had no others
+    small = metrics(*SERVING, "mapping.serving.prefill_cores=0", "mapping.serving.decode_cores=32", "mapping.prefill.dp=2")
+    assert small["throughput"] == metrics(*SERVING, "chip.mesh.rows=4", "mapping.prefill.dp=2")["throughput"]
+
+
+@pytest.mark.parametrize("knob", ["prefill", "decode"])
+def test_cores_that_there_are_not_cannot_be_set_apart(knob: str) -> None:
+    found = asked(*SERVING, *APART, f"mapping.serving.{knob}_cores=64")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == f"mapping.serving.{knob}_cores"
+    assert "set fewer cores apart" in verdict.remedy
 
 
 def test_a_model_that_does_not_fit_says_what_would() -> None:
@@ -199,7 +251,10 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
     chip = asked("chip=npu256", "model=qwen3_4b", f"chip.noc.routing={routing}").base.chip
     fabric = tile_fabric(chip)  # type: ignore[arg-type]
     layers = 12
-    fleets = [Fleet(tp, depth, count, -(-layers // depth), 2048 / tp, 5120.0) for depth, count in ((pp, dp), (down, more))]
+    fleets = [
+        Fleet(tp, depth, count, tuple(layer * depth // layers for layer in range(layers)), 2048 / tp, 5120.0)
+        for depth, count in ((pp, dp), (down, more))
+    ]
     found = ways(16, 16, arrangement, *fleets, fabric, 16, rate, made)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4

@@ -289,7 +289,7 @@ def main() -> None:
         noc.routers,
         mesh.computed,
         hbm.transactions,
-        hbm.blocks,
+        hbm.across,
         tiles.priced,
         tiles.attended,
     )

@@ -1,14 +1,18 @@
-"""How fast memory is: transactions of one channel, of a whole stack, and blocks at rates."""
+"""How fast memory is: transactions of a channel, of a whole stack, and of tiles across a mesh."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from evaluators.machine import hbm
+from evaluators.machine.crossing import ways
 from evaluators.machine.dram import Queues, serve
+from evaluators.machine.fabric import tile_fabric
+from space.chip import TileChip
 from space.elementwise import Array
+from space.memory import channels
 from tests.evaluators.plain_dram import Plain
-from tests.samples import memory
+from tests.samples import asked, memory
 from tests.speed.clock import cpu
 
 COUNT = 300_000
@@ -58,12 +62,22 @@ def chunks(pieces: int, rng: np.random.Generator) -> Array:
     return (start + np.arange(pieces)).ravel()[:COUNT]
 
 
-def blocks() -> list[tuple[str, str, str]]:
-    """Blocks of 64 KiB at one channel, by its rates; the baseline plays them."""
-    of, count = memory("hbm3", channels=1, pseudo=1), 100_000
-    known, size = hbm.rates(of), np.full(count, 65536)
-    write = np.zeros(count, bool)
-    hbm.blocks(np.zeros(2), size[:2], write[:2], known)
-    rate = count / cpu(lambda: hbm.blocks(np.arange(count) * 1e-6, size, write, known))
-    played = 200 / cpu(lambda: hbm.play(of, np.arange(200) * 65536, 65536, False))
-    return [("HBM: blocks of 64 KiB at a channel", f"{rate / 1e6:.2f} M blocks/s", f"{played:,.0f} blocks/s played")]
+def across() -> list[tuple[str, str, str]]:
+    """Random reads by 1,024 tiles across their mesh; the baseline is the same memory with requesters beside it."""
+    of, rng = memory("hbm4"), np.random.default_rng(0)
+    address, by = rng.integers(0, 1 << 24, COUNT) * 32, np.repeat(np.arange(1024), COUNT // 1024 + 1)[:COUNT]
+    fabric = tile_fabric(cast(TileChip, asked("chip=tile32", "workload=collective").base.chip))
+
+    def play(mesh: bool) -> Any:
+        between = ways((32, 32), "south", int(channels(of)), 1024, fabric, float(of.clock), 32.0) if mesh else None
+        return hbm.play(of, address, 32, False, windows=np.full(1024, 8), requester=by, ways=between)
+
+    play(True)
+    rate, beside = (COUNT / cpu(lambda mesh=mesh: play(mesh), 3) for mesh in (True, False))  # type: ignore[misc]
+    return [
+        (
+            "HBM: random reads by 1,024 tiles across a mesh",
+            f"{rate / 1e6:.2f} M transactions/s",
+            f"{beside / 1e6:.2f} M beside it",
+        )
+    ]

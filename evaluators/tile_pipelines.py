@@ -1,0 +1,174 @@
+"""Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
+
+An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
+each kind by itself.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from evaluators import served
+from evaluators.closed_tiles import Pass, Prices, passed
+from evaluators.graph.reside import Resident, Share, resident
+from evaluators.graph.stages import Line, Stages, line_of, parts_of_layers, whole_layers
+from evaluators.graph.step import Step
+from evaluators.graph.transformer import transformer
+from evaluators.serving.policy import Policy, policy
+from evaluators.tiles import PRICES, room
+from space.chip import TileChip, decoding
+from space.design import Design
+from space.elementwise import maximum, where
+from space.mapping import PoolPlan, Precision, TileMapping, TileServingMapping
+from space.workload import Load
+
+
+class Pipelines(NamedTuple):
+    """Pipelines of one phase, or of both.
+
+    Attributes:
+        name: of the phase; decode also for both.
+        chip: as if all cores were of this kind.
+        plan: of the phase.
+        rule: how an iteration is formed.
+        groups: of cores, that there is room for.
+        dp: pipelines.
+        batch: requests of one, over all its micro-batches.
+        held: on the fullest core.
+        position: keys and values of a token on it, of all its layers. [B]
+        stages: of each pipeline.
+        precision: formats.
+    """
+
+    name: str
+    chip: TileChip
+    plan: PoolPlan
+    rule: Policy
+    groups: int
+    dp: int
+    batch: int
+    held: Resident
+    position: float
+    stages: Stages
+    precision: Precision
+
+    @property
+    def free(self) -> float:
+        """Of a core's share of HBM, what weights leave. [B]"""
+        share = float(self.chip.hbm.capacity) / float(self.chip.mesh.rows * self.chip.mesh.cols)
+        return share - float((1 - self.held.weights_here) * self.held.weights)
+
+
+def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
+    """Pipelines that prefill, where there are such, and that decode."""
+    chip, mapping = cast(TileChip, design.chip), cast(TileServingMapping, design.mapping)
+    apart, others = (int(cores) for cores in cores_of(design))
+    both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
+    if not apart:
+        return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
+    chunk = int(mapping.prefill.chunk)
+    alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
+    return (
+        _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
+        _pipelines("decode", decoding(chip), mapping.decode, both, others, mapping, load, 0.0),
+    )
+
+
+def _prompts(rule: Policy, load: Load) -> float:
+    """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
+    whole = float(load.requests.prompt.max())
+    if rule.unit:
+        return float(rule.tokens // rule.unit * rule.chunk)
+    return min(whole, float(rule.tokens)) if rule.chunked else whole
+
+
+def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
+    given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
+    return {name: int(value) for name, value in given.items() if value}
+
+
+def _pipelines(
+    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
+) -> Pipelines:
+    groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
+    dp = int(plan.dp) or max(1, groups // int(plan.pp))
+    batch, longest = int(plan.microbatch * plan.pp), served.longest(load)
+    tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
+    parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
+    shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
+
+    def with_share(share: Share | None) -> tuple[Resident, float]:
+        cached = float(batch * longest)
+        held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=cached, share=share)
+        return held, float(held.kv) / cached
+
+    stages = whole_layers(line_of(load.model, parts), int(plan.pp))
+    whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
+    if plan.stages == "layers":
+        return whole
+    # cut as if all came from HBM: what stays in local memory depends on where the stages end
+    line, value = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), PRICES["closed"])
+    stages = parts_of_layers(line, int(plan.pp), value)
+    held, position = with_share(stages.share)
+    return whole._replace(held=held, position=position, stages=stages)
+
+
+def iteration(
+    load: Load, of: Pipelines, priced: Prices, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
+    context: Any, spilled: Any, crowding: float = 1.0,
+) -> Pass:  # fmt: skip
+    """An iteration, counts as in `price.AXES`; leaves broadcast."""
+    model = load.model
+    window = model.window or np.inf
+    prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
+    # positions that prompts attend to before themselves are read once a chunk
+    past = where(prompt > 0, maximum(prompt_context - (prompt + 1) / 2, 0.0), 0.0)
+    prompts = Step("prefill", prompt, (prompt > 0) * 1.0, prompt * prompt_context, past)
+    generating = Step("decode", decodes, decodes, decodes * context, decodes * context)
+    tokens, requests = prompt + decodes, decodes + prompts.requests
+    at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions)
+    return passed(
+        model, at, of.chip, of.plan, of.precision, of.held._replace(kv_here=1 - spilled), priced,
+        attending=(prompts, generating), crowding=crowding, carried=of.stages.carried,
+    )  # fmt: skip
+
+
+def shares(load: Load, of: Pipelines, priced: Prices) -> tuple[float, ...]:
+    """Of an iteration's time, by stage."""
+    seconds = of.stages.seconds(*_typical(load, of, priced))
+    return tuple((seconds / seconds.sum()).tolist())
+
+
+def _typical(load: Load, of: Pipelines, priced: Prices) -> tuple[Line, float]:
+    """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if of.name == "prefill":
+        phase, tokens, counts = "prefill", prompt, (prompt, prompt / 2, 0.0, 0.0)
+    else:
+        phase, tokens = "decode", float(of.plan.microbatch)
+        counts = (0.0, 0.0, tokens, prompt + output / 2)
+    at = iteration(load, of, priced, phase, *counts, 0.0)
+    seconds: dict[tuple[str, str], float] = {}
+    for task in at.tasks:
+        seconds[task.part, task.name] = seconds.get((task.part, task.name), 0.0) + float(task.seconds)
+    parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
+    return line_of(load.model, parts, seconds), float(at.hop) / of.stages.carried if of.stages.carried else 0.0
+
+
+def cores_of(design: Design) -> tuple[float, float]:
+    """Cores that only prefill, and those that decode."""
+    asked, count = cast(TileServingMapping, design.mapping).serving, all_cores(design)
+    apart = min(float(asked.prefill_cores), count)
+    return apart, min(float(asked.decode_cores) or count, count - apart)
+
+
+def decode_cores(design: Design) -> float:
+    """Cores that only decode."""
+    apart, others = cores_of(design)
+    return others if apart else 0.0
+
+
+def all_cores(design: Design) -> float:
+    """Cores of the chip."""
+    mesh = cast(TileChip, design.chip).mesh
+    return float(mesh.rows * mesh.cols)

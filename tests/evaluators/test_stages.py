@@ -1,0 +1,111 @@
+"""Stages of a pipeline: whole layers against parts of them, on drawn lines of operators and on models."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.graph.stages import Line, line_of, parts_of_layers, whole_layers
+from evaluators.graph.step import Step
+from evaluators.graph.transformer import transformer
+from space.elementwise import Array
+from space.model import Model
+from tests.evaluators.test_tile_serving import SERVING, metrics
+from tests.samples import asked
+
+OPERATORS = 3
+"""Of a layer in a drawn line; the second one has the cache."""
+
+
+@st.composite
+def lines(draw: st.DrawFn, *, divisible: bool = True) -> Line:
+    layers = draw(st.integers(1, 6))
+    count = layers * OPERATORS + 1
+    amounts = st.lists(st.floats(0.1, 10), min_size=count, max_size=count).map(np.array)
+    may = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count))) & divisible
+    starts = np.arange(layers + 1) * OPERATORS
+    may[starts[:-1] + 1] = False
+    return Line(draw(amounts), draw(amounts), may, draw(amounts), draw(amounts), starts, starts[:-1] + 1)
+
+
+def slowest(line: Line, ends: Array, value: float) -> float:
+    up_to = np.append(0.0, np.cumsum(line.seconds))
+    seconds = np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
+    seconds[:-1] += value * line.carried(np.asarray(ends[1:-1], float))
+    return float(seconds.max())
+
+
+@given(lines(), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
+@settings(max_examples=100, deadline=None)
+def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: Line, stages: int, value: float) -> None:
+    whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, value)
+    assert parts.seconds(line, value).max() <= whole.seconds(line, value).max() * (1 + 1e-9)
+    for of in (whole, parts):
+        assert of.seconds(line, 0.0).sum() == pytest.approx(line.seconds.sum())
+        assert of.seconds(line, value).max() == pytest.approx(slowest(line, of.ends, value))
+        assert len(of.ends) == stages + 1
+        assert (np.diff(of.ends) >= 0).all()
+        assert of.share.layers * stages >= 1 - 1e-9
+        for layer, stage in enumerate(of.of_layer):
+            place = line.caches[layer]
+            assert of.ends[stage] <= place
+            assert place + 1 <= of.ends[stage + 1]
+    for end in parts.ends:
+        assert end == int(end) or line.divisible[int(end)]
+
+
+@given(lines(divisible=False), st.integers(2, 4), st.sampled_from([0.0, 0.5]))
+@settings(max_examples=40, deadline=None)
+def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: Line, stages: int, value: float) -> None:
+    count = len(line.seconds)
+    cuts = ([0, *inner, count] for few in range(1, stages + 1) for inner in combinations(range(1, count), few - 1))
+    best = min(slowest(line, np.array(ends, float), value) for ends in cuts)
+    found = parts_of_layers(line, stages, value).seconds(line, value).max()
+    assert found == pytest.approx(min(best, whole_layers(line, stages).seconds(line, value).max()), rel=1e-6)
+
+
+@given(lines(), st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_more_stages_are_never_slower(line: Line, stages: int) -> None:
+    few, more = (parts_of_layers(line, count, 0.1).seconds(line, 0.1).max() for count in (stages, stages + 1))
+    assert more <= few * (1 + 1e-6)
+
+
+def by_weights(model: Model) -> Line:
+    """A line whose operators take as long as their weights are many."""
+    line = line_of(model, transformer(model, Step("decode", 4.0, 4.0, 4e3, 4e3)))
+    return line._replace(seconds=line.weights)
+
+
+@pytest.mark.parametrize("name", ["qwen3_8b", "qwen3_30b_a3b", "deepseek_v2_lite"])
+def test_a_line_has_one_cache_a_layer_and_the_residual_stream_between_layers(name: str) -> None:
+    model = asked("chip=npu64", f"model={name}").workload.cases[0].model  # type: ignore[union-attr]
+    line = by_weights(model)
+    assert len(line.caches) == model.layers
+    assert line.carried(line.layers[1:].astype(float)) == pytest.approx(np.full(model.layers, float(model.hidden)))
+    assert line.crossing.min() >= 0
+
+
+def test_where_layers_divide_evenly_both_are_equal_but_for_the_head() -> None:
+    model = asked("chip=npu64", "model=qwen3_8b").workload.cases[0].model  # type: ignore[union-attr]
+    small = replace(model, vocab=1)
+    line = by_weights(small)
+    for stages in (1, 2, 9, 12, 36):
+        whole, parts = whole_layers(line, stages), parts_of_layers(line, stages, 0.0)
+        assert parts.seconds(line, 0.0).max() == pytest.approx(whole.seconds(line, 0.0).max(), rel=1e-4)
+        assert parts.share.layers == pytest.approx(whole.share.layers, rel=1e-4)
+    # 36 layers and a head of 3.2 of them over 32 stages
+    line = by_weights(model)
+    whole, parts = whole_layers(line, 32), parts_of_layers(line, 32, 0.0)
+    head = line.weights[-1] / line.weights[line.layers[0] : line.layers[1]].sum()
+    assert whole.seconds(line, 0.0).max() / parts.seconds(line, 0.0).max() == pytest.approx(head / ((36 + head) / 32), rel=1e-3)
+
+
+def test_parts_serve_more_where_the_head_binds() -> None:
+    busy = (*SERVING, "workload.arrivals=at_once", "mapping.prefill.pp=16")
+    whole, parts = (metrics(*busy, f"mapping.prefill.stages={word}") for word in ("layers", "parts"))
+    assert parts["throughput"] > 1.2 * whole["throughput"]
+    assert parts["sram_used"] <= whole["sram_used"] * (1 + 1e-9)
