@@ -65,7 +65,7 @@ def test_it_computes_what_it_says(name: str, rows: int) -> None:
     v = {slot: rng.normal(size=(n, rows, 1 if slot == "score" else WIDTH)) for slot, n in times.items()}
     program = steps(recipe, rows, block, MESH, "float64", channels=3)
     known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8}
-    tiles = {slot.name: np.full((2, 3, *slot.shape), known[slot.name]) for slot in program.slots if slot.name in known}
+    tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
     out = play(program, tiles, place(v, recipe, block, MESH))
     # slots keep their names beside the streams of the same name: what was stored in full turns is there only if there were any
     full = [name for name in (*recipe.stored,) if rows > 12]
