@@ -137,7 +137,9 @@ def searched(shape: Shape, chip: TileChip, said: SummaMapping, copies: Any, item
             kept = (where(lower, new, old) for new, old in zip(found[2], best[2], strict=True))
             found = where(lower, found[0], best[0]), where(lower, found[1], best[1]), Part(*kept)
         best = found
-        if np.all(np.asarray(said.rows) > 0) or np.all(np.asarray(most) < share):
+        # smaller groups are for products of few rows
+        filled = np.all(np.asarray(shape.m) >= SLICES[-1] * np.asarray(most))
+        if filled or np.all(np.asarray(said.rows) > 0) or np.all(np.asarray(most) < share):
             break
     assert best is not None
     return Job(shape, best[2], chip, copies, itemsize)
