@@ -281,7 +281,10 @@ def _reason(error: Exception) -> str:
         return "killed: its node ran out of memory"
     if isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.ActorUnavailableError):
         return "died: the process that evaluated it ended"
-    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, ray.exceptions.RayTaskError):  # the worker's own traceback: where it was first, what it was last
+        return f"its worker: {lines[-1]}"
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 @contextlib.contextmanager

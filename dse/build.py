@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from dse.records import NOTES, Source, inner, parsed, record
 from dse.workloads import workload
 from space import memory, network
-from space.chip import TileChip
+from space.chip import MeshChip, TileChip
 from space.design import Design
 from space.errors import DesignError
 from space.fields import addresses, checked, spec_at
@@ -66,6 +66,8 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         memory.refuse(built.chip.memory, "chip.memory")
     if isinstance(built.chip, NetworkChip):
         network.refuse(built.chip)
+    if isinstance(built.chip, MeshChip | TileChip):
+        network.faults(built.chip)
     if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
         memory.refuse(built.chip.hbm.banks, "chip.hbm.banks")
     if isinstance(built.chip, TileChip) and case is Stream:

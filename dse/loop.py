@@ -27,7 +27,7 @@ from dse.study import STORE_URL, Study, study
 from dse.verify import Verified, verify
 from dse.warm import Warm, warm
 from dse.workers import evaluator
-from evaluators import PHYSICS
+from evaluators import PHYSICS, alone
 from space.design import key
 from space.errors import DesignError
 
@@ -52,7 +52,7 @@ def run_study(asked: Study) -> int:
     grid = space.combinations
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
-    say(f"  {len(space.knobs)} knobs, {size}; {cases} cases; fidelity {asked.fidelity}; seed {asked.seed}")
+    say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store)
 
@@ -179,7 +179,9 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
     if not asked.higher:
         wanted = asked.verify["fidelity"]
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
-        say(f"  verify: this kind of chip has {what}, so there is nothing to compare with")
+        others = " and ".join(alone(asked.question.base, wanted))
+        more = f"; for {others} by themselves it has" if others else ""
+        say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
         return None
     with Progress("verify") as bar:
         base = base_of(asked)

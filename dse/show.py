@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
@@ -21,9 +20,9 @@ from dse.study import Study, stored_at
 from dse.trace import write as write_trace
 from dse.verify import Verified
 from dse.workloads import models
-from evaluators import METRICS, evaluate, explain
+from evaluators import METRICS, evaluate, explain, smaller
 from evaluators.breakdown import Breakdown, Row
-from evaluators.evaluation import infeasible
+from evaluators.evaluation import PART, infeasible
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import leaves, spec_at
@@ -37,6 +36,9 @@ SMALL = 1e-4
 
 ROWS = 15
 """Designs of a front that are printed; the report has all."""
+
+COLUMNS = 12
+"""Knobs and objectives that fit side by side."""
 
 
 def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
@@ -62,6 +64,10 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
         formats: Precision = mapping.precision  # type: ignore[union-attr]
         for name, model in models(config["model"]).items():
             console.print(f"model     {escape(_model_text(model, formats.kv, config['model'][name]))}")
+    if PART in config["fidelity"]:
+        console.print(
+            f"{config['fidelity']:10}on at most so many cores a side, each as it is: {smaller(asked.base, asked.workload)}"
+        )
     if verdict is not None:
         console.print(f"[red]infeasible:[/] {escape(str(verdict))}")
     console.print(_metrics_table(metrics))
@@ -75,25 +81,39 @@ def evaluation(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> 
 
 
 def front_table(asked: Study, frame: pd.DataFrame) -> None:
-    """Prints the front of a study, best first objective first."""
+    """Prints the front of a study, best first objective first: a design a row, or with many knobs a design a column."""
     best = frame[frame["front"]]
     first, direction = next(iter(asked.objectives.items()))
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
-    console = Console(highlight=False, width=None if Console().is_terminal else 160)
-    more = f", {ROWS} shown" if len(best) > ROWS else ""
-    table = Table(
-        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}", title_justify="left"
-    )
     knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
-    for address in knobs:
-        table.add_column(address, justify="right", overflow="fold")
-    for name in asked.objectives:
-        table.add_column(name, justify="right", style="bold", overflow="fold")
-    picks = best.iloc[[round(i * (len(best) - 1) / max(ROWS - 1, 1)) for i in range(ROWS)]] if len(best) > ROWS else best
-    for _, row in picks.iterrows():
-        cells = [knob_text(asked, address, row[address]) for address in knobs]
-        table.add_row(*cells, *(show(float(row[name]), METRICS[name].unit) for name in asked.objectives))
-    console.print(table)
+    across = len(knobs) + len(asked.objectives) <= COLUMNS
+    most = ROWS if across else COLUMNS // 2
+    picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
+    names = [*knobs, *asked.objectives]
+    cells = [
+        [knob_text(asked, address, row[address]) for address in knobs]
+        + [show(float(row[name]), METRICS[name].unit) for name in asked.objectives]
+        for _, row in picks.iterrows()
+    ]
+    more = f", {most} shown" if len(best) > most else ""
+    table = Table(
+        title=f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs{more}",
+        title_justify="left",
+        show_header=across,
+    )
+    if across:
+        for name in names:
+            table.add_column(name, justify="right", style="bold" if name in asked.objectives else "", overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+    else:
+        table.add_column(no_wrap=True)
+        for _ in cells:
+            table.add_column(justify="right", overflow="fold")
+        for place, name in enumerate(names):
+            row = [of[place] for of in cells]
+            table.add_row(name, *row, style="bold" if name in asked.objectives else "", end_section=place == len(knobs) - 1)
+    Console(highlight=False, width=None if Console().is_terminal else 160).print(table)
 
 
 def verified_table(asked: Study, found: Verified) -> None:
@@ -109,24 +129,44 @@ def verified_table(asked: Study, found: Verified) -> None:
             table.add_row(shift.metric, correlation, f"{shift.median:+.2%}", f"{shift.worst:+.2%}")
     console.print(table)
     moves = found.moves()
-    stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
-    console.print(
-        f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
-        f"{come:,} come on from behind"
-    )
-    if not fall + come:
+    names = [name for name in asked.objectives if found.before[name].notna().any()]
+    if found.part:
+        console.print(escape(found.part))
+        names = [name for name in names if (found.before[name] != found.after[name]).any()] or names[:1]
+    else:
+        stay, fall, come = (int((moves == move).sum()) for move in ("stays", "falls off", "comes on"))
+        console.print(
+            f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
+            f"{come:,} come on from behind"
+        )
+    shown = found.shown(ROWS)
+    if not shown:
         return
     table = Table()
-    knobs = [knob.address for knob in asked.question.space.knobs if found.after[knob.address].notna().any()]
-    for column in ("", *knobs, *(f"{name}, {fidelity}" for name in asked.objectives for fidelity in (found.low, found.high))):
+    knobs = [knob.address for knob in asked.question.space.knobs if found.after[knob.address].iloc[shown].nunique() > 1]
+    columns = ((name, f"{name}, {found.low}", f"{name}, {found.high}") for name in names)
+    said = ["" if found.part else str(moves.iloc[place]) for place in shown]
+    said = [_failing(found.after.iloc[place]) or word for place, word in zip(shown, said, strict=True)]
+    for column in (
+        *([""] if any(said) else []),
+        *knobs,
+        *(column for _, low, high in columns for column in (low, high, "gap")),
+    ):
         table.add_column(column, justify="right", overflow="fold")
-    for place in np.flatnonzero(moves.isin(("falls off", "comes on")))[:ROWS]:
+    for place, word in zip(shown, said, strict=True):
         before, after = found.before.iloc[place], found.after.iloc[place]
-        cells = [knob_text(asked, address, after[address]) for address in knobs]
-        for name in asked.objectives:
-            cells += [show(float(row[name]), METRICS[name].unit) for row in (before, after)]
-        table.add_row(moves.iloc[place], *cells)
+        cells = [word] if any(said) else []
+        cells += [knob_text(asked, address, after[address]) for address in knobs]
+        for name in names:
+            low, high = float(before[name]), float(after[name])
+            cells += [*(show(value, METRICS[name].unit) for value in (low, high)), f"{high / low - 1:+.1%}" if low else "-"]
+        table.add_row(*cells)
     console.print(table)
+
+
+def _failing(row: pd.Series) -> str:
+    """Why a design has no metrics, or breaks a limit."""
+    return next((str(row[name]) for name in ("error", "limit") if isinstance(row[name], str)), "")
 
 
 def knob_text(asked: Study, address: str, value: Any) -> str:

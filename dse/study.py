@@ -12,8 +12,8 @@ from dse.records import parsed
 from dse.search import SAMPLERS
 from dse.store import Context
 from dse.workers import Crew
-from evaluators import FIDELITIES, PHYSICS, fidelities
-from evaluators.evaluation import infeasible
+from evaluators import FIDELITIES, PHYSICS, fidelities, smaller
+from evaluators.evaluation import PART, infeasible
 from evaluators.metrics import METRICS, metric
 from space.design import digest
 from space.errors import DesignError, nearest
@@ -24,7 +24,7 @@ from space.workload import Workload
 SETTINGS = {
     "screen": {"run", "limit", "keep"},
     "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
-    "verify": {"fidelity", "designs"},
+    "verify": {"fidelity", "designs", "side"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
     "report": {"lines", "bars"},
@@ -96,6 +96,22 @@ class Study:
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
         return wanted if wanted in known else ""
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """The fidelities at which its best designs are compared: its own and the higher one, on a part of each mesh or all."""
+        if self.higher == "cycles" and self.verify["side"] and smaller(self.question.base, self.question.workload):
+            on = f"{PART}{self.verify['side']}"
+            return self.fidelity + on, self.higher + on
+        return self.fidelity, self.higher
+
+    @property
+    def part(self) -> str:
+        """On which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it."""
+        if self.compared == (self.fidelity, self.higher):
+            return ""
+        side = self.verify["side"]
+        return f"on at most {side} x {side} cores, each as it is: {smaller(self.question.base, self.question.workload)}"
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for its results to go on; flat, so that a difference has a name."""
@@ -244,7 +260,7 @@ QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start": "s"}
 
 
 def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
-    wanted, designs = config["fidelity"], config["designs"]
+    wanted, designs, side = config["fidelity"], config["designs"], config["side"]
     higher = FIDELITIES[FIDELITIES.index(fidelity) + 1 :]
     if wanted not in ("none", "next", *higher):
         below = f" is not above fidelity={fidelity}" if wanted in FIDELITIES else ""
@@ -253,6 +269,8 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         raise DesignError(f"verify.fidelity: {wanted!r}{below or ' is no reader'}; {reason}")
     if isinstance(designs, bool) or not isinstance(designs, int) or designs < 1:
         raise DesignError(f"verify.designs: {designs!r} is not a whole number of at least 1")
+    if isinstance(side, bool) or not isinstance(side, int) or side < 0:
+        raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
     return dict(config)
 
 

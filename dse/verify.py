@@ -1,10 +1,11 @@
 """A study's best designs evaluated once more, at a higher fidelity, and how far the two agree.
 
 The front comes first, then layer by layer what is next to it, as the best at one fidelity may be second at another. Results
-are stored as any others, under their own fidelity; a design that is stored is not evaluated again.
+are stored as any others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too large
+to be played flit by flit are compared on a part: both readers play the same part there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from dse.actors import hired
 from dse.frame import judged, rounded, search_frame, values_of
 from dse.pareto import layers
 from dse.samplers import Ask
-from dse.store import Result, Store
+from dse.store import Store
 from dse.study import Study
 from dse.workers import evaluator
 from evaluators.metrics import METRICS
@@ -32,6 +33,7 @@ class Verified:
 
     Attributes:
         low, high: the fidelities.
+        part: on which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it.
         wanted: designs to verify; those of `before` and `after` are the ones that are stored.
         before: their rows of the study's frame, with ``front`` as it is among them; the study's front comes first.
         after: the same rows as they are at the higher fidelity.
@@ -39,15 +41,26 @@ class Verified:
 
     low: str
     high: str
+    part: str
     wanted: int
     before: pd.DataFrame
     after: pd.DataFrame
 
     def moves(self) -> pd.Series:
-        """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities."""
+        """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities.
+
+        On a part of their meshes designs are "compared": a front there is none of theirs.
+        """
+        if self.part:
+            return pd.Series("compared", self.before.index, dtype=object)
         names = {(True, True): "stays", (True, False): "falls off", (False, True): "comes on", (False, False): "behind"}
         pairs = zip(self.before["front"], self.after["front"], strict=True)
         return pd.Series([names[bool(was), bool(now)] for was, now in pairs], self.before.index, dtype=object)
+
+    def shown(self, count: int) -> list[int]:
+        """Places of the designs to tell people of: those that move; on a part of their meshes, the first ones."""
+        moves = self.moves()
+        return list(np.flatnonzero(moves.isin(("falls off", "comes on", "compared")))[:count])
 
     def shifts(self) -> "list[Shift]":
         """Of every metric that both have, how far it moves."""
@@ -78,7 +91,7 @@ class Shift:
 def verify(
     asked: Study, store: Store, base: tuple[str, str], frame: pd.DataFrame, progress: Callable[[int, int], None], say: Any
 ) -> Verified:
-    """Evaluates what is not stored yet of a study's best designs, at `Study.higher`.
+    """Evaluates what is not stored yet of a study's best designs, at the fidelities of `Study.compared`.
 
     Args:
         asked: the study.
@@ -88,12 +101,14 @@ def verify(
         progress: called with designs done and designs in all, of those that were not stored.
         say: tells the user what workers do.
     """
-    context, space = asked.context_at(asked.higher), asked.question.space
-    wanted = _wanted(asked, frame)
-    known = store.results(context)
-    left = [(design, values, space.at(values)) for design, values in wanted.values() if design not in known]
-    if left:
-        evaluate = evaluator(asked.question.workload, asked.higher)
+    space, wanted = asked.question.space, _wanted(asked, frame)
+    for fidelity in _played(asked):
+        context = asked.context_at(fidelity)
+        known = store.results(context)
+        left = [(design, values, space.at(values)) for design, values in wanted.values() if design not in known]
+        if not left:
+            continue
+        evaluate = evaluator(asked.question.workload, fidelity)
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
         with closing(crew) as workers:
@@ -103,17 +118,22 @@ def verify(
                 progress(done, len(left))
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
-                known |= {result.key: result for result in fresh}
                 done += len(fresh)
-    return _compared(asked, frame, wanted, known)
+    return _compared(asked, store, frame, wanted)
 
 
 def verified(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
     """What is stored of it; None where the study verifies nothing, or nothing is stored."""
     if not asked.higher or not len(frame):
         return None
-    found = _compared(asked, frame, _wanted(asked, frame), store.results(asked.context_at(asked.higher)))
+    found = _compared(asked, store, frame, _wanted(asked, frame))
     return found if len(found.after) else None
+
+
+def _played(asked: Study) -> tuple[str, ...]:
+    """Fidelities at which designs are evaluated: the higher one, and on a part of each mesh both."""
+    low, high = asked.compared
+    return (high,) if low == asked.fidelity else (low, high)
 
 
 def _wanted(asked: Study, frame: pd.DataFrame) -> dict[int, tuple[str, dict[str, Any]]]:
@@ -128,16 +148,25 @@ def _wanted(asked: Study, frame: pd.DataFrame) -> dict[int, tuple[str, dict[str,
     return wanted
 
 
-def _compared(
-    asked: Study, frame: pd.DataFrame, wanted: Mapping[int, tuple[str, dict[str, Any]]], known: Mapping[str, Result]
-) -> Verified:
-    answered = [
-        (Ask(place, values), known[design]) for place, (design, values) in enumerate(wanted.values()) if design in known
+def _compared(asked: Study, store: Store, frame: pd.DataFrame, wanted: dict[int, tuple[str, dict[str, Any]]]) -> Verified:
+    low, high = asked.compared
+    played = {fidelity: store.results(asked.context_at(fidelity)) for fidelity in _played(asked)}
+    first = {design: (row, values) for row, (design, values) in reversed(wanted.items())}
+    both = [
+        (*first[design], design)
+        for design in dict.fromkeys(design for design, _ in wanted.values())
+        if all(design in known for known in played.values())
     ]
-    high = search_frame(asked, {ask.number: (ask, result) for ask, result in answered})
-    rows = np.array(list(wanted), dtype=int)[high["number"].to_numpy(dtype=int)]
-    after = judged(asked, high.drop(columns="number").set_index(pd.Index(rows)), DIGITS)
-    return Verified(asked.fidelity, asked.higher, len(wanted), judged(asked, frame.loc[rows], DIGITS), after)
+    rows = pd.Index([row for row, _, _ in both], dtype=int)
+
+    def at(fidelity: str) -> pd.DataFrame:
+        if fidelity not in played:
+            return judged(asked, frame.loc[rows], DIGITS)
+        answered = {place: (Ask(place, values), played[fidelity][design]) for place, (_, values, design) in enumerate(both)}
+        found = search_frame(asked, answered)
+        return judged(asked, found.drop(columns="number").set_index(rows[found["number"].to_numpy(dtype=int)]), DIGITS)
+
+    return Verified(low, high, asked.part, len(wanted), at(low), at(high))
 
 
 def _shift(metric: str, before: pd.Series, after: pd.Series) -> Shift:

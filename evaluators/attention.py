@@ -86,7 +86,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
 def tiling(design: Design, *cases: Attention) -> Tiling:
     """Group and slice of cases alike, those that the mapping leaves open included."""
     mapping = _mapping(design)
-    return tiled(attention(mapping.dataflow), _shape(cases), _chip(design), mapping)
+    return tiled(attention(mapping.dataflow), heads(*cases), _chip(design), mapping)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -98,7 +98,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
-    shape = _shape((case,))
+    shape = heads(case)
     _, engines = machine(chip, of)
     suited = proposed(of, shape, Mesh(chip.mesh.rows, chip.mesh.cols), engines, chip.tile.sram)
     need = sliced(of, shape, engines, suited.queries, suited.keys).nbytes
@@ -166,10 +166,11 @@ def slots(job: Job) -> list[Any]:
 
 
 def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
-    return job(attention(_mapping(design).dataflow), _shape(cases), cut, _chip(design))
+    return job(attention(_mapping(design).dataflow), heads(*cases), cut, _chip(design))
 
 
-def _shape(cases: tuple[Attention, ...]) -> Heads:
+def heads(*cases: Attention) -> Heads:
+    """What cases alike compute."""
     values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 

@@ -8,7 +8,7 @@ from evaluators.graph.lay import Kernel
 from evaluators.kernels.collective import EXCHANGES, TEAMS, collective
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import VALUE, summing
-from evaluators.mesh import PRICES, spent
+from evaluators.mesh import PRICES, broken_of, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
@@ -96,11 +96,12 @@ def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
     name, topology = _mapping(design).collective, chip.noc.topology
     collective(name)
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)
+    broken = broken_of(chip, mesh)
     shape = Shape(column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
     if name in EXCHANGES:
         _refuse_exchange(name, case)
         across = {"pattern": case.pattern, "topology": topology}
-        return Kernel("collective", case.pattern, "collective", name, shape, mesh, across)
+        return Kernel("collective", case.pattern, "collective", name, shape, mesh, across, faults=broken)
     if case.pattern not in PATTERNS:
         raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
     if topology != "mesh":
@@ -120,7 +121,7 @@ def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
         "cols": cols,
         "root": root,
     }
-    return Kernel("collective", case.pattern, "collective", name, shape, mesh, options)
+    return Kernel("collective", case.pattern, "collective", name, shape, mesh, options, faults=broken)
 
 
 def _refuse_exchange(name: str, case: Collective) -> None:

@@ -11,23 +11,30 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from evaluators.counts import activity
-from evaluators.machine import router
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
-from evaluators.machine.router import CORE, HAS, Floor, Net, Packets, Tasks
+from evaluators.machine.net import CORE, HAS, Net, network
+from evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from evaluators.played import Machine, Timing, crossed, worked
 from evaluators.rounds import Program
 from evaluators.unrolled import NONE, Graph, unrolled
 from space.elementwise import Array
 from space.errors import DesignError
-from space.network import Router, stages
+from space.network import NO_FAULTS, Faults, Router, stages
 
 WHOLE = 1e-6
 """By which share of a cycle a time may differ from a whole number of them: rounding."""
 
 
-def play(program: Program, fabric: Fabric, *, engines: Engines | None = None, memory: Channels | None = None) -> Timing:
+def play(
+    program: Program,
+    fabric: Fabric,
+    *,
+    engines: Engines | None = None,
+    memory: Channels | None = None,
+    faults: Faults = NO_FAULTS,
+) -> Timing:
     """The time of a program on routers.
 
     Args:
@@ -35,17 +42,19 @@ def play(program: Program, fabric: Fabric, *, engines: Engines | None = None, me
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
+        faults: what of its mesh is broken. Messages go round broken links; bytes times links are counted as if they did not.
 
     Raises:
-        DesignError: a hop or a word that is no whole number of cycles, a way between core and router that is shorter than its
-            router, more tasks than can be played, or a deadlock, with the channels that wait for one another.
+        DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
+            between core and router that is shorter than its router; more tasks than can be played; or a deadlock, with the
+            channels that wait for one another.
     """
-    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
     graph, ends = unrolled(program, on, float(fabric.cycle))
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
-    if not router.perform(net, floor, tasks, packets):
+    if not perform(net, floor, tasks, packets):
         raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
     busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
     done = np.append(tasks.done, 0.0)  # of what nobody writes
@@ -87,13 +96,15 @@ def _network(graph: Graph) -> Net:
         have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
         raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
     speculative = hop < 4
-    net = router.network(
+    net = network(
         *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
         credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
         memory=graph.on.memory is not None, roomy=True,
         width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
         trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
     )  # fmt: skip
+    if graph.detours is not None:
+        net = net._replace(table=graph.detours.table)
     net.target[: graph.numbers] = graph.target.whole()
     for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
         net.tree_out[number], net.tree_in[number] = out, into
@@ -139,7 +150,7 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
     asked = int((packets.far + 2).sum()) if fabric.locked > 0 else 0
     stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(7, np.int64)
     begin = np.flatnonzero(tasks.needs == 0)
-    stack[: len(begin)], counts[router.STACK] = begin[::-1], len(begin)
+    stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
 
     def nobody(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)

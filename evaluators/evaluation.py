@@ -1,5 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from evaluators import (
     mesh,
     product,
     stream,
+    submesh,
     tile_product,
     tile_serving,
     tiles,
@@ -26,17 +28,21 @@ from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
 from space.elementwise import maximum
 from space.errors import DesignError, nearest
+from space.fields import leaves, replaced
 from space.limits import Infeasible, Limit
 from space.mapping import FlatMapping
 from space.memory import MemoryChip
 from space.network import NetworkChip
 from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
-PHYSICS = 3
+PHYSICS = 4
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
+
+PART = "@"
+"""Between a reader and the most cores of a side that it plays, as in cycles@8: `evaluators.submesh` says of what."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -59,13 +65,17 @@ WHOLE: dict[tuple[type, type], ModuleType] = {(FlatMapping, Case): flat}
 """Who does instead, by kinds of mapping and of case."""
 
 
+PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models"}
+"""Kinds of cases whose names count, for people."""
+
+
 def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
     """The metrics of designs under a workload.
 
     Args:
         designs: many, grouped by structure.
         workload: what is asked of them.
-        fidelity: a word of `FIDELITIES`.
+        fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
         cases: also keep the metrics of each case.
 
     Raises:
@@ -77,9 +87,13 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         shape = (len(workload.cases), len(designs))
         outcomes.cases.update({name: np.full(shape, np.nan) for name in (*METRICS, "fits")})
     for rows, design in designs.groups:
-        _fill(
-            outcomes, rows, _reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity), len(workload.cases)
-        )
+        _refuse_faults(design, workload.cases[0], fidelity)
+        if PART not in fidelity and not _broken(design):
+            reader = _reader(design, workload.cases[0], fidelity)
+            _fill(outcomes, rows, reader.judged(design, workload, fidelity), len(workload.cases))
+            continue
+        for place, row in enumerate(rows):
+            _fill(outcomes, np.array([row]), _alone(_picked(design, place), workload, fidelity), len(workload.cases))
     return outcomes
 
 
@@ -89,10 +103,25 @@ def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
     return found
 
 
+def alone(design: Design, fidelity: str) -> list[str]:
+    """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
+    kinds = (case for (chip, case), reader in READERS.items() if chip is type(design.chip) and fidelity in reader.FIDELITIES)
+    return [PLURALS.get(kind, kind.__name__.lower()) for kind in kinds]
+
+
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case of a workload."""
+    _refuse_faults(design, case, fidelity)
+    if PART in fidelity:
+        design, case, fidelity = _part(design, case, fidelity)
     breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
     return breakdown
+
+
+def smaller(design: Design, workload: Workload) -> str:
+    """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
+    known = submesh.SMALLER.get((type(design.chip), type(workload.cases[0])))
+    return known.said if known else ""
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
@@ -115,6 +144,51 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
 
 def _judge(design: Design, case: Asked) -> ModuleType:
     return WHOLE.get((type(design.mapping), type(case))) or READERS[type(design.chip), type(case)]
+
+
+def _broken(design: Design) -> bool:
+    """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
+    return isinstance(design.chip, MeshChip | TileChip) and design.chip.faults != "none"
+
+
+def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
+    """Raises where faults would be ignored."""
+    if not _broken(design) or fidelity == "cycles":
+        return
+    reader = _judge(design, case)
+    do = "cycles has" if "cycles" in reader.FIDELITIES else "cycles has, for products, collectives and attention by themselves"
+    raise DesignError(f"chip.faults: {fidelity} has no ways round what is broken; {do}, or say none")
+
+
+def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """One design by itself; on a part of its mesh case by case, as each has its own."""
+    found: list[Judged] = []
+    if PART not in fidelity:
+        return list(_reader(design, workload.cases[0], fidelity).judged(design, workload, fidelity))
+    for row, whole in enumerate(workload.cases):
+        one, case, word = _part(design, whole, fidelity)
+        judged = _reader(one, case, word).judged(one, replace(workload, cases=(case,)), word)
+        found += [replace(part, rows=(row,)) for part in judged]
+    return found
+
+
+def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, str]:
+    """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
+    word, _, side = fidelity.partition(PART)
+    if not side.isdecimal() or not int(side):
+        raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
+    found = submesh.part(design, case, int(side))
+    if found is None:
+        raise DesignError(
+            f"fidelity: {fidelity} is of products, attention and collectives on a mesh, by themselves; take {word}"
+        )
+    return *found, word
+
+
+def _picked(design: Design, place: int) -> Design:
+    """One of the designs of a group."""
+    wide = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    return replaced(design, {address: value[place].item() for address, value in wide.items()}) if wide else design
 
 
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:

@@ -43,13 +43,21 @@ from evaluators.rounds import (
     writes,
 )
 from space.elementwise import Array
+from space.errors import DesignError
+from space.network import NO_FAULTS, Faults
 
 SLACK = 1e-9
 """By which share of it a movement may differ and be called the same: rounding of sums."""
 
 
 def play(
-    program: Program, fabric: Fabric, *, engines: Engines | None = None, memory: Channels | None = None, jump: bool = True
+    program: Program,
+    fabric: Fabric,
+    *,
+    engines: Engines | None = None,
+    memory: Channels | None = None,
+    jump: bool = True,
+    faults: Faults = NO_FAULTS,
 ) -> Timing:
     """The time of a program on a fabric.
 
@@ -59,7 +67,13 @@ def play(
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
         jump: whether repetition may be jumped; the answer is the same, later.
+        faults: none; it is for readers that play routers.
+
+    Raises:
+        DesignError: there are faults.
     """
+    if faults:
+        raise DesignError("chip.faults: events has no ways round what is broken; cycles has, or say none")
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     state = _State.of(program, on)
     strands = [_Strand(parts) for parts in program.strands]
@@ -393,6 +407,9 @@ def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[
 def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     into = step.into or step.slot
     sr, sc, tr, tc, words, values = state.pairs(step, on)
+    if on.fabric.locked:  # channels go to those who ask first
+        asks = np.argsort(np.maximum(ready[step.slot], state.dma)[sr, sc], kind="stable")
+        sr, sc, tr, tc, words, values = (column[asks] for column in (sr, sc, tr, tc, words, values))
     end = np.empty(len(sr))
     parts = in_place(step, on.slots[step.slot])
     over = np.zeros_like(free[into]) if parts else free[into]

@@ -16,6 +16,7 @@ from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.played import Timing
 from evaluators.rounds import DTYPES, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from space.network import faults
 
 T = TypeVar("T", Heads, Tiling)
 
@@ -59,7 +60,7 @@ def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
         program = without(program, lambda step: _part(step) in gone)
-    return play(program, fabric, engines=engines, memory=chip_channels(chip))
+    return play(program, fabric, engines=engines, memory=chip_channels(chip), faults=faults(chip))
 
 
 def _whole(sizes: T) -> T:

@@ -1,5 +1,6 @@
 """The readers that play programs, events and cycles, on a mesh of cores: all kernels of a phase, the same ones once."""
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from math import ceil
 from typing import Any
@@ -13,8 +14,10 @@ from evaluators.graph.lay import Kernel
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.fabric import Fabric
+from evaluators.played import Timing
+from space.network import Faults
 
-PLAYERS = {"events": events.play, "cycles": cycles.play}
+PLAYERS: dict[str, Callable[..., Timing]] = {"events": events.play, "cycles": cycles.play}
 
 
 def price(kernel: Kernel, on: Fabric, reader: str = "events") -> Cost:
@@ -26,7 +29,7 @@ def price(kernel: Kernel, on: Fabric, reader: str = "events") -> Cost:
     def one(*values: Any) -> Cost:
         sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
         options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
-        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), reader)
+        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), reader, kernel.faults)
 
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         return one(*leaves)
@@ -49,10 +52,11 @@ def _played(
     options: tuple[tuple[str, Any], ...],
     on: Fabric,
     reader: str,
+    faults: Faults,
 ) -> Cost:
     kernel = Kernel("", "", kind, algorithm, Shape(*shape), Mesh(*mesh), dict(options))
     program = kernel_of(kernel).steps(kernel.shape, kernel.mesh, "float16", **kernel.options)
-    timing = PLAYERS[reader](program, on)
+    timing = PLAYERS[reader](program, on, faults=faults)
     return Cost(timing.seconds, timing.activity)
 
 

@@ -25,7 +25,7 @@ from evaluators.machine.fabric import Fabric
 from evaluators.metrics import METRICS, Judged, energies, of_batch
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
-from space.chip import MeshChip
+from space.chip import MeshChip, TileChip
 from space.design import Design
 from space.elementwise import Array, ceil_div, maximum, minimum, where
 from space.errors import DesignError, chosen
@@ -33,6 +33,7 @@ from space.fields import replaced
 from space.limits import Infeasible, Limit
 from space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
 from space.model import Model, parameters
+from space.network import NO_FAULTS, Faults, faults, within
 from space.workload import Case, Workload
 
 PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.price, "cycles": events_mesh.through_routers}
@@ -323,10 +324,11 @@ SPENT = (
 def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products.
 
-    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond.
+    Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
+    or lose on ways round what is broken.
     """
     if fidelity == "cycles":
-        found = spent(kernel, on, "events", kinds)
+        found = spent(kernel._replace(faults=NO_FAULTS), on, "events", kinds)
         return found | {"contention": PRICES["cycles"](kernel, on).seconds - sum(found.values())}
     priced = PRICES[fidelity]
     found, before = {}, priced(kernel, on).seconds
@@ -335,6 +337,13 @@ def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, 
         after = priced(kernel, on).seconds
         found[name], before = before - after, after
     return found | {"products": before}
+
+
+def broken_of(chip: MeshChip | TileChip, mesh: Mesh) -> Faults:
+    """What is broken of the cores that a kernel is on; a chip with faults is evaluated by itself."""
+    if chip.faults == "none":
+        return NO_FAULTS
+    return within(faults(chip), int(chip.mesh.cols), int(mesh.rows), int(mesh.cols))
 
 
 def _shape(kernel: Kernel) -> str:

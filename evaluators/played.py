@@ -26,6 +26,7 @@ from evaluators.rounds import (
 )
 from evaluators.routes import distance
 from space.elementwise import Array
+from space.network import NO_FAULTS, Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a program is played on, and its slots by name."""
+    """What a program is played on, and its slots by name; faults are for who plays routers."""
 
     fabric: Fabric
     engines: Engines | None
     memory: Channels | None
     slots: dict[str, Slot]
+    faults: Faults = NO_FAULTS
 
 
 def engine_seconds(step: Multiply | Vector, on: Machine) -> float:

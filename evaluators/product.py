@@ -13,7 +13,7 @@ from evaluators.kernels.gemm import GEMM, gemm
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.kernels.gemv import GEMV
 from evaluators.machine.fabric import Fabric
-from evaluators.mesh import PRICES, chunk_limit, laid, remedy, spent
+from evaluators.mesh import PRICES, broken_of, chunk_limit, laid, remedy, spent
 from evaluators.metrics import Judged
 from evaluators.silicon import area
 from evaluators.silicon.energy import mesh_energy
@@ -26,7 +26,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import ProductMapping
 from space.workload import Product, Workload
 
-__all__ = ["FIDELITIES", "explain", "judged", "remedied"]
+__all__ = ["FIDELITIES", "explain", "judged", "least", "remedied"]
 
 FIDELITIES = tuple(PRICES)
 
@@ -63,6 +63,13 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in streams]
     blocks = {name: float(value) for name, value in area.mesh_parts(chip).items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {case.kind: {kernel.algorithm: bars}})
+
+
+def least(mapping: ProductMapping, kind: str) -> Any:
+    """Cores of a line that the algorithm of a product needs."""
+    if kind == "gemm":
+        return gemm(mapping.gemm).LEAST
+    return mapping.ktree_k if mapping.gemv == "ktree" else 1
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -112,7 +119,9 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     options = {} if kind == "gemm" else {"broadcast": mapping.sums == "all", "phases": mapping.ktree_k}
     algorithm = mapping.gemm if kind == "gemm" else mapping.gemv
     chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
-    return Kernel(kind, kind, kind, algorithm, shape, laid(lay.square(mapping)), options)
+    mesh = laid(lay.square(mapping))
+    broken = broken_of(_chip(design), mesh)
+    return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken)
 
 
 def _held(kernel: Kernel) -> tuple[Any, tuple[tuple[str, Any], ...]]:
@@ -127,14 +136,14 @@ def _limits(design: Design, kernel: Kernel) -> list[Limit]:
     mesh: Mesh = lay.square(mapping)
     total, parts = _held(kernel)
     if kernel.kind == "gemm":
-        least, paths, chunks = of.LEAST, of.at_once(mesh), of.products(mesh)
+        paths, chunks = of.at_once(mesh), of.products(mesh)
     else:
-        least, paths, chunks = mapping.ktree_k if mapping.gemv == "ktree" else 1, of.at_once(mesh, mapping.ktree_k), 1
+        paths, chunks = of.at_once(mesh, mapping.ktree_k), 1
     return [
         Limit("chip.core.sram", total, chip.core.sram, "B", parts),
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
-        Limit("mapping.rows", least, minimum(mesh.rows, mesh.cols), "1"),
+        Limit("mapping.rows", least(mapping, kernel.kind), minimum(mesh.rows, mesh.cols), "1"),
         Limit("chip.noc.paths", paths, chip.noc.paths, "1"),
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]

@@ -133,10 +133,11 @@ def iteration(
     )  # fmt: skip
 
 
-def shares(load: Load, of: Pipelines, priced: Prices) -> tuple[float, ...]:
-    """Of an iteration's time, by stage."""
+def paces(load: Load, of: Pipelines, priced: Prices) -> tuple[tuple[float, ...], float]:
+    """Of an iteration's time, by stage; and how many tokens all pipelines can do, at the pace of the slowest stage. [1/s]"""
     seconds = of.stages.seconds(*_typical(load, of, priced))
-    return tuple((seconds / seconds.sum()).tolist())
+    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else float(of.plan.microbatch)
+    return tuple((seconds / seconds.sum()).tolist()), of.dp * tokens / float(seconds.max())
 
 
 def _typical(load: Load, of: Pipelines, priced: Prices) -> tuple[Line, float]:

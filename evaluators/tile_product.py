@@ -1,16 +1,17 @@
 """Designs of meshes of tiles on products of matrices by themselves: metrics, limits and the breakdown of a workload."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
-from evaluators import closed_summa, events_summa
+from evaluators import closed_summa
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_summa import Job, proposed
 from evaluators.each import each
-from evaluators.kernels.gemm.summa_diagonal import slots
+from evaluators.events_summa import CYCLES, EVENTS
+from evaluators.kernels.gemm.summa_diagonal import Part, slots
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.machine.engine import engines
 from evaluators.metrics import Judged
@@ -24,7 +25,7 @@ from space.limits import Infeasible, Limit, divides, nearest_side
 from space.mapping import SummaMapping
 from space.workload import Product, Workload
 
-READERS: dict[str, ModuleType] = {"closed": closed_summa, "events": events_summa}
+READERS: dict[str, Any] = {"closed": closed_summa, "events": EVENTS, "cycles": CYCLES}
 FIDELITIES = tuple(READERS)
 
 VALUE = 2.0
@@ -35,7 +36,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), _job(design, cases)
-    metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone)
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone(READERS[fidelity]))
     return [Judged(rows, metrics, _limits(job, cast(SummaMapping, design.mapping)))]
 
 
@@ -55,6 +56,11 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
 
 
+def piece(design: Design, *cases: Product) -> Part:
+    """Groups, and what a tile multiplies at a time, what the mapping leaves open included."""
+    return _job(design, cases).part
+
+
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
     if worst.limit == "mapping.rows":
@@ -69,11 +75,11 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     return replace(worst, remedy=f"a slice that fits: {sizes}")
 
 
-def _alone(design: Design, case: Product) -> dict[str, Any]:
-    return _metrics(_job(design, (case,)), events_summa)
+def _alone(reader: Any) -> Callable[[Design, Product], dict[str, Any]]:
+    return lambda design, case: _metrics(_job(design, (case,)), reader)
 
 
-def _metrics(job: Job, reader: ModuleType) -> dict[str, Any]:
+def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     chip, shape, part = job.chip, job.shape, job.part
     cost = reader.price(job)
     seconds, on = cost.seconds, engines(chip)

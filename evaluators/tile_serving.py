@@ -14,7 +14,7 @@ from evaluators import served
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_tiles import Pass, Prices
 from evaluators.counts import Activity
-from evaluators.graph.pools import Fleet, Ways, ways
+from evaluators.graph.pools import Fleet, Layout, Ways, ways
 from evaluators.graph.reside import kv_here
 from evaluators.machine.fabric import tile_fabric
 from evaluators.metrics import Judged
@@ -25,7 +25,7 @@ from evaluators.serving.price import Error
 from evaluators.serving.state import Transfer
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_dynamic
-from evaluators.tile_pipelines import Pipelines, all_cores, decode_cores, fleet_of, iteration, shares
+from evaluators.tile_pipelines import Pipelines, all_cores, decode_cores, fleet_of, iteration, paces
 from evaluators.tiles import PRICES, plan_limits, smallest, task_rows
 from space.chip import TileChip, decoding
 from space.design import Design
@@ -176,7 +176,7 @@ def _served(
 ) -> tuple[Served, Error, Ways | None]:
     """A run, the largest error of its prices, and how caches are moved, where they are."""
     mapping, longest = _mapping(design), served.longest(load)
-    between = _ways(design, load, fleet) if len(fleet) == 2 else None
+    between = _ways(design, load, fleet, priced) if len(fleet) == 2 else None
     pools, off = [], Error(0.0, 0.0, 0)
     for place, of in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
@@ -195,7 +195,7 @@ def _served(
         price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spilled=True)
         off = max(off, here)
         memory, prefixes = _memory(of, load, mapping)
-        parts = shares(load, of, priced)
+        parts, _ = paces(load, of, priced)
         pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=parts, batch=of.batch, prefix=prefixes))
     transfer = None
     if between is not None:
@@ -212,7 +212,7 @@ def _memory(of: Pipelines, load: Load, mapping: TileServingMapping) -> tuple[Mem
     return Memory(blocks, block, 0.0, buffers, longest), max(0, int(of.free * kept // (load.requests.block * of.position)))
 
 
-def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
+def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], priced: Prices) -> Ways:
     """Caches on their way from pipelines that prefill to those that decode."""
     chip, mapping, asked = _chip(design), _mapping(design), load.requests
     fleets = []
@@ -221,12 +221,15 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Ways:
         stages = of.stages
         nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
         fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))
-    rate = min(asked.rate, 1e30) * float(asked.prompt.mean())
-    made = float(asked.output.sum()) / float(asked.prompt.sum())
+    # as many as come, or as pipelines can do
+    rates = (
+        min(asked.rate * float(lengths.mean()), capacity)
+        for lengths, (_, capacity) in zip((asked.prompt, asked.output), (paces(load, of, priced) for of in fleet), strict=True)
+    )
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
     # more groups than there is room for, which is a limit, are as many columns wider
     cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
-    return ways(rows, cols, mapping.serving.arrangement, fleets[0], fleets[1], tile_fabric(chip), block, rate, made)
+    return ways(Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip), block, *rates)
 
 
 def _chip(design: Design) -> TileChip:

@@ -11,7 +11,7 @@ import numpy as np
 
 from evaluators.breakdown import Breakdown, Row
 from evaluators.machine import traffic
-from evaluators.machine.detour import table
+from evaluators.machine.detour import detours
 from evaluators.machine.traffic import SATURATED, STABLE, Measured
 from evaluators.metrics import Judged
 from space.design import Design
@@ -130,7 +130,7 @@ def _flows(case: Traffic, rows: int, cols: int, order: str, wide: tuple[float, f
 
 def _detours(case: Traffic, rows: int, cols: int, broken: Faults, wide: tuple[float, float]) -> tuple[float, Array]:
     """The same round what is broken, link by link."""
-    nodes, ports = rows * cols, table(rows, cols, broken)
+    nodes, ports = rows * cols, detours(rows, cols, broken).table
     to, sends = traffic.healthy(traffic.targets(case, rows, cols), nodes, broken)
     to = to if to.shape[1] else np.tile(np.arange(nodes), (nodes, 1))
     at, target, weight = np.repeat(np.flatnonzero(sends), to.shape[1]), to[sends].ravel(), 1 / to.shape[1]

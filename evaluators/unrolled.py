@@ -6,6 +6,7 @@ engine, whose steps of a strand are done in order; whoever is ready first goes f
 the routers' clock.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluators.counts import tile_bytes
-from evaluators.machine.router import BLOCK, CORE, MEMORY, NOTE, PACKET, WORK
+from evaluators.machine.detour import detours
+from evaluators.machine.net import CORE, MEMORY
+from evaluators.machine.tasks import BLOCK, NOTE, PACKET, WORK
 from evaluators.played import Machine, channels_of, engine_seconds, flat, words_of
 from evaluators.rounds import (
     Load,
@@ -38,7 +41,7 @@ MOST = 30_000_000
 """Tasks of a program that is played."""
 
 PACKETS = ("router", "port", "number", "flits", "feeder", "left", "head", "tail", "far", "owed")
-"""Whole numbers of a packet, as `evaluators.machine.router.Packets` has them."""
+"""Whole numbers of a packet, as `evaluators.machine.tasks.Packets` has them."""
 
 MATRIX, OTHER, MESSAGES = range(3)
 """Engines of a core: for products, for vectors, and for messages; one of them where a core's engine does everything."""
@@ -76,6 +79,14 @@ class Graph:
         self.tree_out: list[Array] = []
         self.tree_in: list[Array] = []
         self.place: list[Array] = []
+        self.detours = detours(*self.shape, on.faults) if on.faults else None
+
+    def far(self, source: Array, target: Array) -> Array:
+        """Links from cores to others."""
+        if self.detours is not None:
+            return np.asarray(self.detours.far[source, target])
+        (row, col), (to_row, to_col) = np.divmod(source, self.shape[1]), np.divmod(target, self.shape[1])
+        return np.asarray(np.abs(row - to_row) + np.abs(col - to_col))
 
     def tasks(self, count: int, kind: int, *, on: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
         """New tasks; their numbers."""
@@ -176,15 +187,12 @@ class Graph:
         if key not in self.trees:
             out, into, place = np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.uint8), np.zeros(self.cores, np.int32)
             at = row * self.shape[1] + col
-            for member in range(1, len(row)):
-                # copies go along the root's row first; addends along their own
-                for r, c, way in _way(row[0], col[0], row[member], col[member], across_first=not adds):
-                    here, there = _step(r, c, way, self.shape[1])
-                    if adds:
-                        out[there] |= 1 << (way ^ 1)
-                        into[here] |= 1 << way
-                    else:
-                        out[here] |= 1 << way
+            for here, way in self._links(row, col, adds):
+                if adds:
+                    out[here + (1, -1, self.shape[1], -self.shape[1])[way]] |= 1 << (way ^ 1)
+                    into[here] |= 1 << way
+                else:
+                    out[here] |= 1 << way
             if adds:
                 into[at] |= 1 << CORE
                 out[at[0]] = 1 << CORE
@@ -196,6 +204,16 @@ class Graph:
             self.tree_in.append(into)
             self.place.append(place)
         return -1 - self.trees[key]
+
+    def _links(self, row: Array, col: Array, adds: bool) -> Iterator[tuple[int, int]]:
+        """Routers and ports of a tree from its root on: copies go along the root's row first, addends along their own."""
+        if self.detours is not None:
+            at = (row * self.shape[1] + col).tolist()
+            yield from self.detours.tree(at[0], at[1:])
+            return
+        for member in range(1, len(row)):
+            for r, c, way in _way(row[0], col[0], row[member], col[member], across_first=not adds):
+                yield r * self.shape[1] + c, way
 
 
 def _way(row: int, col: int, to_row: int, to_col: int, *, across_first: bool) -> list[tuple[int, int, int]]:
@@ -210,12 +228,6 @@ def _way(row: int, col: int, to_row: int, to_col: int, *, across_first: bool) ->
 
 def _between(a: int, b: int) -> range:
     return range(a, b, 1 if b > a else -1)
-
-
-def _step(row: int, col: int, way: int, cols: int) -> tuple[int, int]:
-    """A router, and the one that a port leads to."""
-    here = row * cols + col
-    return here, here + (1, -1, cols, -cols)[way]
 
 
 class _Sent(NamedTuple):
@@ -310,7 +322,8 @@ class Unrolling:
         ends = (flat(axis, shape).astype(int) for axis in (step.source.row, step.source.col, step.target.row, step.target.col))
         sr, sc, tr, tc = ends
         cols = graph.shape[1]
-        source, target, far = sr * cols + sc, tr * cols + tc, np.abs(sr - tr) + np.abs(sc - tc)
+        source, target = sr * cols + sc, tr * cols + tc
+        far = graph.far(source, target)
         words = words_of(step, self.on, shape)
         values = np.broadcast_to((step.stop - step.start) * prod(self.on.slots[step.slot].shape[1:]), shape).ravel()
         parts = in_place(step, self.on.slots[step.slot])
@@ -345,7 +358,7 @@ class Unrolling:
 
     def _relayed(self, step: Send, sent: "_Sent", ready: Array, free: Array, tail: Array) -> Array:
         """Every core on the way stores the whole message, starts a task and sends it on."""
-        source, target, far, words, _values = sent
+        source, target, _far, words, _values = sent
         fabric, graph, cols = self.on.fabric, self.graph, self.graph.shape[1]
         posts = np.empty(len(source), int)
         for wave in _waves(source):
@@ -354,18 +367,20 @@ class Unrolling:
             self._in_order(tail, MESSAGES, at, posts[wave])
         graph.needs(posts, ready[source])
         before, at = posts, source.copy()
-        for hop in range(int(far.max())):
-            some = np.flatnonzero(far > hop)
+        links = np.abs(source // cols - target // cols) + np.abs(source % cols - target % cols)
+        for hop in range(int(links.max())):
+            some = np.flatnonzero(links > hop)
             across = target[some] % cols - at[some] % cols
             down = target[some] // cols - at[some] // cols
             after = at[some] + np.where(across != 0, np.sign(across), cols * np.sign(down))
             tails = graph.arrivals(len(some), fabric.stage / graph.cycle)
-            starts, left = graph.send(at[some], words[some], fabric.pace, target=after << 3 | CORE, tails=tails, far=1)
+            away = graph.far(at[some], after)
+            starts, left = graph.send(at[some], words[some], fabric.pace, target=after << 3 | CORE, tails=tails, far=away)
             graph.needs(starts, before[some])
             if hop == 0:
                 graph.needs(starts, free[target[some]])
                 self._was_read(step.slot, source[some], left)
-            going = far[some] > hop + 1
+            going = links[some] > hop + 1
             ends = tails.copy()
             ends[going] = graph.moments(int(going.sum()), tails[going], after=fabric.launch / graph.cycle)
             before = before.copy()
@@ -420,7 +435,10 @@ class Unrolling:
         self._was_written(step.into, at.ravel(), np.concatenate([own[:, None], tails], axis=1).ravel())
 
     def _sum(self, step: Reduce, tail: Array, ready: dict[str, Array], free: dict[str, Array]) -> None:
-        """Routers add what meets at them."""
+        """Routers add what meets at them.
+
+        Members begin together, when the last is ready: what waited in routers for it might hold up what it is waiting for.
+        """
         graph, fabric = self.graph, self.on.fabric
         row, col, at, words = self._groups(step)
         groups, members = at.shape
@@ -433,11 +451,12 @@ class Unrolling:
         ends = graph.arrivals(groups)
         trees = np.array([graph.tree(row[g], col[g], True) for g in range(groups)])
         number = graph.numbered(trees, np.arange(graph.packets, graph.packets + groups))
+        posts = [self._posted(at[:, member], words, ready[step.slot], tail) for member in range(members)]
+        all_ = graph.moments(groups, *posts, free[step.into][root])
         for member in range(members):
             cores = at[:, member]
-            posts = self._posted(cores, words, ready[step.slot], tail)
             starts, left = graph.send(cores, words, fabric.pace, number=number, tails=ends, arrivals=int(member == 0))
-            graph.needs(starts, posts, free[step.into][root])
+            graph.needs(starts, all_)
             self._was_read(step.slot, cores, left)
         self._was_written(step.into, root, ends)
 
@@ -478,7 +497,7 @@ class Unrolling:
         nbytes = tile_bytes(self.on.slots[step.slot])
         words = np.full(count, float(-(-nbytes // fabric.word_bytes)))
         home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
-        far = np.abs(np.asarray(memory.row)[channel] - row) + np.abs(np.asarray(memory.col)[channel] - col)
+        far = graph.far(home, cores)
         loading = isinstance(step, Load)
         away = fabric.post + fabric.ramp + far * fabric.hop if loading else fabric.post
         posts = graph.work(cores, MESSAGES, fabric.post, away)
@@ -538,6 +557,12 @@ def unrolled(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[s
     """
     if program.topology != "mesh":
         raise DesignError(f"chip.noc.topology: routers are played on a mesh, not {program.topology}; use fidelity=events")
+    if on.faults.routers:
+        row, col = divmod(on.faults.routers[0], program.cols)
+        work = f"the program has work for all of {program.rows} x {program.cols} cores"
+        raise DesignError(
+            f"chip.faults: core ({row}, {col}) is broken, and {work}; lay it out on others, or take out the fault"
+        )
     graph = Graph(program, on, cycle)
     state = Unrolling(program, graph)
     for strand, parts in enumerate(program.strands):

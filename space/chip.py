@@ -122,6 +122,9 @@ class MeshChip:
     clock: Number = quantity("Hz", "of cores and routers", positive=True)
     core: MeshCore
     noc: Noc
+    faults: str = word(
+        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", default="none", number=True
+    )
     power: Number = quantity("W", "of the whole chip at work", positive=True)
     technology: MeshTechnology
 
@@ -234,6 +237,9 @@ class TileChip:
     clock: Number = quantity("Hz", "of tiles and routers", positive=True)
     tile: Tile
     noc: TileNoc
+    faults: str = word(
+        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", default="none", number=True
+    )
     hbm: MainMemory
     technology: TileTechnology
     decode: DecodeCore | None = None

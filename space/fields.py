@@ -24,9 +24,9 @@ def whole(doc: str, *, low: int = 1, default: int | None = None, unit: str = "1"
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
-def word(doc: str, options: Sequence[str] = (), *, default: str | None = None) -> Any:
-    """A leaf that is a word; with `options`, one of these."""
-    metadata = {"unit": "", "doc": doc, "options": tuple(options)}
+def word(doc: str, options: Sequence[str] = (), *, default: str | None = None, number: bool = False) -> Any:
+    """A leaf that is a word; with `options`, one of these; with `number`, a whole number is one too."""
+    metadata = {"unit": "", "doc": doc, "options": tuple(options)} | ({"number": True} if number else {})
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
@@ -122,6 +122,8 @@ def checked(value: Any, spec: Field[Any], address: str) -> Any:
             raise DesignError(f"{address}: {value!r} is not true or false")
         return value
     if "options" in limits:
+        if "number" in limits and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
         if not isinstance(value, str):
             raise DesignError(f"{address}: {value!r} is not a word")
         if limits["options"] and value not in limits["options"]:

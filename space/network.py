@@ -3,7 +3,7 @@
 import re
 from typing import Any, NamedTuple
 
-from space.chip import Mesh
+from space.chip import Mesh, MeshChip, TileChip
 from space.elementwise import Number
 from space.errors import DesignError
 from space.fields import flag, quantity, record, whole, word
@@ -40,7 +40,9 @@ class NetworkChip:
     mesh: Mesh
     clock: Number = quantity("Hz", "of routers", positive=True)
     router: Router
-    faults: str = word("faulty links and routers, by nodes counted row after row, as in 3-4+12; or none", default="none")
+    faults: str = word(
+        "faulty links and routers, by nodes counted row after row, as in 3-4+12; or none", default="none", number=True
+    )
 
 
 class Stages(NamedTuple):
@@ -78,8 +80,11 @@ class Faults(NamedTuple):
         return bool(self.links or self.routers)
 
 
-def faults(chip: NetworkChip, address: str = "chip") -> Faults:
-    """The faults of a network, from their text.
+NO_FAULTS = Faults()
+
+
+def faults(chip: "NetworkChip | MeshChip | TileChip", address: str = "chip") -> Faults:
+    """The faults of a chip, from their text.
 
     Raises:
         DesignError: a text that is no list of nodes and links, a node that the mesh does not have, or a link between nodes that
@@ -105,6 +110,25 @@ def faults(chip: NetworkChip, address: str = "chip") -> Faults:
             )
         links.append((low, high))
     return Faults(tuple(links), tuple(routers))
+
+
+def within(broken: Faults, wide: int, rows: int, cols: int) -> Faults:
+    """Those of a rectangle in the first corner of a mesh that is `wide`, by the rectangle's own numbers.
+
+    >>> within(Faults(links=((1, 2), (2, 3), (1, 9)), routers=(9, 20)), 8, 2, 3)
+    Faults(links=((1, 2), (1, 4)), routers=(4,))
+    """
+
+    def here(node: int) -> int | None:
+        row, col = divmod(node, wide)
+        return row * cols + col if row < rows and col < cols else None
+
+    links = ((here(a), here(b)) for a, b in broken.links)
+    routers = (here(node) for node in broken.routers)
+    return Faults(
+        tuple((a, b) for a, b in links if a is not None and b is not None),
+        tuple(node for node in routers if node is not None),
+    )
 
 
 def refuse(chip: NetworkChip, address: str = "chip") -> None:

@@ -19,9 +19,7 @@ ROOMS = {
     "pint": {"space/units.py"},
     "numba": {
         "evaluators/machine/dram.py",
-        "evaluators/machine/noc.py",
-        "evaluators/machine/router.py",
-        "evaluators/serving/compiled.py",
+        "evaluators/machine/kept.py",
     },
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},

@@ -269,25 +269,30 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
 
 
 def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
-    """What was evaluated at both fidelities: metrics at the higher one by page row, how far each moves, and the front there."""
+    """What was evaluated at both fidelities: metrics by page row, how far each moves, and the front at the higher one."""
     found = part.verified
     if found is None:
         return None
     rows = {int(place): start + row for row, place in enumerate(frame["place"])}
     after = found.after
-    columns = {name: after[name].to_numpy(dtype=float) for name in METRICS if name in after}
     return {
         "low": found.low,
         "high": found.high,
+        "part": found.part,
         "wanted": found.wanted,
         "rows": [rows[int(row)] for row in after.index],
         "moves": list(found.moves()),
         "notes": [str(error or limit or "") for error, limit in zip(after["error"], after["limit"], strict=True)],
-        "metrics": {
-            name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()
-        },
+        "before": _metrics(found.before),
+        "metrics": _metrics(after),
         "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
     }
+
+
+def _metrics(frame: pd.DataFrame) -> dict[str, list[float]]:
+    """By name, for each design; those that none has left out."""
+    columns = {name: frame[name].to_numpy(dtype=float) for name in METRICS if name in frame}
+    return {name: [_short(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()}
 
 
 class _Words:

@@ -6,16 +6,22 @@ const SPAN = 24; // milliseconds of drawing between two looks at the user
 const PAD = {top: 64, bottom: 22, side: 60};
 const NARROW = 98, // between axes, what their names need
   NAME = 52; // of a row of names
+const AXES = 12; // that are drawn before a user adds more: objectives, and the knobs that matter most to one of them
 const ORDINAL = 14; // different numbers up to which each has its own place
 
 Object.assign(view, {axes: null, painting: 0});
 
 function startParallel() {
+  const goals = designs.objectives.map(column => column.name);
   const varied = designs.knobs.filter(knob => {
     const [low, high] = extent(knob);
     return low < high;
   });
-  const usual = [...varied, ...designs.objectives].map(column => column.name);
+  const counts = key => Math.max(0, ...designs.studies.flatMap(study => Object.values(study.importance).map(of => of[key] ?? 0)));
+  const first = [...varied]
+    .sort((a, b) => counts(b.name) - counts(a.name))
+    .slice(0, Math.max(2, AXES - goals.length));
+  const usual = [...varied.filter(knob => first.includes(knob)).map(knob => knob.name), ...goals];
   view.axes = (view.axes ?? usual).filter(columnOf);
   if (!view.axes.length) view.axes = usual;
 }
@@ -24,6 +30,10 @@ function drawParallel() {
   const section = document.getElementById("parallel");
   if (!section.querySelector("canvas")) wireParallel(section);
   const others = [...designs.knobs, ...designs.metrics].filter(column => !view.axes.includes(column.name));
+  const left = others.filter(column => {
+    const [low, high] = extent(column);
+    return designs.knobs.includes(column) && low < high;
+  }).length;
   const add = select("add axis", [["", "…"], ...others.map(c => [c.name, c.name])], "", value => {
     view.axes.push(value);
     refresh();
@@ -37,7 +47,8 @@ function drawParallel() {
   section.prepend(
     heading(
       "Knobs and objectives",
-      "A line is a design. Drag along an axis to keep a range, click the axis to let go; drag a name to move it.",
+      "A line is a design. Drag along an axis to keep a range, click the axis to let go; drag a name to move it." +
+        (left ? ` ${left} knobs that matter less to the objectives are left out; add them at will.` : ""),
       add,
       view.axes.length > 2 && remove,
     ),

@@ -5,6 +5,7 @@ const MOVES = {
   "falls off": ["--warm", "falls off the front"],
   "comes on": ["--mark", "comes on to the front"],
   behind: ["--dot", "behind it at both"],
+  compared: ["--accent", "compared on a part of its mesh"],
 };
 
 // Place of a row among the designs that its study verified; -1 where it is none of them.
@@ -15,15 +16,17 @@ function verifiedPlace(row) {
 function verifiedCard(study, titled) {
   const found = study.verified;
   if (!found) return null;
-  const goals = Object.keys(study.objectives).filter(key => found.metrics[key]),
+  const goals = Object.keys(study.objectives).filter(key => found.metrics[key] && found.before[key]),
     moving = goals.filter(key => found.shifts.find(shift => shift.metric === key && shift.worst !== 0));
   const tally = Map.groupBy(found.moves, move => move),
     many = move => tally.get(move)?.length ?? 0;
   const missing = found.wanted - found.rows.length;
+  const outcome = found.part
+    ? `${found.part}.`
+    : `of ${many("stays") + many("falls off")} on the front ${many("stays")} stay, ${many("falls off")} fall off, and ` +
+      `${many("comes on")} come on from behind.`;
   const caption =
-    `${count(found.rows.length, "design")} evaluated again by ${found.high}, the front first: ` +
-    `of ${many("stays") + many("falls off")} on the front ${many("stays")} stay, ${many("falls off")} fall off, and ` +
-    `${many("comes on")} come on from behind.` +
+    `${count(found.rows.length, "design")} evaluated again by ${found.high}, the front first: ${outcome}` +
     (missing ? ` ${missing.toLocaleString("en-US")} more are not evaluated yet.` : "");
   const plots = moving.map(key => {
     const plot = h("div", {class: "plot"});
@@ -47,11 +50,9 @@ function verifiedCard(study, titled) {
 }
 
 function drawVerified(plot, study, key) {
-  const {rows, moves, metrics, high, low} = study.verified,
+  const {rows, moves, before, metrics, high, low} = study.verified,
     column = columnOf(key),
-    values = rows
-      .map((row, i) => [column.values[row], metrics[key][i], i])
-      .filter(([a, b]) => Number.isFinite(a) && b !== null);
+    values = rows.map((_, i) => [before[key][i], metrics[key][i], i]).filter(([a, b]) => a !== null && b !== null);
   const sizes = values.flatMap(([a, b]) => [a, b]),
     [least, most] = [Math.min(...sizes), Math.max(...sizes)],
     [scale, unit] = scaled(Math.max(Math.abs(least), Math.abs(most)), column.unit);
@@ -151,8 +152,10 @@ function shiftTable(study, goals) {
 }
 
 function movedList(study, goals) {
-  const {rows, moves, metrics, notes, high} = study.verified;
-  const moved = rows.map((row, i) => [row, i]).filter(([, i]) => ["falls off", "comes on"].includes(moves[i]));
+  const {rows, moves, part: piece, before, metrics, notes, high} = study.verified;
+  const moved = rows.map((row, i) => [row, i]).filter(([, i]) => ["falls off", "comes on", "compared"].includes(moves[i]));
+  const shift = (key, i) => (piece ? ` (${signed(metrics[key][i] / before[key][i] - 1)})` : "");
+  const text = (key, i) => `${key} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}${shift(key, i)}`;
   const failed = rows.map((row, i) => [row, i]).filter(([, i]) => notes[i]);
   if (!moved.length && !failed.length) return null;
   const line = ([row, i]) =>
@@ -163,14 +166,14 @@ function movedList(study, goals) {
         "button",
         {type: "button", onclick: () => openDesign(row)},
         h("b", {}, label(row)),
-        h("i", {style: `color:var(${MOVES[moves[i]][0]})`}, notes[i] ? `${moves[i]}: ${notes[i]}` : moves[i]),
-        h("small", {}, goals.map(key => `${key} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}`).join(" · ")),
+        h("i", {style: `color:var(${MOVES[moves[i]][0]})`}, notes[i] ? `${moves[i]}: ${notes[i]}` : piece ? "" : moves[i]),
+        h("small", {}, goals.map(key => text(key, i)).join(" · ")),
       ),
     );
   return h(
     "div",
     {class: "part"},
-    h("h3", {}, `Where ${high} decides otherwise`),
+    h("h3", {}, piece ? `By ${high}, design by design` : `Where ${high} decides otherwise`),
     h("ul", {class: "moved"}, [...new Map([...moved, ...failed]).entries()].map(line)),
   );
 }
@@ -179,7 +182,7 @@ function movedList(study, goals) {
 function verifiedPart(row, study) {
   const place = verifiedPlace(row);
   if (place < 0) return null;
-  const {metrics, moves, notes, high} = study.verified;
+  const {before, metrics, moves, notes, high} = study.verified;
   const wanted = new Set([...Object.keys(study.objectives), ...study.bounds.map(bound => bound.metric)]);
   const line = key =>
     h(
@@ -190,10 +193,10 @@ function verifiedPart(row, study) {
         "dd",
         {},
         quantity(metrics[key][place] ?? NaN, columnOf(key).unit),
-        h("small", {}, ` ${signed(metrics[key][place] / valueOf(key, row) - 1)}`),
+        h("small", {}, ` ${signed(metrics[key][place] / before[key][place] - 1)}`),
       ),
     );
-  const known = [...wanted].filter(key => metrics[key] && columnOf(key) && metrics[key][place] !== null);
+  const known = [...wanted].filter(key => metrics[key] && before[key] && columnOf(key) && metrics[key][place] !== null);
   return part(
     `By ${high}`,
     h("p", {class: "note"}, notes[place] ? `${MOVES[moves[place]][1]}: ${notes[place]}.` : `${MOVES[moves[place]][1]}.`),

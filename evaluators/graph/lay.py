@@ -14,6 +14,7 @@ from evaluators.kernels.kv import kv
 from space.elementwise import ceil_div, maximum, minimum, where
 from space.mapping import MeshMapping, MeshPlan, ProductMapping
 from space.model import Model
+from space.network import NO_FAULTS, Faults
 
 
 class Kernel(NamedTuple):
@@ -28,6 +29,7 @@ class Kernel(NamedTuple):
         options: further arguments, equal for all readers.
         times: runs one after the other, each time.
         copies: that run side by side, each on its own cores.
+        faults: of its mesh.
     """
 
     part: str
@@ -39,6 +41,7 @@ class Kernel(NamedTuple):
     options: dict[str, Any]
     times: Any = 1.0
     copies: Any = 1.0
+    faults: Faults = NO_FAULTS
 
 
 @dataclass(frozen=True, slots=True)

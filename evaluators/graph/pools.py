@@ -6,7 +6,7 @@ decode, and activations to the core at its place in the next group.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -60,6 +60,47 @@ class Ways(NamedTuple):
     hops: float
 
 
+class Layout(NamedTuple):
+    """Pipelines on a mesh.
+
+    Attributes:
+        rows, cols: of the mesh.
+        arrangement: a word of `ARRANGEMENTS`.
+        prefill, decode: pipelines of each phase.
+    """
+
+    rows: int
+    cols: int
+    arrangement: str
+    prefill: Fleet
+    decode: Fleet
+
+    @property
+    def blocks(self) -> int:
+        """Parts of the chip that each have pipelines of both kinds, and send nothing to one another."""
+        return min(self.prefill.dp, self.decode.dp) if self.arrangement == "dp_first" else 1
+
+    @property
+    def partners(self) -> list[range]:
+        """The decoding pipelines that each prefilling one sends caches to: those of its block."""
+        blocks, count = self.blocks, self.decode.dp
+        block_of = [p * blocks // self.prefill.dp for p in range(self.prefill.dp)]
+        return [range(-(-block * count // blocks), -(-(block + 1) * count // blocks)) for block in block_of]
+
+
+class Message(NamedTuple):
+    """From core to core; it holds the links of its way for some seconds, here of each token."""
+
+    source: Core
+    target: Core
+    seconds: float
+
+    @property
+    def hops(self) -> int:
+        """Links of its way."""
+        return abs(self.source[0] - self.target[0]) + abs(self.source[1] - self.target[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Links:
     """Seconds that messages hold the links of a mesh: along rows, shape (ways, rows, cols - 1), and along columns.
@@ -70,12 +111,27 @@ class Links:
     across: Array
     down: Array
 
-    def add(self, source: Core, target: Core, seconds: float) -> None:
-        """A message, across to its column first."""
-        (r, c), (to_r, to_c) = source, target
+    @classmethod
+    def held(cls, layout: Layout, fabric: Fabric, messages: Iterable[Message]) -> "Links":
+        """By some messages."""
+        count = 1 if fabric.locked else 2
+        shapes = (count, layout.rows, layout.cols - 1), (count, layout.rows - 1, layout.cols)
+        links = cls(*(np.zeros(shape) for shape in shapes))
+        for message in messages:
+            for part in links.along(message):
+                part += message.seconds
+        return links
+
+    def along(self, message: Message) -> tuple[Array, Array]:
+        """Those of a message's way: across to its column, then down or up."""
+        (r, c), (to_r, to_c) = message.source, message.target
         ways = len(self.across)
-        self.across[(to_c > c) % ways, r, min(c, to_c) : max(c, to_c)] += seconds
-        self.down[(to_r > r) % ways, min(r, to_r) : max(r, to_r), to_c] += seconds
+        across = self.across[(to_c > c) % ways, r, min(c, to_c) : max(c, to_c)]
+        return across, self.down[(to_r > r) % ways, min(r, to_r) : max(r, to_r), to_c]
+
+    def plus(self, other: "Links", times: float = 1.0) -> "Links":
+        """With some times what another holds."""
+        return Links(self.across + times * other.across, self.down + times * other.down)
 
     @property
     def all(self) -> Array:
@@ -103,99 +159,121 @@ def line(rows: int, cols: int, arrangement: str, blocks: int) -> list[Core]:
     return found
 
 
-def laid(rows: int, cols: int, arrangement: str, prefill: Fleet, decode: Fleet) -> tuple[Array, Array]:
+def laid(layout: Layout) -> tuple[Array, Array]:
     """Cores of both fleets, shape (dp, pp, tp, 2): rows and columns."""
-    blocks = blocks_of(arrangement, prefill, decode)
-    cores = iter(line(rows, cols, arrangement, blocks))
-    fleets = (prefill, decode)
+    cores = iter(line(layout.rows, layout.cols, layout.arrangement, layout.blocks))
+    fleets = (layout.prefill, layout.decode)
     places: tuple[list[Array], list[Array]] = ([], [])
-    for which, count in _turns(arrangement, blocks, prefill.dp, decode.dp):
+    for which, count in _turns(layout.arrangement, layout.blocks, layout.prefill.dp, layout.decode.dp):
         of = fleets[which]
         for _ in range(count):
             places[which].append(np.array([next(cores) for _ in range(of.pp * of.tp)]).reshape(of.pp, of.tp, 2))
     return np.array(places[0]), np.array(places[1])
 
 
-def blocks_of(arrangement: str, prefill: Fleet, decode: Fleet) -> int:
-    """Parts of the chip that each have pipelines of both kinds, and send nothing to one another."""
-    return min(prefill.dp, decode.dp) if arrangement == "dp_first" else 1
-
-
 @lru_cache(maxsize=4096)
-def ways(
-    rows: int,
-    cols: int,
-    arrangement: str,
-    prefill: Fleet,
-    decode: Fleet,
-    fabric: Fabric,
-    block: int,
-    rate: float,
-    made: float,
-) -> Ways:
+def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: float) -> Ways:
     """Caches from all prefilling pipelines to all decoding ones of their block, all alike often.
 
-    A link is held by a message's words, and where routes are locked by its handshake. Others that hold it for a share u of the
-    time make a message take 1 / (1 - u) times as long; where the load asks for more than a link can do, all slow down together,
-    and each token's messages of all kinds take their turn. Messages that hold links while they wait for others are left out:
-    played, a burst of all kinds takes up to three times as long (tests/agreement/test_pools.py), a cache by itself as long.
+    A message holds all links of its way at once, by its words, and where routes are locked by its handshake. It takes
+    1 / (1 - u) times as long where others hold the busiest link of its way for a share u of the time; where they would take all
+    of it, each token's messages take their turn. Played (tests/agreement/test_pools.py), caches by themselves take as long as
+    that; beside pipelines that compute and send in turn, 0.85 to 1.5 times as long; and in a burst of all messages at once,
+    where those that wait for one link keep others from being used, 0.5 to 2 times.
 
     Args:
-        rows, cols: of the mesh.
-        arrangement: a word of `ARRANGEMENTS`.
-        prefill, decode: pipelines.
+        layout: of pipelines.
         fabric: the network.
         block: tokens in a message of a layer's keys and values.
-        rate: tokens to prefill. [1/s]
-        made: tokens that are decoded for each one that is prefilled.
+        prefilled, decoded: tokens that pass through all pipelines of a kind. [1/s]
 
     Source:
         [zhu2025] section 4.3.1, figure 6, for where pipelines are.
     """
-    sources, targets = laid(rows, cols, arrangement, prefill, decode)
-    blocks = blocks_of(arrangement, prefill, decode)
-    pace = float(fabric.pace) / float(fabric.word_bytes)
-
-    def fresh() -> Links:
-        count = 1 if fabric.locked else 2
-        return Links(np.zeros((count, rows, cols - 1)), np.zeros((count, rows - 1, cols)))
-
-    def held(source: Array, target: Array, nbytes: float) -> tuple[Core, Core, float]:
-        a, b = (int(source[0]), int(source[1])), (int(target[0]), int(target[1]))
-        way = 2 * float(fabric.ramp) + float(fabric.hop) * (abs(a[0] - b[0]) + abs(a[1] - b[1]))
-        return a, b, (3 * way if fabric.locked else 0.0) + nbytes * pace
-
-    pipelines = []
-    for of, places in ((prefill, sources), (decode, targets)):
-        some = [fresh() for _ in range(of.dp)]
-        for links, place in zip(some, places, strict=True):
-            for core, following in zip(place[:-1].reshape(-1, 2), place[1:].reshape(-1, 2), strict=True):
-                links.add(*held(core, following, of.activations / of.tp))
-        pipelines.append([links.all for links in some])
-
-    pairs, caches, hops = [], np.zeros(len(fresh().all)), []
-    for p, source in enumerate(sources):
-        partners = [d for d in range(decode.dp) if d * blocks // decode.dp == p * blocks // prefill.dp]
-        for d in partners:
-            links = fresh()
-            for start, end, layers in _flows(source, targets[d], prefill, decode):
-                a, b, seconds = held(start, end, block * decode.position)
-                links.add(a, b, layers * seconds / block)
-                hops.append(abs(a[0] - b[0]) + abs(a[1] - b[1]))
-            mine, others = links.all, pipelines[0][p] + made * pipelines[1][d]
-            busy = rate * (pipelines[0][p] / prefill.dp + made * pipelines[1][d] / decode.dp)
-            pairs.append(float((mine * _stretched(mine, others, busy)).max()))
-            caches += mine / (prefill.dp * len(partners))
-    # of each token that is prefilled anywhere
-    everything = caches + sum(pipelines[0]) / prefill.dp + made * sum(pipelines[1]) / decode.dp
-    per_token, busiest = float(np.mean(pairs)), float(everything[caches > 0].max(initial=0.0))
-    crowded = [
-        np.mean([float(_stretched(own, caches * each, rate * caches)[own > 0].max(initial=1.0)) for own in some])
-        for some, each in zip(pipelines, (prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
+    prefill, decode, made = layout.prefill, layout.decode, decoded / max(prefilled, 1e-30)
+    sources, targets = laid(layout)
+    sent = [
+        [list(_activations(of, place, fabric)) for place in places] for of, places in ((prefill, sources), (decode, targets))
     ]
-    together = max(1, int(per_token / busiest)) if busiest else prefill.dp
+    prefilling, decoding = ([Links.held(layout, fabric, messages) for messages in each] for each in sent)
+    nothing = Links.held(layout, fabric, ())
+    slowest, hops, caches = [], list[int](), nothing
+    for p, partners in enumerate(layout.partners):
+        for d in partners:
+            messages = list(_caches(sources[p], targets[d], layout, fabric, block))
+            others = prefilling[p].plus(decoding[d], made)
+            busy = nothing.plus(prefilling[p], prefilled / prefill.dp).plus(decoding[d], decoded / decode.dp)
+            mine = Links.held(layout, fabric, messages)
+            slowest.append(float(Links.held(layout, fabric, _beside(messages, mine, others, busy)).all.max()))
+            hops += [message.hops for message in messages]
+            caches = caches.plus(mine, 1 / (prefill.dp * len(partners)))
+    per_token = float(np.mean(slowest))
     latency = 3 * (2 * float(fabric.ramp) + float(fabric.hop) * max(hops))
-    return Ways(per_token, latency, together, blocks, float(crowded[0]), float(crowded[1]), float(np.mean(hops)))
+    streams = [np.mean([links.all for links in each], axis=0) for each in (prefilling, decoding)]
+    together = max(1, int(per_token * _most(caches.all, streams[0], streams[1], prefilled, decoded)))
+    busy = nothing.plus(caches, prefilled)
+    crowding = [
+        np.mean([_crowding(messages, own, nothing.plus(caches, times), busy) for messages, own in zip(each, held, strict=True)])
+        for each, held, times in zip(sent, (prefilling, decoding), (prefill.dp, decode.dp / max(made, 1e-9)), strict=True)
+    ]
+    return Ways(per_token, latency, together, layout.blocks, float(crowding[0]), float(crowding[1]), float(np.mean(hops)))
+
+
+def _activations(of: Fleet, place: Array, fabric: Fabric) -> Iterator[Message]:
+    """What a pipeline sends from group to group."""
+    for source, target in zip(place[:-1].reshape(-1, 2), place[1:].reshape(-1, 2), strict=True):
+        yield _message(source, target, of.activations / of.tp, fabric)
+
+
+def _caches(source: Array, target: Array, layout: Layout, fabric: Fabric, block: int) -> Iterator[Message]:
+    """Keys and values of all layers from one pipeline to another, block by block."""
+    prefill, decode = layout.prefill, layout.decode
+    for (a, b), layers in Counter(zip(prefill.layers, decode.layers, strict=True)).items():
+        for core in range(decode.tp):
+            sent = _message(source[a][core * prefill.tp // decode.tp], target[b][core], block * decode.position, fabric)
+            yield sent._replace(seconds=layers * sent.seconds / block)
+
+
+def _message(source: Array, target: Array, nbytes: float, fabric: Fabric) -> Message:
+    """Some bytes, and where routes are locked the handshake before them and after."""
+    sent = Message((int(source[0]), int(source[1])), (int(target[0]), int(target[1])), 0.0)
+    way = 2 * float(fabric.ramp) + float(fabric.hop) * sent.hops
+    pace = float(fabric.pace) / float(fabric.word_bytes)
+    return sent._replace(seconds=(3 * way if fabric.locked else 0.0) + nbytes * pace)
+
+
+def _most(caches: Array, prefilling: Array, decoding: Array, prefilled: float, decoded: float) -> float:
+    """Tokens whose caches links can carry beside activations, which take what they need, or their turn. [1/s]
+
+    Args:
+        caches, prefilling, decoding: that a token of each kind holds each link, shape (links,). [s]
+        prefilled, decoded: tokens. [1/s]
+    """
+    used = caches > 0
+    turns = caches + prefilling + decoded / max(prefilled, 1e-30) * decoding
+    left = 1 - prefilled * prefilling - decoded * decoding
+    return float(np.maximum(left[used] / caches[used], 1 / turns[used]).min(initial=np.inf))
+
+
+def _beside(messages: Iterable[Message], own: Links, others: Links, busy: Links) -> Iterator[Message]:
+    """Messages as long as they take beside others.
+
+    Args:
+        messages: of a token.
+        own: that all of those hold links.
+        others: that others do for each such token.
+        busy: share of the time that others do.
+    """
+    for message in messages:
+        mine, turns, shares = (np.concatenate(links.along(message)) for links in (own, others, busy))
+        longer = 1 / (1 - min(float(shares.max(initial=0.0)), 1 - 1e-9))
+        yield message._replace(seconds=message.seconds * min(1 + float((turns / mine).max(initial=0.0)), longer))
+
+
+def _crowding(messages: list[Message], own: Links, others: Links, busy: Links) -> float:
+    """How many times as long a pipeline's messages take, at most."""
+    taken = zip(messages, _beside(messages, own, others, busy), strict=True)
+    return max((beside.seconds / alone.seconds for alone, beside in taken if alone.seconds), default=1.0)
 
 
 def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator[tuple[int, int]]:
@@ -206,16 +284,3 @@ def _turns(arrangement: str, blocks: int, prefill: int, decode: int) -> Iterator
     for block in range(blocks):
         for which, count in ((0, prefill), (1, decode)):
             yield which, sum(at * blocks // count == block for at in range(count))
-
-
-def _flows(source: Array, target: Array, prefill: Fleet, decode: Fleet) -> Iterator[tuple[Array, Array, int]]:
-    """Cores that send and that get keys and values, and of how many layers."""
-    for (a, b), layers in Counter(zip(prefill.layers, decode.layers, strict=True)).items():
-        for core in range(decode.tp):
-            yield source[a][core * prefill.tp // decode.tp], target[b][core], layers
-
-
-def _stretched(own: Array, others: Array, busy: Array) -> Array:
-    """How many times as long messages hold links that others keep busy for a share of the time; at most as long as all."""
-    together = 1 + others / np.where(own > 0, own, np.inf)
-    return np.asarray(np.minimum(together, 1 / np.maximum(1 - busy, 1e-9)))

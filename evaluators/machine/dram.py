@@ -29,6 +29,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from evaluators.machine.crossing import FROM, TO, Ways, nowhere
+from evaluators.machine.kept import kept
 from space.elementwise import Array
 
 ROW_HITS = 4
@@ -293,7 +294,7 @@ _piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
 _apart: Any = partial(njit, error_model="numpy", _nrt=False)()
 """Called by it, seldom enough."""
 
-_loop: Any = partial(njit, cache=True, error_model="numpy", _nrt=False)()
+_loop: Any = kept(error_model="numpy", _nrt=False)
 
 
 def _count_trailing_zeros(context, bits):

@@ -1,8 +1,9 @@
 """The network of the events reader: messages on links and ramps that can be busy, compiled.
 
-Routes go along the columns first, then along the rows. A message streams: it holds each link of its route from when its first
-word comes there for as long as its words take it, and starts when that finds every link free. Who comes first in the arrays
-goes first.
+Routes go along the columns first, then along the rows. A message streams: its first word waits before each link until that is
+free, and then the link is held for as long as words take it. Where a core's engine paces words below what links take, others'
+come between, so that a wait may be over before the last word has left. What goes to several cores, or comes from them, starts
+when it finds every link free. Who comes first in the arrays goes first.
 
 Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
 west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
@@ -14,19 +15,22 @@ seconds.
 # mypy: disable-error-code="no-untyped-def"
 
 import numpy as np
-from numba import njit
+
+from evaluators.machine.kept import kept
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
 
+_kept = kept()
 
-@njit(cache=True)
+
+@_kept
 def _direction(row, col, to_row, to_col):
     if col != to_col:
         return 0 if to_col > col else 1
     return 2 if to_row > row else 3
 
 
-@njit(cache=True)
+@_kept
 def _link(row, col, way, shape):
     """Line and place on it of the link from (row, col) on, and how long such lines are."""
     rows, cols = shape
@@ -34,7 +38,7 @@ def _link(row, col, way, shape):
     return line, length - 1 - place if way & 1 else place, length
 
 
-@njit(cache=True)
+@_kept
 def _latest(links, way, first, count):
     """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
     latest = links[way, first]
@@ -45,7 +49,7 @@ def _latest(links, way, first, count):
     return latest
 
 
-@njit(cache=True)
+@_kept
 def _steps(here, there, side, torus):
     """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
     far = there - here
@@ -54,7 +58,7 @@ def _steps(here, there, side, torus):
     return far
 
 
-@njit(cache=True)
+@_kept
 def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
@@ -69,7 +73,7 @@ def _free_line(links, row, col, way, count, start, first, shape, hop):
     return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
-@njit(cache=True)
+@_kept
 def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
     if count:
@@ -85,7 +89,34 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
             link += 1
 
 
-@njit(cache=True)
+@_kept
+def _cross(links, row, col, way, count, first, busy, shape, hop):
+    """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
+
+    It waits before each link until that is free, and takes it for `busy`.
+    """
+    if count == 0:
+        return first
+    line, place, length = _link(row, col, way, shape)
+    last = place + count
+    first -= place * hop
+    link = line * length + place
+    while link < line * length + min(last, length):
+        first = max(first, links[way, link])
+        links[way, link] = first + busy
+        link += 1
+    if last > length:  # a line that closes goes on at its beginning
+        first += length * hop
+        last -= length
+        link = line * length
+        while link < line * length + last:
+            first = max(first, links[way, link])
+            links[way, link] = first + busy
+            link += 1
+    return first + last * hop
+
+
+@_kept
 def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
@@ -95,7 +126,7 @@ def _channel(row, col, way, ahead, shape):
     return line * length + there, there, back_line * length + back, back
 
 
-@njit(cache=True)
+@_kept
 def _free_channels(links, row, col, way, count, start, shape, hop):
     """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
     for ahead in range(count):
@@ -104,7 +135,7 @@ def _free_channels(links, row, col, way, count, start, shape, hop):
     return start
 
 
-@njit(cache=True)
+@_kept
 def _hold_channels(links, row, col, way, count, until, shape, hop):
     """Holds `count` channels from (row, col) on, both ways, until the same time."""
     for ahead in range(count):
@@ -113,7 +144,7 @@ def _hold_channels(links, row, col, way, count, until, shape, hop):
         links[way ^ 1, home] = until - back * hop
 
 
-@njit(cache=True)
+@_kept
 def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words.
 
@@ -165,10 +196,11 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
             continue
         start += fabric.post
         engine[row, col] = start + words[i] * fabric.copy
-        start = max(start, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
+        start = max(start, free[to_row, to_col], ramps[0, row, col])
         x_way = EAST if east > 0 else WEST
         y_way = SOUTH if south > 0 else NORTH
         if fabric.locked > 0:
+            start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
             # a request crosses the route and a grant comes back; then nothing else may use its channels
             start = _free_channels(links, row, col, x_way, across, start, shape, hop)
             start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
@@ -178,19 +210,17 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
             ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
             read[row, col] = max(read[row, col], end[i])
             continue
-        start = _free_line(links, row, col, x_way, across, start, ramp, shape, hop)
-        start = _free_line(links, row, to_col, y_way, down, start, ramp + across * hop, shape, hop)
-        until = start + ramp + words[i] * fabric.word
-        _hold_line(links, row, col, x_way, across, until, shape, hop)
-        _hold_line(links, row, to_col, y_way, down, until + across * hop, shape, hop)
         ramps[0, row, col] = start + stream
         read[row, col] = max(read[row, col], start + stream)
-        arrived = start + 2 * ramp + hops * hop + stream
-        ramps[1, to_row, to_col] = arrived
-        end[i] = arrived + stage
+        busy = words[i] * fabric.word
+        first = _cross(links, row, col, x_way, across, start + ramp, busy, shape, hop)
+        first = _cross(links, row, to_col, y_way, down, first, busy, shape, hop)
+        first = max(first + ramp, ramps[1, to_row, to_col])
+        ramps[1, to_row, to_col] = first + busy
+        end[i] = max(start + 2 * ramp + hops * hop + stream, first + busy) + stage
 
 
-@njit(cache=True)
+@_kept
 def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
     """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `messages`.
 
@@ -214,7 +244,7 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
         end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
 
 
-@njit(cache=True)
+@_kept
 def combined(tr, tc, values, ready, engine, fabric, end):
     """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
     for i in range(len(tr)):
@@ -223,7 +253,7 @@ def combined(tr, tc, values, ready, engine, fabric, end):
         engine[r, c] = end[i] = done
 
 
-@njit(cache=True)
+@_kept
 def _branches(row, col, rows_first, shape, torus, places):
     """How far the tree of some cores reaches from its root, the first of them, along its trunk and along each branch.
 
@@ -244,7 +274,7 @@ def _branches(row, col, rows_first, shape, torus, places):
     return forth, back
 
 
-@njit(cache=True)
+@_kept
 def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
     """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
 
@@ -298,11 +328,11 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
             away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
             end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
-                ramps[1, r, c] = end[g, m]
+                ramps[1, r, c] = end[g, m] - stream + words[g] * fabric.word
         left[g] = ramps[0, r0, c0] = start + stream
 
 
-@njit(cache=True)
+@_kept
 def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
     """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
 
@@ -357,7 +387,7 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
-@njit(cache=True)
+@_kept
 def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
     """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
 
@@ -403,7 +433,7 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
             ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
 
 
-@njit(cache=True)
+@_kept
 def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first):
     """Blocks that cores ask memory channels for, in the order in which they are asked for.
 
@@ -426,7 +456,7 @@ def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabri
         first[i] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
 
 
-@njit(cache=True)
+@_kept
 def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end):
     """Blocks on their way from memory channels to cores, in the order of the arrays; arguments as of `requests`.
 
@@ -449,7 +479,7 @@ def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, en
         end[i] = ramps[1, r, c] = start + hops * hop + ramp + stream
 
 
-@njit(cache=True)
+@_kept
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
     """Blocks of one size from cores to memory channels; arguments as of `requests`, `end` being when each has left its core."""
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
@@ -475,14 +505,14 @@ def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, m
         served[at] = max(begin + busy, until + (across + down) * hop)
 
 
-@njit(cache=True)
+@_kept
 def has_read(row, col, times, read):
     """Cores have read a version until `times`."""
     for i in range(len(row)):
         read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
 
 
-@njit(cache=True)
+@_kept
 def has_written(row, col, times, ready, read):
     """Cores have a new version from `times` on; the versions before it grow older by one."""
     for i in range(len(row)):

@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.machine import router
-from evaluators.machine.detour import table
-from evaluators.machine.router import DRAINING, RUNNING, WARMING, Net
+from evaluators.machine import net as routers
+from evaluators.machine import sources
+from evaluators.machine.detour import detours
+from evaluators.machine.net import Net
+from evaluators.machine.sources import DRAINING, RUNNING, WARMING
 from space.elementwise import Array
-from space.network import Faults, Router, stages
+from space.network import NO_FAULTS, Faults, Router, stages
 from space.workload import Traffic
 
-NO_FAULTS, NEVER = Faults(), 1 << 60
+NEVER = 1 << 60
 
 STABLE, UNSETTLED, SATURATED = range(3)
 """Verdicts."""
@@ -102,14 +104,14 @@ def healthy(to: Array, nodes: int, faults: Faults) -> tuple[Array, Array]:
 def network(of: Router, rows: int, cols: int, order: str, faults: Faults = NO_FAULTS) -> Net:
     """Empty routers for packets of one target each."""
     t = stages(of)
-    width = np.ones((rows * cols, router.CORE + 1), np.int32)
+    width = np.ones((rows * cols, routers.CORE + 1), np.int32)
     width[:, :2], width[:, 2:4] = of.flit_x, of.flit_y
-    made = router.network(
+    made = routers.network(
         rows, cols, int(of.vcs), int(of.depth), route=int(t.before - (not of.speculative)), forward=int(t.after),
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
-    return made._replace(table=table(rows, cols, faults)) if faults else made
+    return made._replace(table=detours(rows, cols, faults).table) if faults else made
 
 
 def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults: Faults = NO_FAULTS) -> Measured:
@@ -120,50 +122,50 @@ def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults:
     net = network(of, rows, cols, order, faults)
     nodes, chance = rows * cols, case.rate / case.flits
     to, sends = healthy(targets(case, rows, cols), nodes, faults)
-    source = router.load(net, chance, case.flits, to, case.seed)
+    source = sources.load(net, chance, case.flits, to, case.seed)
     source.due[~sends] = NEVER
     nodes = max(int(sends.sum()), 1)
     period = max(case.period, int(np.ceil(case.packets / (nodes * chance))))
     now = since = alike = samples = 0
     before: Any = (0.0, 0.0)
     state, verdict = WARMING, STABLE
-    while samples < MOST and (alike < ALIKE or source.tally[router.RETIRED] < ENOUGH) and verdict == STABLE:
+    while samples < MOST and (alike < ALIKE or source.tally[sources.RETIRED] < ENOUGH) and verdict == STABLE:
         if samples == WARM or (samples < WARM and samples % 2 == 0):
             state = RUNNING if samples == WARM else WARMING
             source.latencies[:] = 0
-            source.tally[[router.RETIRED, router.LATENCY, router.HOPS, router.ACCEPTED]] = 0
+            source.tally[[sources.RETIRED, sources.LATENCY, sources.HOPS, sources.ACCEPTED]] = 0
             since = now
-        now = int(router.run(net, source, now, now + period, state, 0))
-        sample = np.array([_mean(source, router.LATENCY), source.tally[router.ACCEPTED] / (now - since)])
+        now = int(sources.run(net, source, now, now + period, state, 0))
+        sample = np.array([_mean(source, sources.LATENCY), source.tally[sources.ACCEPTED] / (now - since)])
         agrees = state == RUNNING and (np.abs(sample - before) < SETTLED * sample).all()
         alike = alike + 1 if agrees else 0
         before, samples = sample, samples + 1
         verdict = SATURATED if _with_waiting(source, now) > BOUND else STABLE
-    accepted = float(source.tally[router.ACCEPTED] / (now - since) / nodes)
+    accepted = float(source.tally[sources.ACCEPTED] / (now - since) / nodes)
     behind = float(np.maximum(now - source.due, 0).mean()) / now
     ended = now
     while verdict == STABLE:
         until = now + 1000
-        now = int(router.run(net, source, now, until, DRAINING, ended))
-        if now < until or not source.tally[router.MEASURED]:
+        now = int(sources.run(net, source, now, until, DRAINING, ended))
+        if now < until or not source.tally[sources.MEASURED]:
             break
         verdict = SATURATED if _with_waiting(source, now) > BOUND else STABLE
     if verdict == STABLE:
         verdict = SATURATED if behind > BEHIND else UNSETTLED if alike < ALIKE else STABLE
     p50, p99 = (_quantile(source.latencies, share) for share in (0.5, 0.99))
-    crossed = int(net.sums[router.CROSSED])
-    return Measured(_mean(source, router.LATENCY), p50, p99, _mean(source, router.HOPS), accepted, verdict, now, crossed)
+    crossed = int(net.sums[routers.CROSSED])
+    return Measured(_mean(source, sources.LATENCY), p50, p99, _mean(source, sources.HOPS), accepted, verdict, now, crossed)
 
 
 def _mean(source: Any, of: int) -> float:
-    return float(source.tally[of] / max(source.tally[router.RETIRED], 1))
+    return float(source.tally[of] / max(source.tally[sources.RETIRED], 1))
 
 
 def _with_waiting(source: Any, now: int) -> float:
     """Mean latency, with the age of flits that have not arrived."""
     tally = source.tally
-    total = tally[router.LATENCY] + tally[router.FLYING] * now - tally[router.FLYING_BORN]
-    return float(total / max(tally[router.RETIRED] + tally[router.FLYING], 1))
+    total = tally[sources.LATENCY] + tally[sources.FLYING] * now - tally[sources.FLYING_BORN]
+    return float(total / max(tally[sources.RETIRED] + tally[sources.FLYING], 1))
 
 
 def _quantile(counts: Array, share: float) -> float:

@@ -14,7 +14,8 @@ lanes, t an instant.
 import math
 
 import numpy as np
-from numba import njit
+
+from evaluators.machine.kept import kept
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
@@ -24,7 +25,7 @@ ENDED, STOPPED, UNPRICED, STUCK = range(4)
 
 PLENTY = 1 << 40
 
-compiled = njit(cache=True, error_model="numpy")
+compiled = kept(error_model="numpy")
 
 
 @compiled

@@ -1,14 +1,17 @@
-"""Latency of one request by model, SRAM and HBM, with arrays of 128 x 128."""
+"""Latency of one request by model, SRAM and HBM, with arrays of 128 x 128; and where it goes for the largest model."""
 
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
+from evaluators import evaluate, explain
+from space.fields import replaced
 from studies.write import table
+
+RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "links"}
 
 
 def finding() -> str:
-    """One row a model and size of SRAM."""
+    """One row a model and size of SRAM; then one row an array with a bandwidth."""
     asked = study_of("npusim_fig8").question
     size = asked.space.combinations
     assert size is not None
@@ -21,4 +24,17 @@ def finding() -> str:
         for held in np.unique(sram):
             here = [seconds[square & (sram == held) & (hbm == rate)][0] for rate in np.unique(hbm)]
             rows.append([str(case.label).split()[0], f"{held / 1e6:.0f}", *(f"{value:.3g}" for value in here)])
-    return table(["model", "SRAM [MB a core]", *(f"HBM {rate / 1e9:.0f} GB/s [s]" for rate in np.unique(hbm))], rows)
+    first = table(["model", "SRAM [MB a core]", *(f"HBM {rate / 1e9:.0f} GB/s [s]" for rate in np.unique(hbm))], rows)
+    return first + "\n\n" + _largest()
+
+
+def _largest() -> str:
+    """Where the latency of Qwen3-32B goes, with half of array side and bandwidth and with all."""
+    asked = study_of("npusim_fig8", "model=qwen3_32b").question
+    rows = []
+    for side, bandwidth in ((64, 120e9), (128, 240e9)):
+        array = {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side}
+        found = explain(replaced(asked.base, array | {"chip.hbm.bandwidth": bandwidth}), asked.workload.cases[0])
+        spent = [sum(row.parts.get(name, 0.0) for row in found.rows) for name in RESOURCES]
+        rows.append([f"{side} x {side}, {bandwidth / 1e9:.0f} GB/s", *(f"{seconds:.3g}" for seconds in (*spent, sum(spent)))])
+    return table(["Qwen3-32B", *(f"{name} [s]" for name in RESOURCES.values()), "all [s]"], rows)

@@ -34,7 +34,7 @@ SHAPES = {
     "speculative": (*GQA, *tiled(1, 16, 8, 128)),
     "latent": (*MLA, *tiled(4, 32, 32, 64)),
 }
-TOLERANCE = {"flat_seq": 0.25, "flat_tree": 0.09, "flash3": 0.1}
+TOLERANCE = {"flat_seq": 0.25, "flat_tree": 0.1, "flash3": 0.1}
 """Members of a sequence go on before the last one has heard; messages of trees along rows and columns meet; of latent heads the
 closed form has no keys beside scores. Others: 8 %."""
 

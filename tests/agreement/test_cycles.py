@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from evaluators import cycles, evaluate, events, explain
 from evaluators.evaluation import infeasible
-from evaluators.machine import router, traffic
-from evaluators.machine.detour import table
+from evaluators.machine import net as routers_
+from evaluators.machine import sources, traffic
+from evaluators.machine.detour import Detours, detours
 from evaluators.machine.traffic import SATURATED, STABLE, measure
 from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
 from space.design import stacked
@@ -53,14 +54,14 @@ def test_a_lone_message_takes_what_events_say(source: Any, target: Any, words: i
 @settings(max_examples=40, deadline=None)
 def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits: int, rate: float, order: str) -> None:
     net = traffic.network(of, rows, cols, order)
-    source = router.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
-    now = router.run(net, source, 0, 300, router.RUNNING, 0)
+    source = sources.load(net, rate / flits, flits, np.zeros((rows * cols, 0)), 1)
+    now = sources.run(net, source, 0, 300, sources.RUNNING, 0)
     waiting = int(net.channel["count"].sum())
-    assert net.sums[router.SENT] - net.sums[router.ARRIVED] == waiting + _flying(net, source)
+    assert net.sums[routers_.SENT] - net.sums[routers_.ARRIVED] == waiting + _flying(net, source)
     source.due[:] = 1 << 40
-    router.run(net, source, now, now + 20_000, router.DRAINING, 1 << 39)
-    assert net.sums[router.SENT] == net.sums[router.ARRIVED] == source.tally[router.MADE] * flits
-    router.run(net, source, now + 20_000, now + 20_100, router.WARMING, 0)
+    sources.run(net, source, now, now + 20_000, sources.DRAINING, 1 << 39)
+    assert net.sums[routers_.SENT] == net.sums[routers_.ARRIVED] == source.tally[sources.MADE] * flits
+    sources.run(net, source, now + 20_000, now + 20_100, sources.WARMING, 0)
     assert (net.out["credits"] == of.depth).all()
     assert not net.out["used"].any()
 
@@ -78,6 +79,23 @@ def test_packets_that_meet_nobody_take_the_stages_of_their_routers(of: Router, f
     of = replace(of, depth=16)
     found = measure(of, 6, 5, "xy", load("bit_complement", 0.002, flits))
     assert found.latency == pytest.approx(found.hops * stages(of).hop + 1 + of.link + flits - 1, rel=0.01)
+
+
+@pytest.mark.parametrize("k", [4, 8, 16])
+def test_patterns_are_the_standard_ones(k: int) -> None:
+    """Node y k + x; the middle is (k/2 - 1, k/2 - 1), and with four spots the next ones too [dally2004]."""
+    spot = (k // 2 - 1) * (k + 1)
+    for y in range(k):
+        for x in range(k):
+            expected = {
+                "transpose": [x * k + y],
+                "bit_complement": [k * k - 1 - (y * k + x)],
+                "tornado": [(y + k // 2 - 1) % k * k + (x + k // 2 - 1) % k],
+            }
+            for pattern, nodes in expected.items():
+                assert traffic.targets(load(pattern), k, k)[y * k + x].tolist() == nodes
+            for middle, spots in ((1, [spot]), (4, [spot, spot + 1, spot + k, spot + k + 1])):
+                assert traffic.targets(load("hotspot", middle=middle), k, k)[y * k + x].tolist() == spots
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
@@ -138,9 +156,11 @@ def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(row
     works = [node for node in range(nodes) if node not in broken.routers]
     if not _connected(rows, cols, broken, works):
         with pytest.raises(DesignError, match=r"chip\.faults: no (way from router|router is left)"):
-            table(rows, cols, broken)
+            detours(rows, cols, broken)
         return
-    ports = table(rows, cols, broken)
+    found = detours(rows, cols, broken)
+    ports = found.table
+    _a_tree(found, broken, data.draw(st.lists(st.sampled_from(works), min_size=1, unique=True)))
     for source in works:
         for target in works:
             trail = [source]
@@ -150,6 +170,20 @@ def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(row
                 assert after in works
                 assert after not in trail
                 trail.append(after)
+            assert found.far[source, target] == len(trail) - 1
+
+
+def _a_tree(found: Detours, broken: Faults, at: list[int]) -> None:
+    """All members are reached once, over links that work, upwards and then downwards."""
+    falls = {at[0]: False}
+    for here, port in found.tree(at[0], at[1:]):
+        there = here + (1, -1, found.cols, -found.cols)[port]
+        down = found.place[there] > found.place[here]
+        assert down or not falls[here]
+        assert there not in falls
+        assert tuple(sorted((here, there))) not in broken.links
+        falls[there] = down
+    assert falls.keys() >= set(at)
 
 
 def _connected(rows: int, cols: int, broken: Faults, works: list[int]) -> bool:
@@ -181,6 +215,49 @@ def test_traffic_with_faults_is_slower_and_arrives() -> None:
     cut = asked(chip, *given, "chip.faults=0-1+0-8")
     with pytest.raises(DesignError, match=r"no way from router .* to router 0 \(0, 0\)"):
         evaluate(stacked([cut.base]), cut.workload, fidelity="cycles")
+
+
+def test_messages_and_trees_of_a_program_go_round_a_broken_link() -> None:
+    """In the middle of a line of three rows there are two more links to go; trees reach all, and sums are of all."""
+    on, cut = ON._replace(hop=2.0, ramp=3.0), Faults(links=((3, 4),))
+    program = sends(Mesh(3, 3), ((1, 0), (1, 2), 5))
+    whole, around = (cycles.play(program, on, faults=broken).seconds for broken in (Faults(), cut))
+    assert around == whole + 2 * 2.0
+    locked = on._replace(locked=1.0, vcs=1)
+    whole, around = (cycles.play(program, locked, faults=broken).seconds for broken in (Faults(), cut))
+    assert around == whole + 3 * 2 * 2.0  # a request, a grant, and words
+    path = Cores(np.array([[1, 1, 1]]), np.array([[0, 1, 2]]))
+    slots, start, stop = (Slot("x", (64, 1)), Slot("y", (64, 1))), np.array([0]), np.array([9])
+    for step in (Multicast("x", path, start, stop, "y"), Reduce("x", path, start, stop, "y", via="router")):
+        program = Program(3, 3, slots, ((Round((step,)),),))
+        whole, around = (cycles.play(program, on, faults=broken).seconds for broken in (Faults(), cut))
+        assert around == whole + 2 * 2.0
+
+
+def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
+    for place, played in enumerate(some()):
+        cut = Faults(links=((0, 1), (27, 28), (36, 44)))
+        if played.program.rows == 8 and place % 3 == 0:
+            cycles.play(played.program, played.fabric, engines=played.engines, memory=played.memory, faults=cut)
+    words = ("chip=wse2", "workload=gemv", "workload.shapes=[1x24x24]", "mapping.rows=4")
+    near, far, core_ = (asked(*words, f"chip.faults={faults}") for faults in ("1-2+1-1134", "4-5", "1135"))
+    seconds = [evaluate(stacked([one.base]), one.workload, fidelity="cycles").columns["latency"][0] for one in (near, far)]
+    assert seconds[0] > seconds[1]
+    assert seconds[1] == evaluate(stacked([asked(*words).base]), far.workload, fidelity="cycles").columns["latency"][0]
+    assert infeasible(near.base, near.workload) is None
+    with pytest.raises(DesignError, match=r"chip\.faults: core \(1, 2\) is broken, .* all of 4 x 4 cores"):
+        evaluate(stacked([core_.base]), core_.workload, fidelity="cycles")
+    for fidelity in ("closed", "events"):
+        with pytest.raises(
+            DesignError, match=rf"chip\.faults: {fidelity} has no ways round what is broken; cycles has, or say none"
+        ):
+            evaluate(stacked([near.base]), near.workload, fidelity=fidelity)
+        with pytest.raises(DesignError, match=rf"chip\.faults: {fidelity} has no ways"):
+            explain(near.base, near.workload.cases[0], fidelity=fidelity)
+    with pytest.raises(DesignError, match=r"chip\.faults: events has no ways round what is broken"):
+        events.play(sends(Mesh(2, 2), ((0, 0), (1, 1), 4)), ON, faults=Faults(routers=(1,)))
+    with pytest.raises(DesignError, match=r"chip\.faults: cycles@2 has no ways"):
+        evaluate(stacked([near.base]), near.workload, fidelity="cycles@2")
 
 
 def some() -> Iterator[Played]:

@@ -1,49 +1,82 @@
 """Caches that change cores, summed link by link and played: alone, and beside what pipelines send from stage to stage."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
 from evaluators.events import play
-from evaluators.graph.pools import Fleet, _flows, laid, ways
+from evaluators.graph.pools import Fleet, Layout, Message, _activations, _caches, laid, ways
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
-from evaluators.rounds import Cores, Program, Round, Send, Slot
+from evaluators.played import Timing
+from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
 from space.chip import ROUTINGS, TileChip
-from space.elementwise import Array
 from space.mapping import ARRANGEMENTS
 from tests.samples import asked
 
 TOKENS, POSITION, ACTIVATIONS = 16, 2048.0, 5120.0
 
 
-def sends(slot: str, pairs: list[tuple[Array, Array]], nbytes: float) -> tuple[Slot, Send]:
-    """Messages of so many bytes between pairs of cores, all at once."""
-    rows = int(nbytes // 2)
-    source, target = (np.array([pair[end] for pair in pairs]) for end in (0, 1))
-    start, stop = np.zeros(len(pairs)), np.full(len(pairs), rows)
-    cores = (Cores(ends[:, 0], ends[:, 1]) for ends in (source, target))
-    return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, start, stop)
+def sends(slot: str, messages: Iterable[Message], nbytes: float) -> tuple[Slot, Send]:
+    """Messages of so many bytes each, all at once."""
+    rows, pairs = int(nbytes // 2), list(messages)
+    ends = (np.array([getattr(message, end) for message in pairs]) for end in ("source", "target"))
+    cores = (Cores(end[:, 0], end[:, 1]) for end in ends)
+    return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, np.zeros(len(pairs)), np.full(len(pairs), rows))
+
+
+class Chip:
+    """A chip with one pipeline for each phase, and what these send, for some tokens at a time."""
+
+    def __init__(self, routing: str, arrangement: str, tp: int, pp: int) -> None:
+        chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
+        assert isinstance(chip, TileChip)
+        self.fabric, self.engines = tile_fabric(chip), engines(chip)
+        fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
+        self.layout = Layout(8, 8, arrangement, fleet, fleet)
+        sources, targets = laid(self.layout)
+        self.activations = [sent for place in (sources[0], targets[0]) for sent in _activations(fleet, place, self.fabric)]
+        self.kv, self.moved = sends("kv", _caches(sources[0], targets[0], self.layout, self.fabric, TOKENS), TOKENS * POSITION)
+        self.x, self.passed = sends("x", self.activations, TOKENS * ACTIVATIONS / tp)
+
+    def price(self, rate: float) -> float:
+        """Of the caches of some tokens, where both pipelines do tokens at a rate."""
+        return TOKENS * ways(self.layout, self.fabric, TOKENS, rate, rate).per_token
+
+    def played(self, slots: tuple[Slot, ...], *strands: tuple[Round | Loop, ...]) -> Timing:
+        """Some strands of rounds."""
+        return play(Program(8, 8, slots, strands), self.fabric, engines=self.engines)
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 @pytest.mark.parametrize(("tp", "pp"), [(1, 4), (2, 4), (4, 8), (2, 16)])
 def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: str, tp: int, pp: int) -> None:
-    chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
-    assert isinstance(chip, TileChip)
-    fabric, fleet = tile_fabric(chip), Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
-    sources, targets = laid(8, 8, arrangement, fleet, fleet)
-    caches = [(start, end) for start, end, _ in _flows(sources[0], targets[0], fleet, fleet)]
-    slot, moved = sends("kv", caches, TOKENS * POSITION)
-    alone = play(Program(8, 8, (slot,), ((Round((moved,)),),)), fabric, engines=engines(chip)).seconds
-    summed = ways(8, 8, arrangement, fleet, fleet, fabric, TOKENS, 0.0, 1.0)
-    assert alone == pytest.approx(TOKENS * summed.per_token, rel=0.005)
+    chip = Chip(routing, arrangement, tp, pp)
+    assert chip.played((chip.kv,), (Round((chip.moved,)),)).seconds == pytest.approx(chip.price(0.0), rel=0.005)
+    burst = chip.played((chip.kv, chip.x), (Round((chip.moved, chip.passed)),)).seconds
+    # all at once, those that wait for one link keep others from being used
+    assert 0.5 <= burst / chip.price(1e30) <= 2
 
-    pipes = [
-        pair for of in (sources[0], targets[0]) for pair in zip(of[:-1].reshape(-1, 2), of[1:].reshape(-1, 2), strict=True)
-    ]
-    other, passed = sends("x", pipes, TOKENS * ACTIVATIONS / tp)
-    both = play(Program(8, 8, (slot, other), ((Round((moved, passed)),),)), fabric, engines=engines(chip)).seconds
-    together = TOKENS * ways(8, 8, arrangement, fleet, fleet, fabric, TOKENS, 1e30, 1.0).per_token
-    # nobody is faster than the sum; messages that hold links while they wait for others make it up to three times as long
-    assert together * (1 - 1e-9) <= both <= 3.3 * together
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize(("tp", "pp"), [(1, 4), (2, 4), (4, 8), (2, 16)])
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp: int, pp: int, share: float) -> None:
+    """Each core computes for so long that its messages hold a link for a share of the time; caches go all the while."""
+    chip, turns = Chip(routing, "pp_first", tp, pp), 24
+    rows, sending = chip.x.shape[0], TOKENS * max(message.seconds for message in chip.activations)
+    # as deep a product as takes that long
+    wanted = sending * (1 / share - 1)
+    depth = int(64 * wanted / chip.engines.product(rows, 64, 1, 2))
+    slots = (chip.kv, chip.x, Slot("a", (rows, depth), "float16"), Slot("b", (depth, 1), "float16"))
+    computing = (Round((Multiply("a", "b", "x", combine="set"),)), Round((chip.passed,)))
+    period = chip.played(slots, (Loop(computing, 40),)).seconds / 40
+    caches = (Loop((Round((chip.moved,)),), turns),)
+    alone = chip.played(slots, caches).seconds
+    beside = chip.played(slots, (Loop(computing, int(3 * alone / period) + 10),), caches).ready["kv"].max()
+    priced = turns * chip.price(TOKENS / period)
+    assert alone == pytest.approx(turns * chip.price(0.0), rel=0.15)
+    assert 0.85 <= beside / priced <= 1.5
+    assert beside >= alone

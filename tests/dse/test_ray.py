@@ -53,6 +53,22 @@ def errors(asked: Any) -> list[str]:
     return [result.error for result in Store(asked.store).results(asked.context).values() if result.error]
 
 
+class Unreadable:
+    """Cannot be brought to another process, as a design of code that is older there."""
+
+    def __reduce__(self) -> Any:
+        return getattr, (int, "field_of_a_newer_version")
+
+
+def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: str, tmp_path: Path) -> None:
+    asked = toy(tmp_path)
+    workers = hired(asked)
+    workers.submit([("k" * 32, {"": Unreadable()}, asked.question.base)])
+    (result,) = workers.collect()
+    workers.close()
+    assert "AttributeError: type object 'int' has no attribute 'field_of_a_newer_version'" in result.error
+
+
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", ["nsga2", "tpe"])
 def test_workers_in_other_processes_find_what_serial_ones_find(cluster: str, tmp_path: Path, count: int, name: str) -> None:

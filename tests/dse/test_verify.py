@@ -177,9 +177,33 @@ def test_the_next_fidelity_is_the_one_above_the_study_s_own(tmp_path: Path) -> N
     assert products(tmp_path, "verify.fidelity=events").higher == "events"
 
 
+def test_on_a_part_of_their_meshes_both_readers_play_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = products(tmp_path, "verify.fidelity=cycles", "verify.side=4", "verify.designs=5")
+    found = ran(asked)
+    assert (found.low, found.high, len(found.after)) == ("closed@4", "cycles@4", 5)
+    assert "matrices shrink with the mesh" in found.part
+    assert set(found.moves()) == {"compared"}
+    assert set(found.after["cores"]) == {16}
+    space, workload = asked.question.space, asked.question.workload
+    for frame, fidelity in ((found.before, found.low), (found.after, found.high)):
+        for record in frame.to_dict("records"):
+            outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity=fidelity)
+            assert record["latency"] == outcomes.columns["latency"][0]
+    said = capsys.readouterr().out
+    assert found.part in " ".join(said.split())
+    gaps = [f"{gap:+.1%}" for gap in found.after["latency"] / found.before["latency"] - 1]
+    assert all(gap in said for gap in gaps)
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    assert shown["verified"]["part"] == found.part
+    assert shown["verified"]["before"]["latency"] == [float(f"{value:.9g}") for value in found.before["latency"]]
+    whole = products(tmp_path, "verify.fidelity=cycles", "verify.side=0")
+    assert whole.compared == ("closed", "cycles")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["verify.side=-1"], "verify.side: -1 is not a whole number of cores, or 0"),
         (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no reader; did you mean 'events'"),
         (["verify.fidelity=closed"], "verify.fidelity: 'closed' is not above fidelity=closed; valid: none, next, events"),
         (["verify.designs=0"], "verify.designs: 0 is not a whole number of at least 1"),

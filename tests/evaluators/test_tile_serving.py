@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dse.trace import events
 from evaluators import evaluate, explain, tile_serving
 from evaluators.evaluation import infeasible
-from evaluators.graph.pools import Fleet, line, ways
+from evaluators.graph.pools import Fleet, Layout, line, ways
 from evaluators.machine.fabric import tile_fabric
 from evaluators.serving.loop import Served
 from evaluators.tile_pipelines import Pipelines, fleet_of
@@ -255,11 +255,12 @@ def test_caches_take_at_least_their_bytes_and_nobody_gains_from_others(
         Fleet(tp, depth, count, tuple(layer * depth // layers for layer in range(layers)), 2048 / tp, 5120.0)
         for depth, count in ((pp, dp), (down, more))
     ]
-    found = ways(16, 16, arrangement, *fleets, fabric, 16, rate, made)
+    layout = Layout(16, 16, arrangement, *fleets)
+    found = ways(layout, fabric, 16, rate, made * rate)
     # keys and values of all its layers come to a decoding core by four links
     least = -(-layers // down) * 2048 / tp / fabric.word_bytes * fabric.pace / 4
     assert found.per_token >= least * (1 - 1e-9)
     assert min(found.prefill, found.decode, found.together, found.blocks) >= 1
-    idle = ways(16, 16, arrangement, *fleets, fabric, 16, 0.0, made)
+    idle = ways(layout, fabric, 16, 0.0, 0.0)
     assert idle.per_token <= found.per_token * (1 + 1e-9)
     assert idle.prefill == idle.decode == 1

@@ -20,14 +20,16 @@ from space.elementwise import ceil_div
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """Time until every core has its column's slice of m tokens, k wide, each held by one row; leaves broadcast over designs.
 
-    Roots take turns on the links of their column:
+    All tiles but a core's own come to it, between the words that its engine paces those of others':
 
-        t = post + 2 ramp + rows hop + rows words pace
+        t = post + 2 ramp + rows hop + (rows - 1) words word + words pace
     """
     k, m = ceil_div(shape.k, mesh.cols), ceil_div(shape.m, mesh.rows)
     words = words_of(k * m, fabric)
     sent = 2.0 * k * m * mesh.rows * mesh.cols
-    seconds = fabric.post + 2 * fabric.ramp + mesh.rows * fabric.hop + mesh.rows * words * fabric.pace
+    seconds = (
+        fabric.post + 2 * fabric.ramp + mesh.rows * fabric.hop + (mesh.rows - 1) * words * fabric.word + words * fabric.pace
+    )
     return Cost(seconds, Activity(sent_bytes=sent, hop_bytes=sent * (mesh.rows - 1)))
 
 

@@ -1,0 +1,393 @@
+"""Programs on routers, compiled: tasks of engines, memory channels and packets, each when all before it are done."""
+
+# mypy: disable-error-code="no-untyped-def,assignment"
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluators.machine.kept import loop, part, piece
+from evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
+from evaluators.machine.router import choose, inject, own, step, towards
+from space.elementwise import Array
+
+
+class Tasks(NamedTuple):
+    """What is done in what order: a task is ready when all before it are done.
+
+    Attributes:
+        kind: a word of `NOTE`, `WORK`, `BLOCK`, `PACKET`.
+        on: the engine or memory channel of a task, or its packet.
+        busy: that it takes its engine, or bytes of a block.
+        after: from its start until what waits for it may start.
+        needs: tasks before it that are not done.
+        ready: when they are.
+        first, then: tasks after it, `then[first[i]:first[i + 1]]`.
+        queued: the next task that waits for the same engine.
+        done: when it was.
+    """
+
+    kind: Array
+    on: Array
+    busy: Array
+    after: Array
+    needs: Array
+    ready: Array
+    first: Array
+    then: Array
+    queued: Array
+    done: Array
+
+
+NOTE, WORK, BLOCK, PACKET = range(4)
+"""Kinds of tasks: a time; work of an engine; a block that a memory channel serves; a packet that a router is given."""
+
+
+class Packets(NamedTuple):
+    """Packets of tasks.
+
+    Attributes:
+        router, port: where it comes from: a core, or a memory channel.
+        number: of it in the network: addends of one sum have the same.
+        flits: of it; `pace`: cycles from one to the next; `sent` and `came`: how many did; `due`: when the next may go.
+        feeder: a packet whose flits these continue, -1 for none.
+        left, head, tail: tasks that are done when it has left, when its first flit arrives and when its last does; -1 for none.
+            Those of a tree begin at `tail`, in the order of `place`.
+        line: the next packet that waits at the same place.
+        far: links from end to end, for circuits.
+        owed: flits of it that are to arrive, all together; an addend's are those of the first one.
+        ahead: channels of its circuit that it does not have yet.
+    """
+
+    router: Array
+    port: Array
+    number: Array
+    flits: Array
+    pace: Array
+    sent: Array
+    came: Array
+    due: Array
+    feeder: Array
+    left: Array
+    head: Array
+    tail: Array
+    line: Array
+    far: Array
+    owed: Array
+    ahead: Array
+
+
+class Floor(NamedTuple):
+    """Who works on tasks, and what is going to happen.
+
+    Attributes:
+        free: until when each engine or channel is busy; `queue`: first and last task that waits for it, -1 for none.
+        waiting: first and last packet at each place that sends, -1; `vc`, `last`: channels there; `sending`, `place_sends`:
+            places with packets.
+        latency, byte, crowded: of memory channels, in cycles.
+        of: packet by its number in the network.
+        place: of each tree and router, which of the tree's members it is.
+        when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
+            `FREE`; or less than 0, a circuit's end.
+        stack: tasks that have just become ready.
+        locks: first and last in the line of each channel of circuits (a link, both ways; each core's way out and in), -1 for
+            none; `asker` and `next_asker` make the lines, in the order in which packets ask.
+        locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
+            router to router.
+        counts: places below.
+    """
+
+    free: Array
+    queue: Array
+    waiting: Array
+    vc: Array
+    last: Array
+    sending: Array
+    place_sends: Array
+    latency: float
+    byte: float
+    crowded: float
+    of: Array
+    place: Array
+    when: Array
+    what: Array
+    stack: Array
+    locks: Array
+    asker: Array
+    next_asker: Array
+    locked: int
+    trip: float
+    hop: float
+    counts: Array
+
+
+HEAP, STACK, SENDING, DONE, STILL, OWED, NODES = range(7)
+"""Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that
+are to arrive of all packets that have been sent; places in lines for channels that have been given."""
+
+FREE, COME = 1, 2
+"""What happens, beside that a task is done."""
+
+PATIENCE = 4096
+"""Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
+
+
+@piece
+def _push(floor, time, what):
+    k = floor.counts[HEAP]
+    floor.counts[HEAP] += 1
+    while k > 0:
+        up = (k - 1) >> 1
+        if floor.when[up] <= time:
+            break
+        floor.when[k], floor.what[k] = floor.when[up], floor.what[up]
+        k = up
+    floor.when[k], floor.what[k] = time, what
+
+
+@piece
+def _pop(floor):
+    """Takes what happens next off the heap, whose first place it was at."""
+    floor.counts[HEAP] -= 1
+    n = floor.counts[HEAP]
+    time, what = floor.when[n], floor.what[n]
+    k = 0
+    while 2 * k + 1 < n:
+        down = 2 * k + 1
+        if down + 1 < n and floor.when[down + 1] < floor.when[down]:
+            down += 1
+        if time <= floor.when[down]:
+            break
+        floor.when[k], floor.what[k] = floor.when[down], floor.what[down]
+        k = down
+    floor.when[k], floor.what[k] = time, what
+
+
+@part
+def _start(floor, tasks, task, time):
+    """An engine begins with a task, or a channel with a block."""
+    on = tasks.on[task]
+    busy, after = tasks.busy[task], tasks.after[task]
+    if tasks.kind[task] == BLOCK:
+        busy *= floor.crowded if time > tasks.ready[task] else floor.byte
+        after = max(floor.latency, busy + floor.latency - after)
+    floor.free[on] = time + busy
+    _push(floor, time + after, task << 2)
+    _push(floor, time + busy, on << 2 | FREE)
+
+
+@piece
+def _join(floor, packets, packet, lock):
+    """A packet asks for a channel, after all that asked before it."""
+    node = floor.counts[NODES]
+    floor.counts[NODES] += 1
+    floor.asker[node], floor.next_asker[node] = packet, -1
+    if floor.locks[lock, 0] < 0:
+        floor.locks[lock, 0] = node
+    else:
+        floor.next_asker[floor.locks[lock, 1]] = node
+        packets.ahead[packet] += 1
+    floor.locks[lock, 1] = node
+
+
+@piece
+def _release(floor, packets, lock, time):
+    """A channel goes to the packet that asked for it next, which starts if that was the last that it waited for."""
+    node = floor.next_asker[floor.locks[lock, 0]]
+    floor.locks[lock, 0] = node
+    if node >= 0:
+        packet = floor.asker[node]
+        packets.ahead[packet] -= 1
+        if packets.ahead[packet] == 0:
+            _connect(floor, packets, packet, time)
+
+
+@part
+def _connect(floor, packets, packet, time):
+    """A packet has its circuit: a request crosses the way, a grant comes back, and flits follow."""
+    trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
+    _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
+
+
+@part
+def _circuit(net, floor, packets, packet, time, ends):
+    """A packet asks for all channels of its way, or gives them back: links, for both directions at once, and ends."""
+    r = np.int64(packets.router[packet])
+    to = np.int64(net.target[packets.number[packet]]) >> 3
+    for lock in (2 * net.routers + r, 3 * net.routers + to):
+        if ends:
+            _release(floor, packets, lock, time)
+        else:
+            _join(floor, packets, packet, lock)
+    while r != to:
+        port = np.int64(net.first[towards(net, r, packets.number[packet]) << 3])
+        on = np.int64(net.port[(r << 3) + port].onward) // (net.ports * net.vcs)
+        lock = 2 * min(r, on) + (port >> 1)
+        if ends:
+            _release(floor, packets, lock, time)
+        else:
+            _join(floor, packets, packet, lock)
+        r = on
+    if not ends and packets.ahead[packet] == 0:
+        _connect(floor, packets, packet, time)
+
+
+@part
+def _ready(net, floor, tasks, packets):
+    """Everything that has become ready begins, and what is done at once makes others ready."""
+    while floor.counts[STACK]:
+        floor.counts[STACK] -= 1
+        task = floor.stack[floor.counts[STACK]]
+        time, kind, on = tasks.ready[task], tasks.kind[task], tasks.on[task]
+        if kind == PACKET:
+            packets.due[on] = time
+            floor.counts[DONE] += 1
+            if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
+                _circuit(net, floor, packets, on, time, False)
+                continue
+            at = packets.router[on] * (net.ports - CORE) + packets.port[on] - CORE
+            packets.line[on] = -1
+            if floor.waiting[at, 0] < 0:
+                floor.waiting[at, 0] = on
+            else:
+                packets.line[floor.waiting[at, 1]] = on
+            floor.waiting[at, 1] = on
+            if floor.sending[at] == 0:
+                floor.sending[at] = 1
+                floor.place_sends[floor.counts[SENDING]] = at
+                floor.counts[SENDING] += 1
+        elif kind == NOTE:
+            if tasks.after[task] > 0:
+                _push(floor, time + tasks.after[task], task << 2)
+            else:
+                _finish(floor, tasks, task, time)
+        elif floor.queue[on, 0] < 0 and floor.free[on] <= time:
+            floor.queue[on, 0] = floor.queue[on, 1] = task
+            _start(floor, tasks, task, time)
+        else:
+            tasks.queued[task] = -1
+            tasks.queued[floor.queue[on, 1]] = task
+            floor.queue[on, 1] = task
+
+
+@piece
+def _finish(floor, tasks, task, time):
+    """A task is done; those that waited for it alone are ready."""
+    tasks.done[task] = time
+    floor.counts[DONE] += 1
+    k = tasks.first[task]
+    while k < tasks.first[task + 1]:
+        after = tasks.then[k]
+        k += 1
+        tasks.ready[after] = max(tasks.ready[after], time)
+        tasks.needs[after] -= 1
+        if tasks.needs[after] == 0:
+            floor.stack[floor.counts[STACK]] = after
+            floor.counts[STACK] += 1
+
+
+@part
+def _happen(net, floor, tasks, packets, now):
+    """Everything that happens until a cycle."""
+    while floor.counts[HEAP] and floor.when[0] <= now:
+        time, what = floor.when[0], floor.what[0]
+        _pop(floor)
+        if what < 0:
+            packet = -1 - what
+            _circuit(net, floor, packets, packet, time, True)
+            for task in (packets.left[packet], packets.tail[packet]):
+                if task >= 0:
+                    _push(floor, time, task << 2 | COME)
+        elif what & 3 == COME:
+            task = what >> 2
+            tasks.ready[task] = time
+            floor.stack[floor.counts[STACK]] = task
+            floor.counts[STACK] += 1
+        elif what & 3 == FREE:
+            on = what >> 2
+            task = tasks.queued[floor.queue[on, 0]]
+            floor.queue[on, 0] = task
+            if task >= 0:
+                _start(floor, tasks, task, time)
+        else:
+            _finish(floor, tasks, what >> 2, time)
+        if floor.counts[STACK]:
+            _ready(net, floor, tasks, packets)
+
+
+@piece
+def _hand_over(net, floor, packets, at, now):
+    """A place that sends gives its router a flit, if it may; whether it has no packets left."""
+    packet = np.int64(floor.waiting[at, 0])
+    port = np.int64(packets.port[packet])
+    r = np.int64(packets.router[packet])
+    source = own(net, r, port)
+    sent = packets.sent[packet]
+    feeder = packets.feeder[packet]
+    if packets.due[packet] > now or (feeder >= 0 and packets.came[feeder] <= sent):
+        return False
+    if sent == 0:
+        vc = choose(net, source, floor.last[at])
+        if vc < 0:
+            return False
+        floor.vc[at] = floor.last[at] = vc
+    vc = floor.vc[at]
+    if net.out[source + vc].credits <= 0:
+        return False
+    tail = sent + 1 == packets.flits[packet]
+    inject(net, r, port, vc, packets.number[packet] << 2 | (TAIL if tail else 0) | (HEAD if sent == 0 else 0), now)
+    packets.sent[packet] = sent + 1
+    packets.due[packet] = max(packets.due[packet], now - 1.0) + packets.pace[packet]
+    if not tail:
+        return False
+    if packets.left[packet] >= 0:
+        _push(floor, now + packets.pace[packet], packets.left[packet] << 2 | COME)
+    floor.counts[OWED] += packets.owed[packet]
+    floor.waiting[at, 0] = packets.line[packet]
+    return floor.waiting[at, 0] < 0
+
+
+@loop
+def perform(net, floor, tasks, packets):
+    """Does all tasks; whether it came to its end, or has nothing left that could happen."""
+    now = np.int64(0)
+    _ready(net, floor, tasks, packets)
+    while True:
+        _happen(net, floor, tasks, packets, now)
+        quiet = floor.counts[SENDING] == 0 and floor.counts[OWED] == net.sums[ARRIVED]
+        if quiet and floor.counts[STILL] > net.slots:
+            if floor.counts[HEAP] == 0:
+                return floor.counts[DONE] == len(tasks.kind)
+            now = np.int64(np.ceil(floor.when[0]))
+            continue
+        k, left, moved = 0, 0, net.sums[CROSSED] + net.sums[SENT]
+        while k < floor.counts[SENDING]:
+            at = np.int64(floor.place_sends[k])
+            if _hand_over(net, floor, packets, at, now):
+                floor.sending[at] = 0
+            else:
+                floor.place_sends[left] = at
+                left += 1
+            k += 1
+        floor.counts[SENDING] = left
+        step(net, now)
+        k = 0
+        while k < net.sums[HERE]:
+            at, flit = np.int64(net.ejected[k].at), np.int64(net.ejected[k].flit)
+            k += 1
+            packet = np.int64(floor.of[flit >> 2])
+            packets.came[packet] += 1
+            task = np.int64(packets.tail[packet])
+            to = net.target[flit >> 2]
+            if to < 0:
+                task += floor.place[-1 - to, at // (net.ports * net.vcs)]
+            if flit & TAIL:
+                _push(floor, now + packets.pace[packet], task << 2 | COME)
+            if flit & HEAD and packets.head[packet] >= 0:
+                _push(floor, now + 1.0, packets.head[packet] << 2 | COME)
+        floor.counts[STILL] = 0 if net.sums[CROSSED] + net.sums[SENT] > moved or net.sums[HERE] else floor.counts[STILL] + 1
+        if floor.counts[STILL] > PATIENCE and not quiet:
+            if floor.counts[HEAP] == 0:
+                return False
+            now = max(now, np.int64(np.ceil(floor.when[0])) - 1)
+        now += 1

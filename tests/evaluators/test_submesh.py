@@ -1,0 +1,124 @@
+"""A part of a mesh: every core has the tile that it has on the whole, and what does not get smaller is refused."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.build import Question, question
+from dse.compose import compose
+from evaluators import attention, evaluate, product, tile_product
+from evaluators.evaluation import limits
+from evaluators.kernels.attention.shape import Tiling, cut
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.submesh import WAVES, part, sides
+from space.design import stacked
+from space.errors import DesignError
+from space.fields import replaced
+from space.workload import Product, Workload
+
+
+def asked(*words: str) -> Question:
+    return question(compose(words), Path())
+
+
+@lru_cache
+def wafer() -> Question:
+    return asked("chip=wse2", "workload=gemm")
+
+
+def smaller(of: Question, side: int) -> tuple[Any, Any]:
+    found = part(of.base, of.workload.cases[0], side)
+    assert found is not None
+    return found
+
+
+@given(st.integers(1, 700), st.integers(1, 700), st.integers(1, 32))
+def test_a_part_is_within_its_side_and_never_larger_than_the_mesh(rows: int, cols: int, side: int) -> None:
+    high, wide = sides(rows, cols, side)
+    assert 1 <= high <= min(rows, side)
+    assert 1 <= wide <= min(cols, side)
+    assert (high, wide) == (rows, cols) or max(high, wide) * 2 > side
+
+
+@given(st.integers(8, 40), st.integers(1, 2), st.integers(20, 900), st.sampled_from(["gemm", "gemv"]))
+def test_the_tiles_of_a_product_stay(rows: int, tall: int, size: int, kind: str) -> None:
+    design = replaced(wafer().base, {"mapping.rows": rows * tall, "mapping.cols": rows})
+    case = Product("", kind, 1 if kind == "gemv" else size, size, size)
+    found = part(design, case, 8)
+    assert found is not None
+    whole, here = (product._held(product._kernel(one, (of,))) for one, of in ((design, case), found))  # type: ignore[arg-type]
+    assert here == whole
+
+
+def test_a_mesh_that_is_small_enough_is_played_as_it_is() -> None:
+    of = asked("chip=wse2", "workload=gemm", "workload.shapes=[60x96x48]", "mapping.rows=6")
+    for fidelity in ("closed", "events"):
+        whole, here = (evaluate(stacked([of.base]), of.workload, fidelity=word) for word in (fidelity, f"{fidelity}@8"))
+        assert {name: column[0] for name, column in whole.columns.items()} == pytest.approx(
+            {name: column[0] for name, column in here.columns.items()}, nan_ok=True
+        )
+
+
+@pytest.mark.parametrize("words", [
+    ["workload.batch=2", "workload.heads=32", "workload.keys=[4096]"],
+    ["workload.batch=64", "workload.heads=32", "workload.kv_heads=8", "workload.queries=1", "workload.keys=[8192]"],
+    ["workload.batch=2", "workload.heads=32", "workload.keys=[4096]", "mapping.dataflow=flash2"],
+    ["workload.batch=64", "workload.heads=128", "workload.kv_heads=1", "workload.qk=576", "workload.v=512",
+     "workload.latent=true", "workload.queries=2", "workload.keys=[4096]"],
+])  # fmt: skip
+def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[str]) -> None:
+    of = asked("chip=tile_gh200", "workload=attention", *words)
+    design, case = smaller(of, 8)
+    (before, whole), (after, here) = (
+        (attention.tiling(one, c), c) for one, c in ((of.base, of.workload.cases[0]), (design, case))
+    )
+    assert (after.queries, after.keys) == (before.queries, before.keys)
+    cuts = [
+        cut(attention.heads(c), Tiling(*(int(getattr(t, name)) for name in ("rows", "cols", "queries", "keys"))), Mesh(n, n))
+        for c, t, n in ((whole, before, 32), (here, after, 8))
+    ]
+    assert cuts[1].inner == cuts[0].inner
+    assert cuts[1].waves == min(cuts[0].waves, WAVES)
+    slow, fast = (evaluate(stacked([one]), Workload("", (c,))).columns for one, c in ((of.base, whole), (design, case)))
+    assert fast["hbm_utilisation"][0] == pytest.approx(slow["hbm_utilisation"][0], rel=0.35)
+    assert fast["engine_utilisation"][0] == slow["engine_utilisation"][0]
+
+
+def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_it() -> None:
+    of = asked("chip=tile_gh200", "workload=gemm", "mapping=summa", "workload.shapes=[4096x512x8192]")
+    design, case = smaller(of, 8)
+    assert tile_product.piece(design, case) == tile_product.piece(of.base, of.workload.cases[0])
+    times = [
+        evaluate(stacked([of.base]), of.workload, fidelity=word).columns["latency"][0] for word in ("events@4", "cycles@4")
+    ]
+    assert times[1] == pytest.approx(times[0], rel=0.1)
+
+
+def test_a_collective_keeps_its_bytes() -> None:
+    of = asked(
+        "chip=tile32",
+        "workload=collective",
+        "workload.bytes=[1KiB]",
+        "workload.group=16x16",
+        "workload.root=20",
+        "workload.along=rectangle",
+    )
+    design, case = smaller(of, 8)
+    assert (case.nbytes, case.rows, case.cols, case.root) == (1024, 8, 8, 20)
+    assert not any(np.any(limit.need > limit.have) for limit in limits(design, Workload("", (case,))))
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    (["fidelity=closed@8"], "closed@8 is of products, attention and collectives on a mesh, by themselves; take closed"),
+    (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0' has no cores of a side above 0 after @, as in cycles@8"),
+    (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
+])  # fmt: skip
+def test_what_makes_no_part_is_refused(words: list[str], line: str) -> None:
+    of = asked(*words)
+    with pytest.raises(DesignError, match=line):
+        evaluate(stacked([of.base]), of.workload, fidelity=words[-1].partition("=")[2])
