@@ -7,7 +7,6 @@ its operands from HBM and leaves its result there. A batch is prefilled as a who
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -57,7 +56,7 @@ READERS: dict[str, dict[type, Any]] = {
         closed_streamed.Job: closed_streamed,
     },
     "events": {
-        closed_summa.Job: events_summa,
+        closed_summa.Job: events_summa.EVENTS,
         closed_attention.Job: events_attention.EVENTS,
         closed_streamed.Job: events_streamed,
     },
@@ -280,7 +279,7 @@ def _recipe(of: Elementwise, model: Model) -> Recipe:
     return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
 
 
-def _row(turn: Turn, task: Task, reader: ModuleType) -> Row:
+def _row(turn: Turn, task: Task, reader: Any) -> Row:
     times = turn.times * task.times
     parts = {name: times * float(value) for name, value in reversed(reader.split(task.job).items())}
     parts = {name: value for name, value in parts.items() if value}
