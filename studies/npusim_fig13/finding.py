@@ -8,22 +8,23 @@ SRAM = (16, 32, 48)
 PHASES = ("prefill", "decode")
 HEAD = [*(f"{stages} stages [s]" for stages in STAGES), "18 over 32", "12 over 32"]
 
+WAYS = (("layers", "fp16", 0.5), ("parts", "fp16", 0.5), ("parts", "fp16", 0.0), ("parts", "int8", 0.5), ("parts", "int8", 0.0))
+
 
 def finding() -> str:
-    """One row a load, prompt and memory; then one row a way to cut and a format of weights."""
+    """One row a load, prompt and memory; then one row a way to cut, a format of weights and a share of memory for caches."""
     rows = []
     for requests in (500, 1):
         for prompt in (100, 1000):
             load = (f"workload.requests={requests}", f"workload.prompt={prompt}")
             rows += [[str(requests), str(prompt), str(size), *_latencies(size, "parts", *load)] for size in SRAM]
     cuts = []
-    for stages in ("layers", "parts"):
-        for weights in ("fp16", "int8"):
-            for size in (SRAM[0], SRAM[-1]):
-                found = _latencies(size, stages, f"mapping.precision.weights={weights}")
-                cuts.append([stages, weights, str(size), *found])
+    for stages, weights, caches in WAYS:
+        for size in (SRAM[0], SRAM[-1]):
+            found = _latencies(size, stages, f"mapping.precision.weights={weights}", f"mapping.sram_kv={caches}")
+            cuts.append([stages, weights, f"{caches:g}", str(size), *found])
     first = table(["requests at once", "prompt", "SRAM [MB]", *HEAD], rows)
-    return first + "\n\n" + table(["stages have", "weights", "SRAM [MB]", *HEAD], cuts)
+    return first + "\n\n" + table(["stages have", "weights", "caches' share", "SRAM [MB]", *HEAD], cuts)
 
 
 def _latencies(size: int, stages: str, *overrides: str) -> list[str]:

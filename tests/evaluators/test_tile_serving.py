@@ -240,6 +240,15 @@ def test_a_line_goes_through_all_cores_once(rows: int, cols: int, arrangement: s
         assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1 for a, b in pairwise(cores))
 
 
+@given(st.sampled_from(ARRANGEMENTS), st.integers(1, 12), st.integers(1, 12))
+def test_every_pipeline_has_partners(arrangement: str, prefill: int, decode: int) -> None:
+    layout = Layout(12, 12, arrangement, *(Fleet(1, 1, count, (0,), 1.0, 1.0) for count in (prefill, decode)))
+    assert all(layout.partners)
+    assert sorted({d for some in layout.partners for d in some}) == list(range(decode))
+    # each block has its own
+    assert len({tuple(some) for some in layout.partners}) == layout.blocks
+
+
 @given(
     st.sampled_from(ARRANGEMENTS), st.sampled_from([1, 2, 4]), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4),
     st.integers(1, 4), st.floats(0, 1e6), st.floats(0, 2), st.sampled_from(["locked", "wormhole"]),
