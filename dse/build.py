@@ -57,10 +57,11 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     if (of, case) not in KINDS:
         raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(of)}; try {WHERE[case]}")
     kind = KINDS[of, case]
-    mappings = list(dict.fromkeys(kind.mapping for kind in KINDS.values()))
-    if _alike(mapping, mappings, kind.mapping) is not kind.mapping:
+    mappings = list(dict.fromkeys(mapping for kind in KINDS.values() for mapping in kind.mappings))
+    found = _alike(mapping, mappings, kind.mappings[0])
+    if found not in kind.mappings:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
-    built = Design(record(of, constants, "chip", sources), record(kind.mapping, mapping, "mapping", sources))
+    built = Design(record(of, constants, "chip", sources), record(found, mapping, "mapping", sources))
     if isinstance(built.chip, MemoryChip):
         memory.refuse(built.chip.memory, "chip.memory")
     if isinstance(built.chip, NetworkChip):

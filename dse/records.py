@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 CONSTANT = {"value", "source", "page", "note"}
-NOTES = {"mapping", "mapping_serving"}
+NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving; the command line reads that
 (`dse.compose`)."""
 

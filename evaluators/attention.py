@@ -1,5 +1,6 @@
 """Designs of meshes of tiles on attention by itself: metrics, limits and the breakdown of a workload."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ import numpy as np
 from evaluators import closed_attention
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_attention import Job, machine
+from evaluators.each import each
 from evaluators.events_attention import CYCLES, EVENTS
 from evaluators.kernels.attention import attention
 from evaluators.kernels.attention.dataflow import Dataflow, kept
@@ -15,13 +17,13 @@ from evaluators.kernels.attention.shape import Heads, Tiling
 from evaluators.kernels.attention.strategy import proposed, sliced
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.metrics import Judged
+from evaluators.rounds import DTYPES
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
-from space.elementwise import ceil_div, column, where
-from space.fields import leaves, replaced
-from space.limits import Infeasible, Limit
+from space.elementwise import column, where
+from space.limits import Infeasible, Limit, divides, nearest_side
 from space.mapping import AttentionMapping
 from space.workload import Attention, Workload
 
@@ -47,7 +49,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         alike = tuple(cases[row] for row in rows)
         asked = tiling(design, *alike)
         job = _job(design, alike, asked)
-        metrics = _metrics(job, closed_attention) if fidelity == "closed" else _played(design, alike, READERS[fidelity])
+        metrics = _metrics(job, closed_attention) if fidelity == "closed" else each(design, alike, _alone(READERS[fidelity]))
         found.append(Judged(rows, metrics, _limits(job, asked)))
     return found
 
@@ -83,18 +85,16 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
 
 def tiling(design: Design, *cases: Attention) -> Tiling:
     """Group and slice of cases alike, those that the mapping leaves open included."""
-    return _tiling(attention(_mapping(design).dataflow), heads(*cases), _chip(design), _mapping(design))
+    mapping = _mapping(design)
+    return tiled(attention(mapping.dataflow), heads(*cases), _chip(design), mapping)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
     chip = _chip(design)
     if worst.limit in ("mapping.rows", "mapping.cols"):
-        side = "rows" if worst.limit == "mapping.rows" else "cols"
-        whole, asked_ = int(getattr(chip.mesh, side)), int(getattr(_mapping(design), side))
-        fits = [count for count in range(1, whole + 1) if whole % count == 0]
-        near = min(fits, key=lambda count: abs(count - asked_))
-        return replace(worst, remedy=f"groups of {asked_} {side} do not divide the mesh's {whole}; {near} do")
+        side = worst.limit.split(".")[1]
+        return replace(worst, remedy=nearest_side(side, getattr(_mapping(design), side), getattr(chip.mesh, side)))
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
@@ -106,6 +106,10 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     if need > worst.have:
         return replace(worst, remedy=f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}")
     return replace(worst, remedy=f"a slice that fits: {slice_}")
+
+
+def _alone(reader: Any) -> Callable[[Design, Attention], dict[str, Any]]:
+    return lambda design, case: _metrics(_job(design, (case,), tiling(design, case)), reader)
 
 
 def _metrics(job: Job, reader: Any) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "communication_share": reader.communication(job, seconds) / seconds,
         "hbm_bytes": cost.activity.memory_bytes,
         "hbm_utilisation": cost.activity.memory_bytes / (seconds * chip.hbm.channels * chip.hbm.bandwidth),
-        "sram_used": sum(held.nbytes for held in _slots(job)),
+        "sram_used": sum(held.nbytes for held in slots(job)),
         "die_mm2": area.tile_die(chip),
         "system_mm2": area.tile_die(chip),
         "energy": energy,
@@ -136,26 +140,33 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     }
 
 
-def _played(design: Design, cases: tuple[Attention, ...], reader: Any) -> dict[str, Any]:
-    """Metrics design by design and case by case."""
-    wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
-    count = max((len(values) for _, values in wide), default=1)
-    found: dict[str, Any] = {}
-    for place in range(count):
-        one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
-        for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,), tiling(one, case)), reader).items():
-                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
-    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
-
-
-def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
+def job(of: Dataflow, shape: Heads, cut: Tiling, chip: TileChip, itemsize: float = VALUE) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
-    chip = _chip(design)
     rows, cols = (
         where(whole % side == 0, side, whole) for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
     )
-    return Job(attention(_mapping(design).dataflow), heads(*cases), Tiling(rows, cols, cut.queries, cut.keys), chip)
+    return Job(of, shape, Tiling(rows, cols, cut.queries, cut.keys), chip, itemsize)
+
+
+def tiled(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMapping, itemsize: float = VALUE) -> Tiling:
+    """As the mapping says, and where it says 0, as suits the shape."""
+    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
+    if not of.grouped:
+        said = replace(said, rows=1, cols=1)
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
+        return said
+    mesh = Mesh(chip.mesh.rows, chip.mesh.cols)
+    return proposed(of, shape, mesh, machine(chip, of)[1], chip.tile.sram, said, itemsize)
+
+
+def slots(job: Job) -> list[Any]:
+    """What a tile holds."""
+    dtype = DTYPES[job.itemsize]
+    return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, dtype, strand)]
+
+
+def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
+    return job(attention(_mapping(design).dataflow), heads(*cases), cut, _chip(design))
 
 
 def heads(*cases: Attention) -> Heads:
@@ -164,24 +175,10 @@ def heads(*cases: Attention) -> Heads:
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 
 
-def _tiling(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMapping) -> Tiling:
-    """As the mapping says, and where it says 0, as suits the shape."""
-    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
-    if not of.grouped:
-        said = replace(said, rows=1, cols=1)
-    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
-        return said
-    return proposed(of, shape, Mesh(chip.mesh.rows, chip.mesh.cols), machine(chip, of)[1], chip.tile.sram, said)
-
-
-def _slots(job: Job) -> list[Any]:
-    return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, "float16", strand)]
-
-
 def _limits(job: Job, asked: Tiling) -> list[Limit]:
     chip, shape = job.chip, job.shape
     held: dict[str, Any] = {}
-    for slot in _slots(job):
+    for slot in slots(job):
         name = SHOWN.get(slot.name.split(".")[-1], "statistics")
         held[name] = held.get(name, 0.0) + slot.nbytes * 1.0
     stored = {
@@ -191,8 +188,8 @@ def _limits(job: Job, asked: Tiling) -> list[Limit]:
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
         Limit("chip.hbm.capacity", sum(stored.values()), chip.hbm.capacity, "B", tuple(stored.items())),
-        Limit("mapping.rows", ceil_div(chip.mesh.rows, asked.rows) * asked.rows * 1.0, chip.mesh.rows * 1.0, "1"),
-        Limit("mapping.cols", ceil_div(chip.mesh.cols, asked.cols) * asked.cols * 1.0, chip.mesh.cols * 1.0, "1"),
+        divides("mapping.rows", asked.rows, chip.mesh.rows),
+        divides("mapping.cols", asked.cols, chip.mesh.cols),
     ]
 
 

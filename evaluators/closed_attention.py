@@ -10,7 +10,7 @@ from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import column_memory
 from evaluators.machine.engine import Engines, engines
-from evaluators.machine.fabric import Fabric, summing
+from evaluators.machine.fabric import VALUE, Fabric, summing
 from space.chip import TileChip
 
 
@@ -21,6 +21,7 @@ class Job(NamedTuple):
     shape: Heads
     tiling: Tiling
     chip: TileChip
+    itemsize: float = VALUE
 
     @property
     def mesh(self) -> Mesh:
@@ -53,4 +54,7 @@ def communication(job: Job, seconds: Any) -> Any:
 
 
 def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
-    return cost.Task(job.of, job.shape, job.tiling, job.mesh), cost.Machine(*machine(job.chip, job.of), column_memory(job.chip))
+    return (
+        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize),
+        cost.Machine(*machine(job.chip, job.of), column_memory(job.chip)),
+    )

@@ -12,6 +12,7 @@ from evaluators import (
     die,
     die_product,
     die_serving,
+    flat,
     mesh,
     product,
     stream,
@@ -29,6 +30,7 @@ from space.elementwise import maximum
 from space.errors import DesignError, nearest
 from space.fields import leaves, replaced
 from space.limits import Infeasible, Limit
+from space.mapping import FlatMapping
 from space.memory import MemoryChip
 from space.network import NetworkChip
 from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
@@ -58,6 +60,9 @@ READERS: dict[tuple[type, type], ModuleType] = {
     (TileChip, Load): tile_serving,
 }
 """Who judges designs, by kinds of chip and of case; each says at which fidelities."""
+
+WHOLE: dict[tuple[type, type], ModuleType] = {(FlatMapping, Case): flat}
+"""Who does instead, by kinds of mapping and of case."""
 
 
 PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models"}
@@ -94,7 +99,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
 
 def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
     """The readers that a kind of chip has for a kind of workload, lowest first."""
-    found: tuple[str, ...] = READERS[type(design.chip), type(workload.cases[0])].FIDELITIES
+    found: tuple[str, ...] = _judge(design, workload.cases[0]).FIDELITIES
     return found
 
 
@@ -137,6 +142,10 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
 
 
+def _judge(design: Design, case: Asked) -> ModuleType:
+    return WHOLE.get((type(design.mapping), type(case))) or READERS[type(design.chip), type(case)]
+
+
 def _broken(design: Design) -> bool:
     """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
     return isinstance(design.chip, MeshChip | TileChip) and design.chip.faults != "none"
@@ -146,7 +155,7 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
     """Raises where faults would be ignored."""
     if not _broken(design) or fidelity == "cycles":
         return
-    reader = READERS[type(design.chip), type(case)]
+    reader = _judge(design, case)
     do = "cycles has" if "cycles" in reader.FIDELITIES else "cycles has, for products, collectives and attention by themselves"
     raise DesignError(f"chip.faults: {fidelity} has no ways round what is broken; {do}, or say none")
 
@@ -185,7 +194,7 @@ def _picked(design: Design, place: int) -> Design:
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
-    reader = READERS[type(design.chip), type(case)]
+    reader = _judge(design, case)
     if fidelity not in reader.FIDELITIES:
         valid = ", ".join(reader.FIDELITIES)
         raise DesignError(

@@ -15,7 +15,7 @@ from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.played import Timing
-from evaluators.rounds import Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from evaluators.rounds import DTYPES, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
 from space.network import faults
 
 T = TypeVar("T", Heads, Tiling)
@@ -53,7 +53,8 @@ def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     chip = job.chip
     fabric, engines = machine(chip, job.of)
     mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
-    program = steps(job.of, _whole(job.shape), _whole(job.tiling), mesh, channels=int(channels_used(chip)))
+    dtype, channels = DTYPES[job.itemsize], int(channels_used(chip))
+    program = steps(job.of, _whole(job.shape), _whole(job.tiling), mesh, dtype, channels=channels)
     if left < len(PARTS):
         fabric = fabric._replace(stage=0.0)
     gone = PARTS[1 : len(PARTS) - left]

@@ -9,13 +9,13 @@ from evaluators import cycles, events
 from evaluators.closed_summa import PARTS, Job
 from evaluators.events_attention import without
 from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.summa_diagonal import steps
+from evaluators.kernels.gemm.summa_diagonal import Part, steps
 from evaluators.kernels.gemm.tiling import Mesh, Shape
 from evaluators.machine.channels import channels_used, chip_channels
 from evaluators.machine.engine import engines
 from evaluators.machine.fabric import tile_fabric
 from evaluators.played import Timing
-from evaluators.rounds import Multiply, Step
+from evaluators.rounds import DTYPES, Multiply, Step
 from space.network import faults
 
 
@@ -43,8 +43,9 @@ EVENTS, CYCLES = Player(events.play), Player(cycles.play)
 def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
     """With the last parts only, `left` of them."""
     chip, gone = job.chip, PARTS[: len(PARTS) - left]
-    shape, part = (Shape(int(of.m), int(of.k), int(of.n)) for of in (job.shape, job.part))
-    program = steps(shape, part, Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), channels=int(channels_used(chip)))
+    shape, part = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n)), Part(*map(int, job.part))
+    mesh, dtype = Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), DTYPES[job.itemsize]
+    program = steps(shape, part, mesh, dtype, channels=int(channels_used(chip)), copies=int(job.copies))
     program = without(program, lambda step: _part(step) in gone)
     return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
 

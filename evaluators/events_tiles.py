@@ -15,6 +15,7 @@ from evaluators.kernels.partition import partition
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.machine.hbm import rates
+from evaluators.rounds import DTYPES
 from space.chip import MainMemory
 from space.elementwise import maximum
 from space.memory import channels, peak
@@ -44,7 +45,7 @@ def _product_price(
 def _played(
     name: str, sizes: tuple[int, ...], placement: str, cores: int, fabric: Fabric, of: Engines, nbytes: float
 ) -> tuple[float, float]:
-    program = partition(name).steps(Shape(*sizes), placement, cores, {1: "int8", 2: "float16", 4: "float32"}[int(nbytes)])
+    program = partition(name).steps(Shape(*sizes), placement, cores, DTYPES[nbytes])
     timing = play(program, fabric, engines=of)
     return timing.seconds, timing.engine_seconds
 

@@ -193,6 +193,12 @@ LIMITS = {
     "workload.group": "1",
     "workload.root": "1",
     "workload.traffic": "1",
+    "mapping.prefill.attention.rows": "1",
+    "mapping.prefill.attention.cols": "1",
+    "mapping.prefill.gemm.rows": "1",
+    "mapping.decode.attention.rows": "1",
+    "mapping.decode.attention.cols": "1",
+    "mapping.decode.gemm.rows": "1",
 }
 """What can bind, with its unit."""
 

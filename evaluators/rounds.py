@@ -35,6 +35,9 @@ import numpy as np
 
 from space.elementwise import Array
 
+DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
+"""Number formats by bytes of a value: what NumPy calls one of that size."""
+
 COMBINE = ("set", "sum", "max")
 VIA = ("router", "core", "relay", "shared")
 WAIT = ("slots", "core", "line", "mesh")
@@ -126,6 +129,7 @@ FUNCTIONS: dict[str, Function] = {
     "gate": Function(2, 1, lambda gate, up: gate / (1 + np.exp(-gate)) * up),
     "add": Function(1, 0, lambda x, y: x + y),
     "larger": Function(1, 0, np.maximum),
+    "without": Function(1, 0, lambda x, top: np.where(x < top, x, UNSEEN)),
     "decayed": Function(2, 0, lambda x, by, y: x * by + y),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }

@@ -74,9 +74,12 @@ def _tile_product(design: Design, case: Product, side: int) -> tuple[Design, Ask
     chip, piece = cast(TileChip, design.chip), tile_product.piece(design, case)
     whole = int(chip.mesh.rows), int(chip.mesh.cols)
     rows, cols = sides(*whole, side)
-    changes = {f"mapping.{name}": int(getattr(piece, name)) for name in ("m", "k", "n")}
-    smaller = replace(case, m=_share(case.m, whole[0], rows), n=_share(case.n, whole[1], cols))
-    return _on(design, rows, cols, cols / whole[1], changes), smaller
+    group = _divisor(rows, max(rows * int(piece.rows) // whole[0], 1))
+    groups = (rows // group) / (whole[0] // int(piece.rows))  # as many turns of fewer groups
+    changes = {f"mapping.{name}": int(getattr(piece, name)) for name in ("m", "k", "n")} | {"mapping.rows": group}
+    wide = ceil(_share(case.n, whole[1], cols) * groups)
+    smaller = replace(case, m=_share(case.m, int(piece.rows), group), n=wide)
+    return _on(design, rows, cols, cols / whole[1] * groups, changes), smaller
 
 
 def _attention(design: Design, case: Attention, side: int) -> tuple[Design, Asked]:

@@ -1,17 +1,17 @@
 """Designs of meshes of tiles on products of matrices by themselves: metrics, limits and the breakdown of a workload."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
-from itertools import product
 from typing import Any, cast
 
 import numpy as np
 
 from evaluators import closed_summa
 from evaluators.breakdown import Breakdown, Row
-from evaluators.closed_summa import Job
+from evaluators.closed_summa import Job, proposed
+from evaluators.each import each
 from evaluators.events_summa import CYCLES, EVENTS
-from evaluators.kernels.gemm.summa_diagonal import slots
+from evaluators.kernels.gemm.summa_diagonal import Part, slots
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.machine.engine import engines
 from evaluators.metrics import Judged
@@ -19,9 +19,9 @@ from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
 from space.chip import TileChip
 from space.design import Design
-from space.elementwise import ceil_div, column, maximum, minimum, where
-from space.fields import leaves, replaced
-from space.limits import Infeasible, Limit
+from space.elementwise import column
+from space.fields import replaced
+from space.limits import Infeasible, Limit, divides, nearest_side
 from space.mapping import SummaMapping
 from space.workload import Product, Workload
 
@@ -31,16 +31,13 @@ FIDELITIES = tuple(READERS)
 VALUE = 2.0
 """Bytes of a value."""
 
-SLICES = (16, 32, 64, 128, 256)
-"""Rows, depths and columns of what a tile multiplies at a time that are tried; all of a share where it has fewer."""
-
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), _job(design, cases)
-    metrics = _metrics(job, closed_summa) if fidelity == "closed" else _played(design, cases, READERS[fidelity])
-    return [Judged(rows, metrics, _limits(job))]
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone(READERS[fidelity]))
+    return [Judged(rows, metrics, _limits(job, cast(SummaMapping, design.mapping)))]
 
 
 def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Breakdown:
@@ -59,20 +56,27 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
 
 
-def piece(design: Design, *cases: Product) -> Shape:
-    """What a tile multiplies at a time, what the mapping leaves open included."""
+def piece(design: Design, *cases: Product) -> Part:
+    """Groups, and what a tile multiplies at a time, what the mapping leaves open included."""
     return _job(design, cases).part
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
+    if worst.limit == "mapping.rows":
+        return replace(worst, remedy=nearest_side("rows", design.mapping.rows, design.chip.mesh.rows))  # type: ignore[union-attr]
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="smaller matrices would do")
-    open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("m", "k", "n")})
+    open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n")})
     part = _job(open_, cast(tuple[Product, ...], workload.cases[:1])).part
     if sum(slot.nbytes for slot in slots(part, "float16")) > worst.have:
         return replace(worst, remedy="not even a slice of 16 x 16 x 16 fits")
-    return replace(worst, remedy=f"a slice that fits: mapping.m={part.m:.0f} mapping.k={part.k:.0f} mapping.n={part.n:.0f}")
+    sizes = " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
+    return replace(worst, remedy=f"a slice that fits: {sizes}")
+
+
+def _alone(reader: Any) -> Callable[[Design, Product], dict[str, Any]]:
+    return lambda design, case: _metrics(_job(design, (case,)), reader)
 
 
 def _metrics(job: Job, reader: Any) -> dict[str, Any]:
@@ -95,58 +99,12 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     }
 
 
-def _played(design: Design, cases: tuple[Product, ...], reader: Any) -> dict[str, Any]:
-    """Metrics design by design and case by case."""
-    wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
-    count = max((len(values) for _, values in wide), default=1)
-    found: dict[str, Any] = {}
-    for place in range(count):
-        one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
-        for row, case in enumerate(cases):
-            for name, value in _metrics(_job(one, (case,)), reader).items():
-                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
-    return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}
-
-
 def _job(design: Design, cases: tuple[Product, ...]) -> Job:
-    chip, said = cast(TileChip, design.chip), cast(SummaMapping, design.mapping)
     shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
-    asked = (shape, chip, said)
-    try:
-        hash(asked)
-    except TypeError:  # arrays over designs
-        return _chosen(*asked)
-    return _known(*asked)
+    return proposed(shape, cast(TileChip, design.chip), cast(SummaMapping, design.mapping))
 
 
-def _chosen(shape: Shape, chip: TileChip, said: SummaMapping) -> Job:
-    """What is not said is what takes the least time by the closed form and fits."""
-    best: Any = None
-    most = Shape(ceil_div(shape.m, chip.mesh.rows), shape.k, ceil_div(shape.n, chip.mesh.cols))
-    for sizes in product(SLICES, repeat=3):
-        kept = (
-            where(own > 0, own, minimum(size, whole))
-            for own, size, whole in zip((said.m, said.k, said.n), sizes, (most.m, most.k, most.n), strict=True)
-        )
-        part = Shape(*kept)
-        over = maximum(sum(slot.nbytes for slot in slots(part, "float16")) / chip.tile.sram - 1, 0.0)
-        seconds = closed_summa.price(Job(shape, part, chip)).seconds
-        if best is None:
-            best = over, seconds, part
-            continue
-        lower = (over < best[0]) | ((over == best[0]) & (seconds < best[1]))
-        best = (
-            where(lower, over, best[0]),
-            where(lower, seconds, best[1]),
-            Shape(*(where(lower, getattr(part, size), getattr(best[2], size)) for size in ("m", "k", "n"))),
-        )
-    return Job(shape, best[2], chip)
-
-
-_known = lru_cache(maxsize=4096)(_chosen)
-
-
-def _limits(job: Job) -> list[Limit]:
+def _limits(job: Job, said: SummaMapping) -> list[Limit]:
     chip, shape = job.chip, job.shape
     held: dict[str, Any] = {}
     for slot in slots(job.part, "float16"):
@@ -156,4 +114,5 @@ def _limits(job: Job) -> list[Limit]:
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
         Limit("chip.hbm.capacity", sum(stored.values()), chip.hbm.capacity, "B", tuple(stored.items())),
+        divides("mapping.rows", said.rows, chip.mesh.rows),
     ]

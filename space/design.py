@@ -13,6 +13,7 @@ from space.fields import leaves, replaced
 from space.mapping import (
     AttentionMapping,
     CollectiveMapping,
+    FlatMapping,
     Mapping,
     MeshMapping,
     ProductMapping,
@@ -36,6 +37,7 @@ class Design:
         | MeshMapping
         | ProductMapping
         | TileMapping
+        | FlatMapping
         | StreamMapping
         | TrafficMapping
         | CollectiveMapping

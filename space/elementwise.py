@@ -48,6 +48,15 @@ def ceil_div(a: Any, b: Any) -> Any:
     return math.ceil(a / b)
 
 
+def even(size: Any, members: Any, most: Any) -> Any:
+    """What each of some members has of a size that they take in equal turns, as few as leave each at most so much.
+
+    >>> even(6827, 32, 256), even(4096, 32, 128)
+    (214, 128)
+    """
+    return ceil_div(size, members * ceil_div(size, members * most))
+
+
 def where(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the condition holds, else `b`.
 
@@ -73,3 +82,24 @@ def extremes(a: Any) -> tuple[float, float]:
 def column(values: Sequence[float]) -> Any:
     """Values of several cases as a column, beside which designs are rows; of one case a scalar."""
     return values[0] if len(values) == 1 else np.array(values)[:, None]
+
+
+def lowest(ranks: Sequence[Array]) -> Array:
+    """Along the first axis, the place of the lowest by some keys, one after the other; the first of equals. Shape (1, ...).
+
+    >>> lowest([np.array([1, 0, 0]), np.array([0, 2, 1])]).tolist()
+    [2]
+    """
+    alive = np.ones(ranks[0].shape, bool)
+    for rank in ranks:
+        alive &= rank == np.where(alive, rank, np.inf).min(axis=0)
+    return np.asarray(alive.argmax(axis=0)[None])
+
+
+def plain(values: Array) -> Any:
+    """Values of shape (cases, designs) as one number where there is one, or without the axis of cases where one case is there.
+
+    >>> plain(np.array([[2.0]])), plain(np.array([[2.0, 3.0]])).tolist()
+    (2.0, [2.0, 3.0])
+    """
+    return values.item() if values.size == 1 else values[0] if len(values) == 1 else values

@@ -7,6 +7,7 @@ from space.chip import Chip, MeshChip, TileChip
 from space.mapping import (
     AttentionMapping,
     CollectiveMapping,
+    FlatMapping,
     Mapping,
     MeshMapping,
     ProductMapping,
@@ -23,9 +24,9 @@ from space.workload import Attention, Case, Collective, Load, Product, Stream, T
 
 
 class Kind(NamedTuple):
-    """A mapping, and in words why it is this one and which to choose on the command line."""
+    """Mappings, the usual one first, and in words why it is one of these and which to choose on the command line."""
 
-    mapping: type
+    mappings: tuple[type, ...]
     why: str
     choices: str
 
@@ -44,23 +45,25 @@ CASES = {
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[type, type], Kind] = {
-    (Chip, Case): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (MeshChip, Case): Kind(MeshMapping, "the chip is a mesh of cores", "waferllm, t10 or ladder"),
-    (TileChip, Case): Kind(TileMapping, "the chip is a mesh of tiles", "npu, npu_t10, npu_waferllm or npu_wsc_llm"),
-    (Chip, Product): Kind(Mapping, "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (MeshChip, Product): Kind(ProductMapping, "the workload is a product by itself", "product"),
-    (TileChip, Product): Kind(SummaMapping, "the workload is a product by itself, on a mesh of tiles", "summa"),
-    (TileChip, Collective): Kind(CollectiveMapping, "the workload is a collective by itself", "collective"),
-    (TileChip, Attention): Kind(AttentionMapping, "the workload is attention by itself", "attention"),
-    (Chip, Load): Kind(ServingMapping, "requests are served as they come", "serving"),
+    (Chip, Case): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (MeshChip, Case): Kind((MeshMapping,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (TileChip, Case): Kind(
+        (TileMapping, FlatMapping), "the chip is a mesh of tiles", "flat, npu, npu_t10, npu_waferllm or npu_wsc_llm"
+    ),
+    (Chip, Product): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (MeshChip, Product): Kind((ProductMapping,), "the workload is a product by itself", "product"),
+    (TileChip, Product): Kind((SummaMapping,), "the workload is a product by itself, on a mesh of tiles", "summa"),
+    (TileChip, Collective): Kind((CollectiveMapping,), "the workload is a collective by itself", "collective"),
+    (TileChip, Attention): Kind((AttentionMapping,), "the workload is attention by itself", "attention"),
+    (Chip, Load): Kind((ServingMapping,), "requests are served as they come", "serving"),
     (TileChip, Load): Kind(
-        TileServingMapping,
+        (TileServingMapping,),
         "requests are served as they come, on a mesh of tiles",
         "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
-    (MemoryChip, Stream): Kind(StreamMapping, "the chip is a memory by itself", "stream"),
-    (TileChip, Stream): Kind(StreamMapping, "the workload is requests to memory", "stream"),
-    (NetworkChip, Traffic): Kind(TrafficMapping, "the chip is a network by itself", "traffic"),
+    (MemoryChip, Stream): Kind((StreamMapping,), "the chip is a memory by itself", "stream"),
+    (TileChip, Stream): Kind((StreamMapping,), "the workload is requests to memory", "stream"),
+    (NetworkChip, Traffic): Kind((TrafficMapping,), "the chip is a network by itself", "traffic"),
 }
 """By kinds of chip and of case."""
 

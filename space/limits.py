@@ -1,8 +1,9 @@
 """Limits as values: what is needed, what is there, and what makes up the need."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from space.elementwise import Number
+from space.elementwise import Number, ceil_div, maximum
 from space.units import show
 
 
@@ -22,6 +23,19 @@ class Limit:
     have: Number
     unit: str
     parts: tuple[tuple[str, Number], ...] = ()
+
+
+def divides(address: str, side: Any, whole: Any) -> Limit:
+    """That the side of a group divides that of the mesh; 0, which is chosen, does."""
+    least = maximum(side, 1)
+    return Limit(address, ceil_div(whole, least) * least * 1.0, whole * 1.0, "1")
+
+
+def nearest_side(name: str, side: Any, whole: Any) -> str:
+    """In words, the side of a group nearest to one that does not divide the mesh."""
+    fits = [count for count in range(1, int(whole) + 1) if whole % count == 0]
+    near = min(fits, key=lambda count: abs(count - side))
+    return f"groups of {side:.0f} {name} do not divide the mesh's {whole:.0f}; {near} do"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,10 @@ class ProductMapping:
 class SummaMapping:
     """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
 
+    rows: Number = whole(
+        "rows of tiles of a group, which has all columns; 0 for as many as take the least time; groups share out the product",
+        low=0,
+    )
     m: Number = whole("rows of what a tile multiplies at a time; 0 for as many as take the least time", low=0)
     k: Number = whole("its depth; 0 for as much as takes the least time", low=0)
     n: Number = whole("its columns; 0 for as many as take the least time", low=0)
@@ -111,6 +115,23 @@ class AttentionMapping:
     cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as suit the shape", low=0)
     queries: Number = whole("queries of a tile's slice; 0 for as many as suit engine and memory", low=0)
     keys: Number = whole("keys of a tile's slice; 0 for as many as suit engine and memory", low=0)
+
+
+@record
+class FlatPlan:
+    """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
+
+    attention: AttentionMapping
+    gemm: SummaMapping
+
+
+@record
+class FlatMapping:
+    """Software on a mesh of tiles that works on one operator at a time ([zhang2026] section III-E)."""
+
+    prefill: FlatPlan
+    decode: FlatPlan
+    precision: Precision
 
 
 @record

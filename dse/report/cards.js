@@ -60,12 +60,12 @@ function lineCard(study, spec, titled) {
     plot.rowsOf = lines.map(([, rows]) => rows);
     const points = lines.map(([key, rows], i) => ({
       type: "scatter",
-      mode: rows.length > 40 ? "lines" : "lines+markers",
+      mode: x.words ? "markers" : rows.length > 40 ? "lines" : "lines+markers", // nothing is between two words
       name: plain(by ? `${spec.by} = ${key}` : key),
       x: axes[0].at(rows),
       y: axes[1].at(rows),
       line: {color: series(i), width: 1.8},
-      marker: {size: 5},
+      marker: {size: x.words ? 9 : 5, color: series(i)},
       hoverinfo: "none",
     }));
     const xaxis = planeAxis({...axes[0], title: axes[0].short});
@@ -77,6 +77,13 @@ function inOneCase(byRow) {
   const values = new Float64Array(designs.rows).fill(NaN);
   for (const [row, value] of Object.entries(byRow)) values[row] = value;
   return values;
+}
+
+// What takes time, in one order on all pictures: engines at the bottom.
+function inStacks(spent) {
+  const order = Object.keys(BOUNDS),
+    place = key => (order.indexOf(key) < 0 ? order.length : order.indexOf(key));
+  return [...new Set(spent.flatMap(Object.keys))].sort((a, b) => place(a) - place(b));
 }
 
 function bindsCard(study, titled) {
@@ -96,9 +103,7 @@ function bindsCard(study, titled) {
       return sums;
     });
     const totals = spent.map(sums => Object.values(sums).reduce((a, b) => a + b, 0));
-    const keys = [...new Set(spent.flatMap(Object.keys))].filter(key =>
-      spent.some((sums, i) => (sums[key] ?? 0) > 0.002 * totals[i]),
-    );
+    const keys = inStacks(spent).filter(key => spent.some((sums, i) => (sums[key] ?? 0) > 0.002 * totals[i]));
     plot.rowsOf = keys.map(() => rows);
     const bars = keys.map((key, i) => ({
       type: "bar",
@@ -134,13 +139,15 @@ function stacksCard(study, spec, titled) {
   const own = spec.by.filter(by => by === study.fidelity).length;
   const how = own === spec.by.length ? `By ${study.fidelity}` : `${own} by ${study.fidelity}, the others by the closed form`;
   return pictured(title, `Of the design with the best ${first} at each value. ${how}. Click one to open it.`, "", plot => {
-    const keys = [...new Set(spec.spent.flatMap(Object.keys))];
+    const keys = inStacks(spec.spent),
+      totals = spec.spent.map(sums => Object.values(sums).reduce((a, b) => a + b, 0)),
+      [scale, unit] = scaled(Math.max(...totals), "s");
     plot.rowsOf = keys.map(() => spec.rows);
     const bars = keys.map((key, i) => ({
       type: "bar",
       name: plain(key),
       x: spec.rows.map((_, j) => j),
-      y: spec.spent.map(sums => sums[key] ?? 0),
+      y: spec.spent.map(sums => (sums[key] ?? 0) / scale),
       marker: {color: ink(BOUNDS[key] ?? SERIES[i % SERIES.length]), line: {width: 0}},
       hoverinfo: "none",
     }));
@@ -148,7 +155,7 @@ function stacksCard(study, spec, titled) {
       barmode: "stack",
       bargap: 0.25,
       dragmode: false,
-      yaxis: {...axisStyle("time [s]"), tickformat: "~s"},
+      yaxis: axisStyle(`time [${unit}]`),
       xaxis: {
         ...axisStyle(spec.x),
         tickvals: spec.rows.map((_, j) => j),

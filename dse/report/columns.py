@@ -21,17 +21,19 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
     units: dict[str, str] = {}
     docs: dict[str, str] = {}
     logs: dict[str, bool] = {}
+    orders: dict[str, list[str]] = {}
     for study in studies:
         space = study.question.space
         for knob in space.knobs:
             spec = spec_at(study.question.base, space.targets[knob.address][0])
             units.setdefault(knob.address, spec.metadata["unit"])
             docs.setdefault(knob.address, spec.metadata["doc"])
+            orders[knob.address] = [*orders.get(knob.address, []), *map(str, getattr(knob, "values", ()))]
             logs[knob.address] = logs.get(knob.address, False) or bool(getattr(knob, "log", False))
     for address, unit in units.items():
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
         parts = [frame[address] if address in frame else pd.Series([None] * len(frame), dtype=object) for frame in frames]
-        found.append(about | _knob_values(pd.concat(parts, ignore_index=True), worded=not unit))
+        found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
     for name, metric in METRICS.items():
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)
@@ -51,9 +53,9 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
     return found
 
 
-def _knob_values(series: pd.Series, *, worded: bool) -> dict[str, Any]:
+def _knob_values(series: pd.Series, order: Sequence[str], *, worded: bool) -> dict[str, Any]:
     if worded:
-        return _words(series)
+        return _words(series, order)
     values = series.to_numpy(dtype=float)
     levels = np.unique(values[np.isfinite(values)])
     if len(levels) > LEVELS:
@@ -62,14 +64,13 @@ def _knob_values(series: pd.Series, *, worded: bool) -> dict[str, Any]:
     return {"type": "i2", "data": _packed(codes, "<i2"), "levels": [float(level) for level in levels]}
 
 
-def _words(series: pd.Series) -> dict[str, Any]:
-    words: list[str] = []
+def _words(series: pd.Series, order: Sequence[str] = ()) -> dict[str, Any]:
+    """Words as codes into those that there are, in some order; others after them."""
+    known = series.dropna().astype(str)
+    there, place = set(known), {word: number for number, word in reversed(list(enumerate(order)))}
+    words = sorted(there, key=lambda word: (place.get(word, len(order)), word))
     codes = np.full(len(series), -1)
-    known = series.dropna()
-    if len(known):
-        factors, names = pd.factorize(known.astype(str), sort=True)
-        codes[np.flatnonzero(series.notna().to_numpy())] = factors
-        words = [str(name) for name in names]
+    codes[np.flatnonzero(series.notna().to_numpy())] = known.map({word: code for code, word in enumerate(words)}).to_numpy(int)
     return {"type": "i2", "data": _packed(codes, "<i2"), "words": words}
 
 

@@ -4,6 +4,8 @@ const LINES = 6000; // designs off the front that are drawn; of more, an even ch
 const SLICE = 300; // lines drawn between two looks at the clock
 const SPAN = 24; // milliseconds of drawing between two looks at the user
 const PAD = {top: 64, bottom: 22, side: 60};
+const NARROW = 98, // between axes, what their names need
+  NAME = 52; // of a row of names
 const AXES = 12; // that are drawn before a user adds more: objectives, and the knobs that matter most to one of them
 const ORDINAL = 14; // different numbers up to which each has its own place
 
@@ -98,8 +100,10 @@ function parallelGeometry(section) {
   const box = section.querySelector(".lines").getBoundingClientRect();
   const places = view.axes.map(placeOf),
     step = (box.width - 2 * PAD.side) / Math.max(places.length - 1, 1);
-  const height = box.height - PAD.top - PAD.bottom;
-  return {box, places, height, x: i => PAD.side + i * step, y: at => PAD.top + (1 - at) * height, step};
+  const names = step < NARROW ? 2 : 1, // rows of names: beside each other they would overlap
+    top = PAD.top + (names - 1) * NAME;
+  const height = box.height - top - PAD.bottom;
+  return {box, places, height, x: i => PAD.side + i * step, y: at => top + (1 - at) * height, step, names, top};
 }
 
 // Lines of what is filtered out, then of what is picked, then of the front, in slices, so that the page stays at hand.
@@ -193,8 +197,9 @@ function strokeLine(pen, shape, row, colour) {
 }
 
 function drawAxes(section) {
-  const {places, x, y, height, step} = section.shape;
-  const wide = i => (i && i < places.length - 1 ? Math.max(step - 8, 90) : Math.min(Math.max(step - 8, 90), 2 * PAD.side));
+  const {places, x, y, height, step, names, top} = section.shape;
+  const most = names > 1 ? 90 : Math.max(step - 8, 90),
+    wide = i => (i && i < places.length - 1 ? most : Math.min(most, 2 * PAD.side));
   const axes = places.map((place, i) => {
     const key = place.column.name,
       kept = range(key);
@@ -205,12 +210,12 @@ function drawAxes(section) {
       {class: "axis", "data-axis": key, style: `left:${x(i)}px`},
       h(
         "div",
-        {class: "axis-name", title: `${key}: ${place.column.doc}`, style: `max-width:${wide(i)}px`},
+        {class: "axis-name", title: `${key}: ${place.column.doc}`, style: `max-width:${wide(i)}px;bottom:calc(100% - ${NAME * (1 + (names > 1 && i % 2))}px)`},
         name(key),
         directionOf(key) && h("i", {}, place.down ? " ↑ less" : " ↑ more"),
         place.unit && h("small", {}, place.unit),
       ),
-      h("div", {class: "axis-line", style: `top:${PAD.top}px;height:${height}px`}),
+      h("div", {class: "axis-line", style: `top:${top}px;height:${height}px`}),
       ticksOf(place).map(([at, text]) => h("span", {class: "tick", style: `top:${y(at)}px`}, text)),
       ends &&
         h("div", {
@@ -275,10 +280,10 @@ function tracked(event, onmove, ondone) {
 
 function brushAxis(section, key, start) {
   const place = placeOf(key),
-    {height} = section.shape;
+    {height, top: above} = section.shape;
   const at = event => {
     const top = section.querySelector(".lines").getBoundingClientRect().top;
-    return Math.min(Math.max(1 - (event.clientY - top - PAD.top) / height, 0), 1);
+    return Math.min(Math.max(1 - (event.clientY - top - above) / height, 0), 1);
   };
   const from = at(start),
     whole = event => Math.abs(at(event) - from) * height < 4;

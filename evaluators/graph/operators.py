@@ -24,6 +24,7 @@ class MatMul:
         m: rows of activations, over all copies.
         copies: weight matrices that are read (experts that are touched).
         stored: weight matrices that exist (all experts); 0 for a table that another operator stores.
+        apart: matrices side by side along n that have rows of activations of their own, as those of heads.
     """
 
     name: str
@@ -33,6 +34,7 @@ class MatMul:
     n: Dim
     copies: Any = 1.0
     stored: float = 1.0
+    apart: int = 1
 
 
 @dataclass(frozen=True, slots=True)

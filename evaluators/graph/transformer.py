@@ -85,8 +85,9 @@ def _latent_attention(model: Model, latent: Latent, step: Step) -> tuple[Operato
         ]  # fmt: skip
     else:
         # one small product a head: [m, nope] x [nope, rank] and [m, rank] x [rank, v], weights shared with kv_up
-        into = MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), Dim(model.heads, rank, split=True))
-        out_of = MatMul("v_absorb", ("attention",), m, Dim(rank), Dim(model.heads, latent.v_dim, split=True))
+        ranks, apart = Dim(model.heads, rank, split=True), model.heads
+        into = MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, apart=apart)
+        out_of = MatMul("v_absorb", ("attention",), m, Dim(rank), Dim(model.heads, latent.v_dim, split=True), apart=apart)
         operators += [
             into,
             Attention(

@@ -49,10 +49,42 @@ def finding() -> str:
             table(["dataflow", "utilisation", *reversed(PARTS)], parts),
             "Share of the time in communication between tiles:",
             table(["dataflow", *(f"S = {tokens}, D = {columns}" for tokens, columns in sizes)], exchanged),
+            "What 65 % in communication would take of FlatTC at S = 4096, D = 128, cycles a head, by events:",
+            table(
+                ["products", "exchanges", "of these sums", "exchanges for 65 %", "multicasts by 5.1", "left for sums", "times"],
+                [needed()],
+            ),
             "What the schedule of two row blocks costs, S = 4096, D = 128, cycles, on HBM and links so many times as wide:",
             table(["as wide", "flash2", "flash3", "flash3, control for nothing"], control),
         ]
     )
+
+
+def needed() -> list[str]:
+    """Exchanges that would be 65 % of the time if memory and vectors took none, and what multicasts leave of them to sums."""
+    layer = asked("flat_tree", 4096, 128)
+    rows = explain(layer.base, layer.workload.cases[0], fidelity="events").rows
+    cycles = {row.operator: row.seconds * float(layer.base.chip.clock) / HEADS for row in rows}  # type: ignore[union-attr]
+    sent = question(
+        compose(["chip=tile32", "workload=collective", "mapping=collective", "workload.bytes=[32KiB]"]), Path(__file__).parent
+    )
+    exchanges = sum(cycles.get(name, 0.0) for name in ("multicast", "reduction", "synchronisation"))
+    spread = {
+        way: float(
+            evaluate(stacked([replaced(sent.base, {"mapping.collective": way})]), sent.workload, fidelity="events").columns[
+                "cycles"
+            ][0]
+        )
+        for way in ("hardware", "tree")
+    }
+    multicasts, wanted = 3 * 5.1 * spread["hardware"], 0.65 / 0.35 * cycles["matrix"]
+    sums = exchanges - 3 * spread["tree"]
+    numbers = (cycles["matrix"], exchanges, sums, wanted, multicasts, wanted - multicasts)
+    return [*(f"{number:,.0f}" for number in numbers), f"{(wanted - multicasts) / sums:.1f}"]
+
+
+HEADS = 64
+"""Of the figure's layers, sequences of the batch included."""
 
 
 def scheduled(times: int) -> list[float]:

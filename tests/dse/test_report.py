@@ -56,6 +56,13 @@ def rows_of(part: Part) -> pd.DataFrame:
     return pd.concat([frame[frame["front"]], frame[~frame["front"]]], ignore_index=True)
 
 
+def test_words_are_in_the_order_of_the_space(part: Part) -> None:
+    columns = {column["name"]: column for column in payload([part])["columns"]}
+    for knob in part.study.question.space.knobs:
+        words = columns[knob.address].get("words", [])
+        assert words == [value for value in map(str, getattr(knob, "values", ())) if value in words]
+
+
 def test_every_knob_and_metric_is_embedded_once_and_reads_back(part: Part) -> None:
     data, frame = payload([part]), rows_of(part)
     names = [column["name"] for column in data["columns"]]

@@ -292,6 +292,7 @@ def main() -> None:
         hbm.across,
         tiles.priced,
         tiles.attended,
+        tiles.flattened,
     )
     for part in (closed_form, screening, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():

@@ -27,6 +27,10 @@ def attended() -> list[tuple[str, str, str]]:
     )
     evaluate(designs, question.workload)
     closed = cpu(lambda: evaluate(designs, question.workload))
+    open_ = asked("chip=tile32", "workload=attention", "mapping=attention")
+    chips = stacked([replaced(open_.base, changed(rng)) for _ in rates])
+    evaluate(chips, open_.workload)
+    proposed = cpu(lambda: evaluate(chips, open_.workload))
     one = stacked([question.base])
     single = cpu(lambda: evaluate(one, question.workload), 20)
     chip = question.base.chip
@@ -44,12 +48,45 @@ def attended() -> list[tuple[str, str, str]]:
             f"{len(rates) / closed:,.0f} designs/s",
             f"{1 / single:,.0f} one at a time",
         ),
+        ("closed form, the same on 8,192 chips, groups and slices proposed", f"{len(rates) / proposed:,.0f} designs/s", ""),
         (
             f"events, attention of 64 heads and 4,096 tokens on 32 x 32 tiles, slowest ({slowest}) of six dataflows",
             f"{played[slowest]:.2f} s",
             f"{median:.2f} s median",
         ),
     ]
+
+
+def changed(rng: np.random.Generator) -> dict[str, float]:
+    """Leaves of a chip of tiles, none like another's."""
+    sides = {f"chip.mesh.{side}": float(rng.choice((8, 16, 32))) for side in ("rows", "cols")}
+    array = {f"chip.tile.matrix.{side}": float(rng.choice((16, 32, 64))) for side in ("rows", "cols")}
+    return {**sides, **array, "chip.tile.sram": rng.uniform(1e5, 8e5), "chip.hbm.bandwidth": rng.uniform(3e10, 1e11)}
+
+
+def flattened() -> list[tuple[str, str, str]]:
+    """Products from memory, and whole models one operator after the other: by formulas on many chips, and played."""
+    lines, rng = [], np.random.default_rng(0)
+    for what, *overrides in (
+        ("a product of 4096 x 4096 x 4096", "workload=gemm", "mapping=summa", "workload.shapes=[4096x4096x4096]"),
+        ("Qwen3-8B, prefill and decode", "model=qwen3_8b", "mapping=flat", "workload.batch=[16]", "workload.output=200"),
+    ):
+        question = asked("chip=tile_gh200", *overrides)
+        chips = stacked([replaced(question.base, changed(rng)) for _ in range(1024)])
+        evaluate(stacked([question.base]), question.workload, fidelity="events")
+        closed = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
+        other = stacked([replaced(question.base, {"chip.hbm.bandwidth": 6e10})])
+        single = cpu(lambda: evaluate(other, question.workload))  # noqa: B023
+        played = cpu(lambda: evaluate(other, question.workload, fidelity="events"))  # noqa: B023
+        lines += [
+            (
+                f"closed form, {what}, 1,024 chips of tiles at a time",
+                f"{1024 / closed:,.0f} designs/s",
+                f"{1 / single:,.0f} one",
+            ),
+            (f"events, {what}, 32 x 32 tiles, a new chip", f"{played:.2f} s CPU", ""),
+        ]
+    return lines
 
 
 def priced() -> list[tuple[str, str, str]]:

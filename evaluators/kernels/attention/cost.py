@@ -9,10 +9,11 @@ With two strands the time is that of what is busiest (the matrix engine, the vec
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from evaluators.counts import Activity
-from evaluators.kernels.attention.dataflow import Dataflow, waves
+from evaluators.kernels.attention.dataflow import Dataflow, turns
 from evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from evaluators.kernels.collective import TEAMS
 from evaluators.kernels.cost import Cost
@@ -302,19 +303,22 @@ def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
 
 @tabulated
 def _causal(*keys: int) -> float:
-    return float(sum(wave.inner for wave in _waves(*keys)))
+    return _counted(*keys)[0]
 
 
 @tabulated
 def _masked(*keys: int) -> float:
-    return float(sum(wave.inner - wave.plain for wave in _waves(*keys)))
+    return _counted(*keys)[1]
 
 
 @tabulated
 def _loaded(*keys: int) -> float:
-    return float(sum(wave.inner * wave.active for wave in _waves(*keys)))
+    return _counted(*keys)[2]
 
 
-def _waves(problems: int, shared: int, queries: int, keys: int, *rest: int) -> Any:
+@lru_cache(maxsize=4096)
+def _counted(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
+    """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
     rows, cols, m, n, *sides = rest
-    return waves(Heads(problems, shared, 1, queries, keys, 1, 1, causal=True), Tiling(rows, cols, m, n), Mesh(*sides))
+    of = turns(Heads(problems, shared, 1, queries, keys, 1, 1, causal=True), Tiling(rows, cols, m, n), Mesh(*sides))
+    return float(of.inner.sum()), float((of.inner - of.plain).sum()), float((of.inner * of.active).sum())

@@ -96,17 +96,35 @@ def stream(slot: str, wave: Wave, of: Cut) -> str:
     return slot if wave.active == of.groups else f"{slot}/part"
 
 
-def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
+class Turns(NamedTuple):
+    """All waves as arrays, shape (waves,): their first items, and counts as of `Wave`."""
+
+    first: Array
+    active: Array
+    plain: Array
+    inner: Array
+
+
+def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
     """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
     of = cut(shape, tiling, mesh)
     queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
+    first = np.arange(0, of.items, of.groups)
+    active = np.minimum(of.groups, of.items - first)
+    least = most = np.full(len(first), shape.keys)
+    if shape.causal:
+        blocks = first // shape.problems, (first + active - 1) // shape.problems
+        rows = blocks[0] * queries, np.minimum((blocks[1] + 1) * queries - 1, shape.rows - 1)
+        least, most = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+    return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys))
+
+
+def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
+    """The waves of `turns` one by one."""
     found = []
-    for first in range(0, of.items, of.groups):
-        active = min(of.groups, of.items - first)
-        blocks = tuple(item // shape.problems for item in range(first, first + active))
-        seen = (blocks[0] * queries // shape.shared, min((blocks[-1] + 1) * queries - 1, shape.rows - 1) // shape.shared)
-        least, most = (shape.keys - shape.queries + 1 + row if shape.causal else shape.keys for row in seen)
-        found.append(Wave(active, blocks if shape.causal else (), max(least, 0) // keys, -(-most // keys)))
+    for first, active, plain, inner in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
+        blocks = tuple(item // shape.problems for item in range(first, first + active)) if shape.causal else ()
+        found.append(Wave(active, blocks, plain, inner))
     return found
 
 

@@ -2,7 +2,10 @@
 
 [zhang2026] section III-E, figure 5a: each tile keeps a block of the output; in every step over K a column of blocks of A is
 multicast row-wise and a row of blocks of B column-wise. Were all of B loaded by tiles of one row, their requests would meet on
-the same links; those of the diagonal have a column each. The output is made block of the mesh by block of the mesh.
+the same links; those of the diagonal have a column each.
+
+A group is some rows of the mesh with all its columns, and makes the output block by block of its own size: with fewer rows than
+the mesh, products of few rows, or several products, share it side by side.
 """
 
 from typing import Any, NamedTuple
@@ -21,100 +24,138 @@ from evaluators.rounds import Cores, Load, Loop, Multicast, Multiply, Program, R
 from space.elementwise import Array, ceil_div, maximum, where
 
 
+class Part(NamedTuple):
+    """How a product is cut; whole numbers, or arrays over designs for a closed form.
+
+    Attributes:
+        m, k, n: rows of A, depth, and columns of B that a tile multiplies at a time.
+        rows: of tiles of a group; they divide the mesh's.
+    """
+
+    m: Any
+    k: Any
+    n: Any
+    rows: Any
+
+
 class Blocks(NamedTuple):
     """How often what is done; leaves broadcast over designs.
 
     Attributes:
-        down, across: blocks of the mesh that the output has.
+        down, across: blocks of a group that an output has.
         chunks: steps over K.
+        waves: turns in which groups work on the blocks of all outputs.
     """
 
     down: Any
     across: Any
     chunks: Any
-
-    @property
-    def waves(self) -> Any:
-        """Blocks of the output, one after the other."""
-        return self.down * self.across
+    waves: Any
 
 
-def cut(shape: Shape, part: Shape, mesh: Mesh) -> Blocks:
-    """Blocks of a product on a mesh, the last ones padded.
+def cut(shape: Shape, part: Part, mesh: Mesh, copies: Any = 1) -> Blocks:
+    """Blocks of products on a mesh, the last ones padded.
 
     Args:
-        shape: of the product.
-        part: of what a tile multiplies at a time: rows of A, of K, and columns of B.
-        mesh: of tiles.
+        shape: of a product.
+        part, mesh: groups and slices, and the tiles.
+        copies: products of that shape, of other matrices each.
 
-    >>> cut(Shape(4096, 7168, 8192), Shape(128, 128, 128), Mesh(32, 32))
-    Blocks(down=1, across=2, chunks=56)
+    >>> cut(Shape(4096, 7168, 8192), Part(128, 128, 128, 32), Mesh(32, 32))
+    Blocks(down=1, across=2, chunks=56, waves=2)
+    >>> cut(Shape(16, 7168, 8192), Part(16, 128, 128, 1), Mesh(32, 32))
+    Blocks(down=1, across=2, chunks=56, waves=1)
     """
-    return Blocks(ceil_div(shape.m, part.m * mesh.rows), ceil_div(shape.n, part.n * mesh.cols), ceil_div(shape.k, part.k))
+    down, across = ceil_div(shape.m, part.m * part.rows), ceil_div(shape.n, part.n * mesh.cols)
+    return Blocks(down, across, ceil_div(shape.k, part.k), ceil_div(copies * down * across, mesh.rows // part.rows))
 
 
-def memory_bytes(shape: Shape, part: Shape, mesh: Mesh, itemsize: float) -> Any:
+def memory_bytes(shape: Shape, part: Part, mesh: Mesh, itemsize: float, copies: Any = 1) -> Any:
     """Bytes between memory and tiles: A once for each block across, B once for each block down, the output once; padded."""
-    of = cut(shape, part, mesh)
+    of = cut(shape, part, mesh, copies)
     m, k, n = part.m * mesh.rows, part.k * of.chunks, part.n * mesh.cols
-    return of.waves * itemsize * (m * k + k * n + m * n)
+    return of.waves * itemsize * (m * k + k * n * (mesh.rows // part.rows) + m * n)
 
 
 def cost(
-    shape: Shape, part: Shape, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, itemsize: float = VALUE
+    shape: Shape,
+    part: Part,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: ColumnMemory,
+    itemsize: float = VALUE,
+    copies: Any = 1,
 ) -> Cost:
-    """Time and activity of the program.
+    """Time and activity of the program; arguments as of `seconds`."""
+    taken = seconds(shape, part, mesh, fabric, engines, memory, itemsize, copies)
+    return Cost(taken, _activity(part, mesh, cut(shape, part, mesh, copies), itemsize))
+
+
+def seconds(
+    shape: Shape,
+    part: Part,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: ColumnMemory,
+    itemsize: float = VALUE,
+    copies: Any = 1,
+) -> Any:
+    """Time of the program.
 
     Loads, multicasts and products are each a chunk ahead of the next, so that the slowest of them sets the pace:
 
         t = load + spread + chunks x max(product, blocks of a channel, words of A and B into a tile)
-            + (blocks of the output - 1) max(stores + load + spread - product, 0) + stores
+            + (turns of the groups - 1) max(stores + load + spread - product, 0) + stores
 
     Args:
-        shape, part, mesh: as of `cut`; leaves broadcast over designs.
+        shape, part, mesh, copies: as of `cut`; leaves broadcast over designs.
         fabric, engines, memory: of the machine.
         itemsize: bytes of a value.
     """
-    of = cut(shape, part, mesh)
+    of = cut(shape, part, mesh, copies)
     a, b, c = (x * y * itemsize for x, y in ((part.m, part.k), (part.k, part.n), (part.m, part.n)))
     product = engines.started(part.m, part.k, part.n, itemsize)
     # tiles that load A and have the same channel; those that load B; those that store
     columns, rows = ceil_div(mesh.cols, memory.count), ceil_div(mesh.rows, memory.count)
-    loaded = (rows * a + columns * b) * memory.crowded
-    words = (ceil_div(a, fabric.word_bytes) + ceil_div(b, fabric.word_bytes)) * fabric.pace
+    loaded = (rows * a + columns * (mesh.rows // part.rows) * b) * memory.crowded
+    # what one tile by itself loads needs no way to others
+    words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
+    words = words * fabric.pace
     stored = columns * mesh.rows * c * memory.crowded
     ways = 2 * (fabric.ramp + (mesh.rows - 1) * fabric.hop) + memory.latency + fabric.post
-    spread = sum(_spread(along, nbytes, mesh, fabric).seconds for along, nbytes in (("row", a), ("column", b)))
+    spread = sum(_spread(along, 0.0, part, mesh, fabric).seconds for along in ("row", "column")) + words
     chunks = of.waves * of.chunks
     busiest = chunks * maximum(maximum(product, words), loaded)
     # what is stored goes before what is loaded next, all but the chunk that is loaded already
     blocked = (of.waves - 1) * maximum(stored + ways + loaded + spread - product, 0.0)
     ends = fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop + stored
-    return Cost(ways + loaded + spread + busiest + blocked + ends, _activity(shape, part, mesh, of, itemsize))
+    return ways + loaded + spread + busiest + blocked + ends
 
 
-def _activity(shape: Shape, part: Shape, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
+def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
     a, b, c = (x * y * itemsize for x, y in ((part.m, part.k), (part.k, part.n), (part.m, part.n)))
-    chunks = of.waves * of.chunks
+    chunks, groups = of.waves * of.chunks, mesh.rows // part.rows
     total = Activity()
     for along, nbytes in (("row", a), ("column", b)):
-        total = total + _spread(along, nbytes, mesh, _FREE).activity * chunks
+        total = total + _spread(along, nbytes, part, mesh, _FREE).activity * chunks
     macs = chunks * part.m * part.k * part.n * mesh.rows * mesh.cols
-    moved = memory_bytes(shape, part, mesh, itemsize)
+    moved = chunks * (mesh.rows * a + groups * mesh.cols * b) + of.waves * mesh.rows * mesh.cols * c
     # A is loaded in every row; B by the diagonal, over and over where there are more columns than rows; all tiles store
-    times, rest = mesh.cols // mesh.rows, mesh.cols % mesh.rows
-    up = times * mesh.rows * (mesh.rows - 1) / 2 + rest * (rest - 1) / 2
-    links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (mesh.cols * (mesh.rows - 1) - up)
+    times, rest = mesh.cols // part.rows, mesh.cols % part.rows
+    up = mesh.cols * part.rows * groups * (groups - 1) / 2
+    up = up + groups * (times * part.rows * (part.rows - 1) + rest * (rest - 1)) / 2
+    links = chunks * a * mesh.rows * (mesh.rows - 1) / 2 + chunks * b * (groups * mesh.cols * (mesh.rows - 1) - up)
     links = links + of.waves * c * mesh.cols * mesh.rows * (mesh.rows - 1) / 2
     return total + Activity(macs=macs, memory_bytes=moved, hop_bytes=links)
 
 
-def _spread(along: str, nbytes: Any, mesh: Mesh, fabric: Fabric) -> Cost:
-    """A multicast along all rows or columns, the diagonal being their roots."""
-    of = hardware.cost(
-        Shape(nbytes / VALUE, 1, 1), mesh, fabric, pattern="multicast", along=along, rows=mesh.rows, cols=mesh.cols
-    )
-    alone = (mesh.cols if along == "row" else mesh.rows) > 1
+def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh, fabric: Fabric) -> Cost:
+    """A multicast along all rows, or along the columns of all groups, diagonals being their roots."""
+    rows = mesh.rows if along == "row" else part.rows
+    of = hardware.cost(Shape(nbytes / VALUE, 1, 1), mesh, fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+    alone = (mesh.cols if along == "row" else rows) > 1
     return Cost(where(alone, of.seconds, 0.0), of.activity)
 
 
@@ -122,7 +163,7 @@ _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes
 """A network that counts."""
 
 
-def slots(part: Shape, dtype: str) -> tuple[Slot, ...]:
+def slots(part: Part, dtype: str) -> tuple[Slot, ...]:
     """What a tile holds: blocks that it loads, blocks that it multiplies, and the output, two of each; leaves broadcast."""
     return (
         Slot("a_in", (part.m, part.k), dtype, depth=2),
@@ -133,16 +174,18 @@ def slots(part: Shape, dtype: str) -> tuple[Slot, ...]:
     )
 
 
-def steps(shape: Shape, part: Shape, mesh: Mesh, dtype: str = "float16", *, channels: int) -> Program:
+def steps(shape: Shape, part: Part, mesh: Mesh, dtype: str = "float16", *, channels: int, copies: int = 1) -> Program:
     """The program of all tiles; arguments as of `cut`, whole numbers.
 
     Args:
+        shape, part, mesh, copies: as of `cut`.
         dtype: of operands and output.
         channels: memory channels, at most one a column; a tile's are those of its column.
     """
-    of, (rows, cols) = cut(shape, part, mesh), np.indices((mesh.rows, mesh.cols))
-    row, col = np.arange(mesh.rows), np.arange(mesh.cols)
-    diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(col % mesh.rows, col)}
+    of, (rows, cols) = cut(shape, part, mesh, copies), np.indices((mesh.rows, mesh.cols))
+    row, col, first = np.arange(mesh.rows), np.arange(mesh.cols), np.arange(0, mesh.rows, part.rows)[:, None]
+    # rows take turns among columns whatever their group, so that all channels have as much to do
+    diagonal = {"a": Cores(row, row % mesh.cols), "b": Cores(first + col % part.rows, col)}
     loads = tuple(Load(name, f"{name}_in", cores, cores.col * channels // mesh.cols) for name, cores in diagonal.items())
     spreads = tuple(_multicast(name, along, mesh, part) for name, along in (("a", "row"), ("b", "column")))
 
@@ -151,41 +194,67 @@ def steps(shape: Shape, part: Shape, mesh: Mesh, dtype: str = "float16", *, chan
         return Round((*spreads, *(() if last else loads))), Round((Multiply("a", "b", "c", combine=combine),))
 
     store = Round((Store("c", "c", Cores(rows, cols), cols * channels // mesh.cols),))
-    strand: list[Round | Loop] = [Round(loads)]
-    for wave in range(of.waves):
-        last = wave == of.waves - 1
-        strand += chunk("set", last=last and of.chunks == 1)
-        strand += [Loop(chunk("sum"), of.chunks - 2)] if of.chunks > 2 else []
-        strand += chunk("sum", last=last) if of.chunks > 1 else ()
-        strand.append(store)
-    return Program(mesh.rows, mesh.cols, slots(part, dtype), (tuple(strand),))
+
+    def wave(*, last: bool) -> tuple[tuple[Round, ...], tuple[Round, ...]]:
+        """Rounds of the first chunk, and of the last one and the store."""
+        begin, end = chunk("set", last=last and of.chunks == 1), chunk("sum", last=last) if of.chunks > 1 else ()
+        return begin, (*end, store)
+
+    middle, more = max(of.chunks - 2, 0), of.waves - 1
+    begin, end = wave(last=False)
+    turns: tuple[Round | Loop, ...]
+    if middle <= more:  # a loop over the turns, or over the chunks of each, whichever is longer
+        turns = (Loop((*begin, *chunk("sum") * middle, *end), more),) if more else ()
+    else:
+        turns = (*begin, Loop(chunk("sum"), middle), *end) * more
+    begin, end = wave(last=True)
+    final = (*begin, *((Loop(chunk("sum"), middle),) if middle else ()), *end)
+    return Program(mesh.rows, mesh.cols, slots(part, dtype), ((Round(loads), *turns, *final),))
 
 
-def _multicast(name: str, along: str, mesh: Mesh, part: Shape) -> Multicast:
-    height = part.m if name == "a" else part.k
+def _multicast(name: str, along: str, mesh: Mesh, part: Part) -> Multicast:
+    height, rows = (part.m, mesh.rows) if name == "a" else (part.k, part.rows)
     ends = np.asarray(0), np.asarray(height)
-    return Multicast(f"{name}_in", team.members(Groups(mesh.rows, mesh.cols, along), mesh), *ends, name, at=ends[0])
+    return Multicast(f"{name}_in", team.members(Groups(rows, mesh.cols, along), mesh), *ends, name, at=ends[0])
 
 
-def place(a: Array, b: Array, part: Shape, mesh: Mesh) -> dict[str, Array]:
-    """Blocks by stream, in the order in which they are loaded, shape (blocks, tiles of the diagonal, rows, columns)."""
-    of = cut(Shape(a.shape[0], a.shape[1], b.shape[1]), part, mesh)
-    padded_a = _padded(a, of.down * mesh.rows * part.m, of.chunks * part.k)
+def place(a: Array, b: Array, part: Part, mesh: Mesh) -> dict[str, Array]:
+    """Blocks by stream, in the order in which they are loaded, shape (blocks, tiles that load, rows, columns).
+
+    Args:
+        a, b: shape (copies, m, k) and (copies, k, n).
+        part, mesh: as of the program.
+    """
+    of, groups = cut(Shape(a.shape[1], a.shape[2], b.shape[2]), part, mesh, len(a)), mesh.rows // part.rows
+    padded_a = _padded(a, of.down * part.rows * part.m, of.chunks * part.k)
     padded_b = _padded(b, of.chunks * part.k, of.across * mesh.cols * part.n)
-    cut_a = padded_a.reshape(of.down, mesh.rows, part.m, of.chunks, part.k).transpose(0, 3, 1, 2, 4)
-    cut_b = padded_b.reshape(of.chunks, part.k, of.across, mesh.cols, part.n).transpose(2, 0, 3, 1, 4)
+    # by copy, block down or across, chunk and tile
+    cut_a = padded_a.reshape(-1, of.down, part.rows, part.m, of.chunks, part.k).transpose(0, 1, 4, 2, 3, 5)
+    cut_b = padded_b.reshape(-1, of.chunks, part.k, of.across, mesh.cols, part.n).transpose(0, 3, 1, 4, 2, 5)
+    copy, down, across = _items(of, groups, len(a))
+    of_a, of_b = cut_a[copy, down].swapaxes(1, 2), cut_b[copy, across].swapaxes(1, 2)
     return {
-        "a": np.repeat(cut_a[:, None], of.across, axis=1).reshape(-1, *cut_a.shape[2:]),
-        "b": np.tile(cut_b, (of.down, 1, 1, 1, 1)).reshape(-1, *cut_b.shape[2:]),
+        "a": of_a.reshape(of.waves * of.chunks, mesh.rows, part.m, part.k),
+        "b": of_b.reshape(of.waves * of.chunks, groups, mesh.cols, part.k, part.n),
     }
 
 
-def result(stored: Array, shape: Shape, part: Shape, mesh: Mesh) -> Array:
-    """The product, from the blocks that were stored, shape (blocks, rows, cols, rows of a part, columns of a part)."""
-    of = cut(shape, part, mesh)
-    whole = stored.reshape(of.down, of.across, mesh.rows, mesh.cols, part.m, part.n).transpose(0, 2, 4, 1, 3, 5)
-    return whole.reshape(of.down * mesh.rows * part.m, -1)[: shape.m, : shape.n]
+def result(stored: Array, shape: Shape, part: Part, mesh: Mesh, copies: int = 1) -> Array:
+    """The products, shape (copies, m, n), from what tiles stored, shape (waves, rows, cols, part.m, part.n)."""
+    of, groups = cut(shape, part, mesh, copies), mesh.rows // part.rows
+    blocks = stored.reshape(of.waves, groups, part.rows, mesh.cols, part.m, part.n).transpose(0, 1, 2, 4, 3, 5)
+    out = np.zeros((copies, of.down, of.across, part.rows * part.m, mesh.cols * part.n))
+    copy, down, across = _items(of, groups, copies)
+    out[copy[::-1], down[::-1], across[::-1]] = blocks.reshape(of.waves, groups, *out.shape[3:])[::-1]
+    whole = out.transpose(0, 1, 3, 2, 4).reshape(copies, of.down * out.shape[3], -1)
+    return whole[:, : shape.m, : shape.n]
 
 
-def _padded(matrix: Array, rows: int, cols: int) -> Array:
-    return np.pad(matrix, ((0, rows - matrix.shape[0]), (0, cols - matrix.shape[1])))
+def _items(of: Blocks, groups: int, copies: int) -> tuple[Array, Array, Array]:
+    """Of each group in each turn, its product and the block down and across; the last one again where there is none left."""
+    item = np.minimum(np.arange(of.waves * groups), copies * of.down * of.across - 1).reshape(of.waves, groups)
+    return item // (of.down * of.across), item // of.across % of.down, item % of.across
+
+
+def _padded(matrices: Array, rows: int, cols: int) -> Array:
+    return np.pad(matrices, ((0, 0), (0, rows - matrices.shape[1]), (0, cols - matrices.shape[2])))

@@ -1,0 +1,24 @@
+"""What the routers of a mixture of experts do beside their product, where a chip prices it."""
+
+from evaluators.graph.operators import Dim, Elementwise, MatMul, Part
+from space.model import Model
+
+
+def routing(model: Model, part: Part) -> Part:
+    """A part with the choice of experts after the router's product, and the sum of their outputs after their last one.
+
+    The largest of a token's scores are found one by one; outputs are scaled by their scores and summed.
+    """
+    if model.experts is None:
+        return part
+    top, tokens = model.experts.top_k, part.rows
+    after = {
+        "router": Elementwise("choice", ("router",), tokens, Dim(model.experts.count), 1 + 2 * top, 1),
+        "experts_down": Elementwise("combination", ("experts_down",), tokens, Dim(model.hidden), 2 * top, top + 1),
+    }
+    found = []
+    for operator in part.operators:
+        found.append(operator)
+        if isinstance(operator, MatMul) and operator.name in after:
+            found.append(after[operator.name])
+    return Part(part.name, part.rows, tuple(found), part.times)

@@ -1,0 +1,311 @@
+"""Rotations, norms, activations and routing on a mesh of tiles, from memory and back: every tile has rows of its own.
+
+A tile loads a block of rows, computes, and stores; the next block comes meanwhile. Nothing is exchanged between tiles, since a
+row is on one of them; rows of what needs no whole row may be pieces of rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluators.counts import Activity
+from evaluators.kernels.cost import Cost
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.machine.channels import ColumnMemory
+from evaluators.machine.engine import Engines
+from evaluators.machine.fabric import Fabric
+from evaluators.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
+from space.elementwise import Array, ceil_div, maximum, minimum
+
+WIDE, ONCE = 0, -1
+"""Entries along the first axis of a slot: all columns of a row; the same where all rows share one."""
+
+
+class Call(NamedTuple):
+    """A vector instruction; `to` is the row of `out` that the result becomes, for what is gathered row by row."""
+
+    function: str
+    inputs: tuple[str, ...]
+    out: str
+    given: float | None = None
+    to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is done to a block of rows.
+
+    Attributes:
+        groups: what is loaded, and the instructions that then run, one group after the other.
+        stored: slots that go back to memory.
+        slots: by name, entries along the first axis, or `WIDE` or `ONCE`.
+        pieces: whether rows may be cut.
+    """
+
+    groups: tuple[tuple[tuple[str, ...], tuple[Call, ...]], ...]
+    stored: tuple[str, ...]
+    slots: tuple[tuple[str, int], ...]
+    pieces: bool
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Slots that are loaded, one after the other."""
+        return tuple(name for loaded, _ in self.groups for name in loaded)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All instructions."""
+        return tuple(call for _, calls in self.groups for call in calls)
+
+
+def norm() -> Recipe:
+    """Columns over the root of the mean of their squares, times a weight for each column."""
+    calls = (
+        Call("squares", ("x",), "y"),
+        Call("roots", ("y",), "root"),
+        Call("scale", ("x", "root"), "out"),
+        Call("scale", ("out", "weight"), "out"),
+    )
+    return Recipe(((("x",), calls),), ("out",), (("x", WIDE), ("y", 1), ("root", 1), ("weight", ONCE), ("out", WIDE)), False)
+
+
+def rotation(*, normed: bool) -> Recipe:
+    """Both halves of heads turned by angles of their positions; with a norm of each head before."""
+    calls: tuple[Call, ...] = ()
+    left, right = ("a", "b") if normed else ("x", "y")
+    if normed:
+        calls = (
+            Call("squares", ("x",), "one"),
+            Call("squares", ("y",), "other"),
+            Call("add", ("one", "other"), "one"),
+            Call("roots", ("one",), "root"),
+            *(Call("scale", (half, "root"), to) for half, to in (("x", "a"), ("y", "b"))),
+            *(Call("scale", (half, "weight"), half) for half in "ab"),
+        )
+    calls += (Call("rotate", (left, right, "cos", "minus"), "left"), Call("rotate", (right, left, "cos", "sin"), "right"))
+    wide = ("x", "y", "cos", "sin", "minus", "left", "right", *("ab" if normed else ""))
+    thin = (*((name, 1) for name in ("one", "other", "root")), ("weight", ONCE)) if normed else ()
+    slots = (*((name, WIDE) for name in wide), *thin)
+    return Recipe(((("x", "y"), calls),), ("left", "right"), slots, not normed)
+
+
+def gate() -> Recipe:
+    """SiLU of one input times another."""
+    slots = (("x", WIDE), ("y", WIDE), ("out", WIDE))
+    return Recipe(((("x", "y"), (Call("gate", ("x", "y"), "out"),)),), ("out",), slots, True)
+
+
+def copy() -> Recipe:
+    """Rows of a table, taken over."""
+    return Recipe(((("x",), ()),), ("x",), (("x", WIDE),), True)
+
+
+def choice(top: int) -> Recipe:
+    """The scores of the `top` experts of each token: exponentials, and as often the largest one, which is then left out."""
+    picks = tuple(
+        call
+        for turn in range(top)
+        for call in (
+            Call("largest", ("s",), "y"),
+            Call("keep", ("y",), "chosen", to=turn),
+            Call("without", ("s", "y"), "s"),
+        )
+    )
+    slots = (("x", WIDE), ("s", WIDE), ("y", 1), ("chosen", top))
+    return Recipe(((("x",), (Call("exponentials", ("x",), "s", given=0.0), *picks)),), ("chosen",), slots, False)
+
+
+def combination(top: int) -> Recipe:
+    """The sum of `top` experts' outputs of each token, each times its score."""
+    first = Call("scale", ("x", "score"), "out")
+    more = (Call("scale", ("x", "score"), "s"), Call("add", ("out", "s"), "out"))
+    groups = tuple((("x", "score"), more if turn else (first,)) for turn in range(top))
+    return Recipe(groups, ("out",), (("x", WIDE), ("score", 1), ("s", WIDE), ("out", WIDE)), False)
+
+
+class Block(NamedTuple):
+    """Rows that a tile takes at a time, and their columns; leaves broadcast over designs."""
+
+    rows: Any
+    width: Any
+
+
+class Turns(NamedTuple):
+    """How often what is done: blocks of all rows, and turns in which tiles take one each; leaves broadcast over designs."""
+
+    blocks: Any
+    waves: Any
+
+
+PIECE = 1024
+"""Columns of the widest piece of a row that is cut."""
+
+WAVES = (1, 2, 4, 8, 16)
+"""Turns that are tried; more of them hide more behind each other, and start more often."""
+
+
+def pieces(recipe: Recipe, rows: Any, width: Any) -> tuple[Any, Any]:
+    """Rows and columns of what tiles take: rows in equal pieces where they may be cut.
+
+    >>> pieces(gate(), 16, 12288), pieces(norm(), 16, 4096)
+    ((192, 1024), (16, 4096))
+    """
+    if not recipe.pieces:
+        return rows, width
+    many = ceil_div(width, PIECE)
+    return rows * many, ceil_div(width, many)
+
+
+def cut(rows: Any, block: Block, mesh: Mesh) -> Turns:
+    """Blocks of rows on a mesh, the last one padded."""
+    blocks = ceil_div(rows, block.rows)
+    return Turns(blocks, ceil_div(blocks, mesh.rows * mesh.cols))
+
+
+def slots(recipe: Recipe, block: Block, dtype: str) -> tuple[Slot, ...]:
+    """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
+    moving = {*recipe.loads, *recipe.stored}
+    return tuple(Slot(name, _sides(high, block), dtype, depth=2 if name in moving else 1) for name, high in recipe.slots)
+
+
+def cost(
+    recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
+) -> Cost:
+    """Time and activity of the program: what a channel moves and what tiles compute go side by side, the slower one in front.
+
+        t = way + loads of the first group + (waves - 1) x max(instructions, loads and stores of a channel)
+            + max(instructions and a store, other loads and stores of a channel)
+
+    or, where blocks are few and small, the way to memory and back for every other load.
+
+    Args:
+        recipe: what is done.
+        rows, block, mesh: what to, and how it is cut; leaves broadcast over designs.
+        fabric, engines, memory: of the machine.
+        dtype: of values.
+    """
+    of, held = cut(rows, block, mesh), {slot.name: slot for slot in slots(recipe, block, dtype)}
+    each = {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
+    vector: Any = 0.0
+    elements: Any = 0.0
+    for call in (call for call in recipe.calls if call.to is None):
+        what, count = FUNCTIONS[call.function], maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
+        moved = sum(each[name] for name in (*call.inputs, call.out))
+        busy = engines.instruction(count * what.operations, count * what.specials, moved)
+        vector, elements = vector + busy + engines.vector.call / engines.clock, elements + count
+    loaded, stored = (sum(each[name] for name in names) for names in (recipe.loads, recipe.stored))
+    tiles = mesh.rows * mesh.cols
+    # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
+    full = ceil_div(mesh.cols, memory.count) * mesh.rows
+    last = ceil_div(of.blocks - (of.waves - 1) * tiles, minimum(memory.count, mesh.cols))
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    first = sum(each[name] for name in recipe.groups[0][0])
+    there = 2 * way + memory.latency + fabric.post
+    opening = there + (last * (of.waves == 1) + full * (of.waves > 1)) * first * memory.crowded
+    later = maximum(vector, full * (loaded + stored) * memory.crowded) * (of.waves - 1)
+    # while the last tile computes others store
+    final = maximum(vector + stored * memory.byte, last * (loaded - first + stored) * memory.crowded)
+    # a load is ahead of another one: two of them wait for memory side by side
+    turns = of.waves * len(recipe.groups)
+    waiting = (ceil_div(turns, 2) - 1) * there + vector / len(recipe.groups) + stored * memory.byte
+    up = _links(of.blocks - (of.waves - 1) * tiles, mesh)
+    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
+    links = (loaded + stored) * ((of.waves - 1) * whole + up)
+    activity = Activity(elements=of.waves * tiles * elements, memory_bytes=of.blocks * (loaded + stored), hop_bytes=links)
+    return Cost(opening + maximum(later + final, waiting) + fabric.post + way, activity)
+
+
+def steps(recipe: Recipe, rows: int, block: Block, mesh: Mesh, dtype: str = "float16", *, channels: int) -> Program:
+    """The program of all tiles; arguments as of `cost`, whole numbers.
+
+    Args:
+        recipe, rows, block, mesh: as of `cost`.
+        dtype: of values.
+        channels: memory channels, at most one a column; a tile's are those of its column.
+    """
+    of, tiles = cut(rows, block, mesh), mesh.rows * mesh.cols
+    everyone = Cores(*np.indices((mesh.rows, mesh.cols)))
+    left = np.arange(of.blocks - (of.waves - 1) * tiles)
+    fewer = Cores(left // mesh.cols, left % mesh.cols)
+
+    def moved(kind: type[Load] | type[Store], names: tuple[str, ...], *, last: bool) -> tuple[Step, ...]:
+        cores = fewer if last else everyone
+        return tuple(kind(stream(name, last=last), name, cores, cores.col * channels // mesh.cols) for name in names)
+
+    def wave(*, last: bool, then: tuple[Step, ...]) -> tuple[Round, ...]:
+        """A block of every tile; what comes next is loaded beside the last instruction that reads what it replaces."""
+        ahead = [*(moved(Load, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
+        steps: list[tuple[Step, ...]] = []
+        for (loaded, calls), load in zip(recipe.groups, ahead, strict=True):
+            steps += [(_step(call, everyone),) for call in calls]
+            readers = [place for place, call in enumerate(calls) if set(call.inputs) & set(loaded)]
+            if readers:
+                steps[len(steps) - len(calls) + readers[-1]] += load
+        stores = moved(Store, recipe.stored, last=last)
+        steps.append(stores if recipe.calls else (*stores, *then))
+        return tuple(map(Round, steps))
+
+    first = recipe.groups[0][0]
+    full = wave(last=False, then=moved(Load, first, last=False))
+    strand: list[Round | Loop] = [Round(moved(Load, first, last=of.waves == 1))]
+    strand += [Loop(full, of.waves - 2)] if of.waves > 2 else []
+    strand += wave(last=False, then=moved(Load, first, last=True)) if of.waves > 1 else ()
+    strand += wave(last=True, then=())
+    return Program(mesh.rows, mesh.cols, slots(recipe, block, dtype), (tuple(strand),))
+
+
+def stream(slot: str, *, last: bool) -> str:
+    """Name of the sequence of blocks of a slot; that of the last turn is apart, since its blocks are fewer."""
+    return f"{slot}/last" if last else slot
+
+
+def place(values: dict[str, Array], recipe: Recipe, block: Block, mesh: Mesh) -> dict[str, Array]:
+    """Blocks by stream, in the order in which they are loaded.
+
+    Args:
+        values: by slot, shape (times that it is loaded for a block, rows, columns).
+        recipe, block, mesh: as of the program.
+    """
+    found = {}
+    for name, given in values.items():
+        of = cut(given.shape[1], block, mesh)
+        padded = np.ones((len(given), of.blocks * block.rows, given.shape[2]), given.dtype)
+        padded[:, : given.shape[1]] = given
+        blocks = padded.reshape(len(given), of.blocks, block.rows, -1).transpose(1, 0, 3, 2)
+        full = (of.waves - 1) * mesh.rows * mesh.cols
+        shape = (of.waves - 1, mesh.rows, mesh.cols, *blocks.shape[1:])
+        found[stream(name, last=False)] = np.moveaxis(blocks[:full].reshape(shape), 3, 1).reshape(-1, *shape[1:3], *shape[4:])
+        found[stream(name, last=True)] = np.moveaxis(blocks[full:], 1, 0)
+    return found
+
+
+def result(stored: dict[str, Array], slot: str, rows: int) -> Array:
+    """A slot's rows, shape (rows, columns), from what was stored."""
+    parts = []
+    for name in (stream(slot, last=False), stream(slot, last=True)):
+        if name in stored:
+            width, each = stored[name].shape[-2:]
+            parts.append(stored[name].reshape(-1, width, each).swapaxes(1, 2).reshape(-1, width))
+    return np.concatenate(parts)[:rows]
+
+
+def _step(call: Call, everyone: Cores) -> Step:
+    if call.to is not None:
+        ends = np.array(0), np.array(1)
+        return Send(call.inputs[0], everyone, everyone, *ends, at=np.array(call.to), into=call.out)
+    return Vector(call.function, call.inputs, call.out, given=None if call.given is None else np.array(call.given))
+
+
+def _sides(high: int, block: Block) -> tuple[Any, Any]:
+    return (high if high > 0 else block.width), (1 if high == ONCE else block.rows)
+
+
+def _size(slot: Slot) -> Any:
+    return slot.shape[0] * slot.shape[1]
+
+
+def _links(blocks: Any, mesh: Mesh) -> Any:
+    """Links between the south edge and the first tiles, row by row."""
+    rows, rest = blocks // mesh.cols, blocks % mesh.cols
+    return mesh.cols * (rows * (mesh.rows - 1) - rows * (rows - 1) / 2) + rest * (mesh.rows - 1 - rows)

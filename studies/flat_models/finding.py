@@ -1,0 +1,99 @@
+"""Chips of one peak on a whole model, and where the time of the paper's goes."""
+
+from pathlib import Path
+from typing import Any
+
+from dse.build import Question, question
+from dse.compose import compose
+from evaluators import evaluate, explain
+from space.design import stacked
+from space.units import show
+from studies.write import table
+
+CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 384, 256, 64))
+"""Tiles, elements, L1 in KiB, bytes of a link, channels: the paper's chip, and one of the front, where few tiles do."""
+
+HEAD = [
+    "tiles",
+    "elements",
+    "L1",
+    "link",
+    "channels",
+    "mm2",
+    "first token",
+    "a token",
+    "token/s/mm2",
+    "HBM in decode",
+    "engines in prefill",
+]
+
+
+def finding() -> str:
+    """A row a chip, by the closed form and (in brackets) by events; operators of the first one."""
+    rows = [_row(chip) for chip in CHIPS]
+    of = asked(CHIPS[0])
+    spent: dict[str, dict[str, Any]] = {}
+    totals = {"prefill": 0.0, "decode": 0.0}
+    for row in explain(of.base, of.workload.cases[0]).rows:
+        spent.setdefault(row.operator, {})[row.phase] = row
+        totals[row.phase] += row.seconds
+    lines = []
+    for name, phases in spent.items():
+        cells = []
+        for phase, total in totals.items():
+            row = phases.get(phase)
+            cells += ["", ""] if row is None else [f"{row.seconds / total:.1%}", row.bound]
+        lines.append([name, *cells])
+    parts = ["operator", "of prefill", "bound by", "of decode", "bound by"]
+    return "\n\n".join(
+        [
+            table(HEAD, rows),
+            "In brackets by events. Where the time of the first chip goes, by the closed form:",
+            table(parts, lines),
+            "A token on that chip, products of decode on groups of so many of its 32 rows of tiles:",
+            table(["rows", "chosen", *(f"{rows}" for rows in GROUPS)], [["a token", *map(_token, (0, *GROUPS))]]),
+        ]
+    )
+
+
+GROUPS = (1, 2, 4, 8, 16, 32)
+
+
+def _token(rows: int) -> str:
+    of = asked(CHIPS[0], f"mapping.decode.gemm.rows={rows}")
+    return show(float(evaluate(stacked([of.base]), of.workload).columns["tpot"][0]), "s")
+
+
+def _row(chip: tuple[int, ...]) -> list[str]:
+    of = asked(chip)
+    closed, events = (
+        {
+            name: float(column[0])
+            for name, column in evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns.items()
+        }
+        for fidelity in ("closed", "events")
+    )
+    found = explain(of.base, of.workload.cases[0]).rows
+    moved = sum(row.nbytes for row in found if row.phase == "decode") / (closed["latency"] - closed["ttft"])
+    flop = sum(row.flop for row in found if row.phase == "prefill") / closed["ttft"]
+    rows, cols, high, wide, sram, link, channels = chip
+    return [
+        f"{rows} x {cols}",
+        f"{high} x {wide}",
+        f"{sram} KiB",
+        f"{link} B",
+        f"{channels}",
+        f"{closed['system_mm2']:.0f}",
+        *(f"{show(closed[name], 's')} ({show(events[name], 's')})" for name in ("ttft", "tpot")),
+        f"{closed['throughput_per_system_mm2']:.2f} ({events['throughput_per_system_mm2']:.2f})",
+        f"{moved / (channels * 62.5e9):.0%}",
+        f"{flop / closed['peak']:.0%}",
+    ]
+
+
+def asked(chip: tuple[int, ...], *more: str) -> Question:
+    """The study's workload on one of its chips."""
+    rows, cols, high, wide, sram, link, channels = chip
+    of = [f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}", f"chip.tile.matrix.rows={high}", f"chip.tile.matrix.cols={wide}"]
+    of += [f"chip.tile.sram='{sram} KiB'", f"chip.noc.word_bytes='{link} B'", f"chip.hbm.channels={channels}"]
+    return question(compose(["study=flat_models", *of, *more]), Path(__file__).parent)

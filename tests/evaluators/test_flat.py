@@ -1,0 +1,133 @@
+"""Whole models on a mesh of tiles: operators are those of the model, as long as by themselves, and add up."""
+
+import numpy as np
+import pytest
+
+from evaluators import evaluate
+from evaluators.breakdown import Row
+from evaluators.evaluation import explain, infeasible
+from space.design import stacked
+from space.errors import DesignError
+from space.fields import replaced
+from space.model import parameters
+from tests.samples import asked
+
+SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")
+MESH = ("chip=tile_gh200", "mapping=flat", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
+MODELS = ("qwen3_1b7", "mistral_7b", "qwen3_30b_a3b", "deepseek_v2_lite")
+
+
+def rows(*overrides: str, fidelity: str = "closed") -> list[Row]:
+    question = asked(*overrides)
+    return list(explain(question.base, question.workload.cases[0], fidelity=fidelity).rows)
+
+
+def row(found: list[Row], phase: str, operator: str) -> Row:
+    (one,) = (row for row in found if (row.phase, row.operator) == (phase, operator))
+    return one
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
+def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
+    question = asked(*MESH, *SMALL, f"model={model}")
+    columns = evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns
+    found = rows(*MESH, *SMALL, f"model={model}", fidelity=fidelity)
+    assert sum(one.seconds for one in found) == pytest.approx(columns["latency"][0])
+    assert sum(one.seconds for one in found if one.phase == "prefill") == pytest.approx(columns["ttft"][0])
+    assert sum(one.nbytes for one in found) == pytest.approx(columns["hbm_bytes"][0])
+    assert all(one.parts[one.bound] == max(one.parts.values()) for one in found)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_events_agree_with_the_closed_form(model: str) -> None:
+    question = asked(*MESH, *SMALL, f"model={model}")
+    closed, played = (
+        evaluate(stacked([question.base]), question.workload, fidelity=name).columns for name in ("closed", "events")
+    )
+    for name in ("ttft", "tpot", "energy"):
+        assert closed[name] == pytest.approx(played[name], rel=0.06), name
+    for name in ("hbm_bytes", "utilisation", "sram_used", "hbm_used"):
+        assert closed[name] == pytest.approx(played[name], rel=0.06 if name == "utilisation" else 1e-9), name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_products_and_attention_count_what_they_do_on_another_chip(model: str) -> None:
+    sizes = ("workload.batch=[2]", "workload.prompt=5000", "workload.output=8", f"model={model}")
+    here, there = rows(*MESH, *sizes), rows("chip=npu_dse", "mapping.prefill.tp=1", *sizes)
+    counted: dict[tuple[str, str], float] = {}
+    for one in there:
+        counted[one.phase, one.operator] = counted.get((one.phase, one.operator), 0.0) + one.flop
+    wanted = {key: flop for key, flop in counted.items() if flop}
+    assert {(one.phase, one.operator): one.flop for one in here if one.flop} == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
+    found = rows(*MESH, *SMALL, "model=qwen3_1b7", fidelity=fidelity)
+    layers = asked(*MESH, *SMALL, "model=qwen3_1b7").workload.cases[0].model.layers  # type: ignore[union-attr]
+    chip = tuple(word for word in MESH if word.startswith("chip"))
+    product = asked(*chip, "mapping=summa", "workload=gemm", "workload.shapes=[400x2048x6144]")
+    sizes = ("workload.batch=2", "workload.heads=16", "workload.kv_heads=8", "workload.keys=[200]", "workload.causal=true")
+    attention = asked(*chip, "workload=attention", "mapping=attention", *sizes)
+    for name, alone in (("gate", product), ("attention", attention)):
+        latency = evaluate(stacked([alone.base]), alone.workload, fidelity=fidelity).columns["latency"][0]
+        assert row(found, "prefill", name).seconds == pytest.approx(layers * latency), name
+
+
+def test_many_designs_are_each_as_if_alone() -> None:
+    question = asked(*MESH, *SMALL, "model=qwen3_1b7")
+    knobs = {
+        "mapping.prefill.gemm.rows": (0, 2, 3),
+        "mapping.decode.attention.rows": (0, 1, 8),
+        "chip.hbm.bandwidth": (3e10, 6e10),
+        "chip.tile.sram": (1e5, 4e5),
+        "chip.tile.matrix.rows": (16, 32),
+    }
+    rng = np.random.default_rng(2)
+    designs = [replaced(question.base, {name: float(rng.choice(values)) for name, values in knobs.items()}) for _ in range(3)]
+    designs += designs[:1]  # what is alike is worked out once
+    for fidelity in ("closed", "events"):
+        some = designs if fidelity == "closed" else designs[:2]
+        together = evaluate(stacked(some), question.workload, fidelity=fidelity)
+        for place, design in enumerate(some):
+            alone = evaluate(stacked([design]), question.workload, fidelity=fidelity)
+            for name, column in together.columns.items():
+                assert column[place] == pytest.approx(alone.columns[name][0], nan_ok=True), name
+            assert together.limit[place] == alone.limit[0]
+
+
+def test_requests_of_other_lengths_add_up() -> None:
+    """Attention of each prompt by itself, products of all tokens together; fewer requests decode when the first has ended."""
+    found = rows(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
+    assert sum(one.operator == "attention" for one in found) == 2
+    question = asked(*MESH, "model=qwen3_1b7", "workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4")
+    latency = evaluate(stacked([question.base]), question.workload).columns["latency"][0]
+    assert sum(one.seconds for one in found) == pytest.approx(latency)
+
+
+def test_what_does_not_fit_is_said_with_what_would() -> None:
+    large = asked("chip=tile_gh200", "mapping=flat", "model=deepseek_v3")
+    verdict = infeasible(large.base, large.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+    assert dict(verdict.parts)["weights"] == 2 * parameters(large.workload.cases[0].model)  # type: ignore[union-attr]
+    assert "not even the weights fit" in str(verdict)
+    uneven = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.rows=3")
+    assert "groups of 3 rows do not divide the mesh's 8; 2 do" in str(infeasible(uneven.base, uneven.workload))
+    wide = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.prefill.gemm.m=512", "mapping.prefill.gemm.n=512")
+    assert "slices that are left open (0) are chosen to fit" in str(infeasible(wide.base, wide.workload))
+    mixed = asked(*MESH, *SMALL, "model=qwen3_1b7", "mapping.precision.weights=fp8")
+    with pytest.raises(DesignError, match="a tile multiplies values of one size"):
+        evaluate(stacked([mixed.base]), mixed.workload)
+
+
+def test_values_of_one_byte_halve_what_memory_moves() -> None:
+    half = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
+    two, one = (
+        evaluate(stacked([q.base]), q.workload).columns
+        for q in (asked(*MESH, *SMALL, "model=qwen3_1b7"), asked(*MESH, *SMALL, "model=qwen3_1b7", *half))
+    )
+    assert one["hbm_bytes"][0] == pytest.approx(two["hbm_bytes"][0] / 2, rel=0.02)
+    assert one["hbm_used"][0] == two["hbm_used"][0] / 2
+    assert one["tpot"][0] < two["tpot"][0]

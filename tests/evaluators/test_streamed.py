@@ -1,0 +1,86 @@
+"""Norms, rotations, activations and routing from memory compute what they say, and take what their closed form says."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evaluators.counts import COUNTS
+from evaluators.events import play as timed
+from evaluators.kernels.gemm.tiling import Mesh
+from evaluators.kernels.vector.streamed import (
+    Block,
+    Recipe,
+    choice,
+    combination,
+    copy,
+    cost,
+    gate,
+    norm,
+    place,
+    result,
+    rotation,
+    steps,
+)
+from evaluators.machine.channels import ColumnMemory, channels
+from evaluators.numeric import play
+from space.elementwise import Array
+from tests.agreement.test_events import CYCLES
+from tests.agreement.test_strands import ENGINES
+
+RECIPES: dict[str, Recipe] = {
+    "norm": norm(),
+    "rotation": rotation(normed=False),
+    "normed rotation": rotation(normed=True),
+    "gate": gate(),
+    "copy": copy(),
+    "choice": choice(2),
+    "combination": combination(3),
+}
+MESH, WIDTH = Mesh(2, 3), 5
+ROWS = (1, 4, 13, 37, 60)
+
+
+def expected(name: str, v: dict[str, Array]) -> dict[str, Array]:
+    x = v["x"][0]
+    if name == "norm":
+        return {"out": x / np.sqrt((x * x).sum(axis=1, keepdims=True)) * 3}
+    if name.endswith("rotation"):
+        both = np.concatenate([x, v["y"][0]], axis=1)
+        both = both / np.sqrt((both * both).sum(axis=1, keepdims=True)) * 3 if name.startswith("normed") else both
+        x, y = both[:, :WIDTH], both[:, WIDTH:]
+        return {"left": 0.6 * x - 0.8 * y, "right": 0.6 * y + 0.8 * x}
+    if name == "gate":
+        return {"out": x / (1 + np.exp(-x)) * v["y"][0]}
+    if name == "choice":
+        return {"chosen": -np.sort(-np.exp(x), axis=1)[:, :2]}
+    return {"x": x} if name == "copy" else {"out": (v["x"] * v["score"]).sum(axis=0)}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_computes_what_it_says(name: str, rows: int) -> None:
+    recipe, block, rng = RECIPES[name], Block(2, WIDTH), np.random.default_rng(rows)
+    times = {slot: recipe.loads.count(slot) for slot in recipe.loads}
+    v = {slot: rng.normal(size=(n, rows, 1 if slot == "score" else WIDTH)) for slot, n in times.items()}
+    program = steps(recipe, rows, block, MESH, "float64", channels=3)
+    known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8}
+    tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
+    out = play(program, tiles, place(v, recipe, block, MESH))
+    # slots keep their names beside the streams of the same name: what was stored in full turns is there only if there were any
+    full = [name for name in (*recipe.stored,) if rows > 12]
+    stored = {key: value for key, value in out.items() if key in full or key.endswith("/last")}
+    for slot, wanted in expected(name, v).items():
+        assert result(stored, slot, rows) == pytest.approx(wanted), slot
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
+    recipe, block = RECIPES[name], Block(2, WIDTH)
+    memory = channels("south", 3, 2, 3, 100.0, 1.0)
+    played = timed(steps(recipe, rows, block, MESH, channels=3), CYCLES, engines=ENGINES, memory=memory).activity
+    on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
+    closed = cost(recipe, rows, block, MESH, *on).activity
+    for count in COUNTS:
+        assert getattr(closed, count) == pytest.approx(getattr(played, count)), count
