@@ -240,7 +240,7 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
 def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
 
-    By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels may take seconds a design.
+    By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
     """
     good = np.flatnonzero(frame["feasible"])
     values = frame[list(asked.objectives)].to_numpy(dtype=float)[good]
@@ -251,6 +251,8 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
     for row in rows:
         design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
         by = asked.fidelity if time.monotonic() < end else "closed"
+        if time.monotonic() > end + SECONDS:
+            break
         parts = broken_down(design, case, asked.question.workload.decode_at, by)
         spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
         designs[str(start + int(row))] = {

@@ -1,6 +1,7 @@
 """Where the time of designs goes, and pictures of it side by side: a stack of what takes time at each value of a knob."""
 
 import time
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from space.workload import Asked
 
 SECONDS = 20.0
 """What a page may take to break designs down at a study's own fidelity, and again for each picture; others are by the closed
-form."""
+form, for as long again."""
 
 STACKS = 32
 """Values of a knob that a picture has room for; of more, the first ones."""
@@ -23,8 +24,10 @@ STACKS = 32
 
 @lru_cache(maxsize=1024)
 def broken_down(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """Kept, as a page that is written again and again shows much the same front."""
-    return explain(design, case, decode_at=decode_at, fidelity=fidelity)
+    """Without its timeline, of which a served load has as much as a page; kept, as a page that is written again and again
+    shows much the same front.
+    """
+    return replace(explain(design, case, decode_at=decode_at, fidelity=fidelity), segments={}, flows={})
 
 
 def stacks(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
