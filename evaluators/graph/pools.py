@@ -178,7 +178,7 @@ def ways(layout: Layout, fabric: Fabric, block: int, prefilled: float, decoded: 
     A message holds all links of its way at once, by its words, and where routes are locked by its handshake. It takes
     1 / (1 - u) times as long where others hold the busiest link of its way for a share u of the time; where they would take all
     of it, each token's messages take their turn. Played (tests/agreement/test_pools.py), caches by themselves take as long as
-    that; beside pipelines that compute and send in turn, 0.85 to 1.5 times as long; and in a burst of all messages at once,
+    that; beside pipelines that compute and send in turn, 0.8 to 1.7 times as long; and in a burst of all messages at once,
     where those that wait for one link keep others from being used, 0.5 to 2 times.
 
     Args:
