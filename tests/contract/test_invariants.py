@@ -27,7 +27,12 @@ designs that serve are below."""
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     """Random designs of a space, and what is asked of them."""
-    chips = {"wafer": ("chip=wse2", "workload.batch=[1,4]"), "npu": ("chip=npu64", "model=qwen3_4b")}
+    chips = {
+        "wafer": ("chip=wse2", "workload.batch=[1,4]"),
+        "npu": ("chip=npu64", "model=qwen3_4b"),
+        "tile": ("chip=tile_gh200", "mapping=flat"),
+    }
+    count = count // 10 if name == "tile_model" else count  # each looks for the slices of ten products
     chip: tuple[str, ...] = chips.get(name.split("_")[0], ()) if name != "npu_cluster" else ()
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
