@@ -19,7 +19,7 @@ from dse.importance import importance
 from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
-from dse.report.spent import SECONDS, broken_down, stacks
+from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.screen import Screened
 from dse.study import Study
 from dse.verify import Verified
@@ -247,12 +247,13 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
     rows = good[layers(values, asked.directions, EXPLAINED)]
     case, words = asked.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
-    end = time.monotonic() + SECONDS
+    began = time.monotonic()
     for row in rows:
         design = asked.question.space.at(values_of(asked, frame.iloc[int(row)].to_dict()))
-        by = asked.fidelity if time.monotonic() < end else "closed"
-        if time.monotonic() > end + SECONDS:
+        taken = time.monotonic() - began
+        if taken > MOST_SECONDS:
             break
+        by = asked.fidelity if taken < SECONDS else "closed"
         parts = broken_down(design, case, asked.question.workload.decode_at, by)
         spent = {phase: parts.by_bound(phase) for phase in dict.fromkeys(operator.phase for operator in parts.rows)}
         designs[str(start + int(row))] = {

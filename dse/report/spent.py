@@ -16,7 +16,10 @@ from space.workload import Asked
 
 SECONDS = 20.0
 """What a page may take to break designs down at a study's own fidelity, and again for each picture; others are by the closed
-form, for as long again."""
+form."""
+
+MOST_SECONDS = 40.0
+"""What it may take in all; designs that are left then are not broken down."""
 
 STACKS = 32
 """Values of a knob that a picture has room for; of more, the first ones."""
