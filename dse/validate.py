@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dse.build import question
+from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.json_text import json_text
-from evaluators import METRICS, evaluate
+from evaluators import METRICS, Outcomes, evaluate
 from evaluators.metrics import metric
 from space.design import stacked
 from space.errors import DesignError, nearest
@@ -135,14 +134,27 @@ def _compared(row: dict[str, str]) -> Compared:
 
 
 @lru_cache(maxsize=256)
+def _asked(overrides: tuple[str, ...]) -> tuple[Question, str]:
+    """The question of some overrides, and the reader."""
+    config = compose(overrides)
+    return question(config, folder_of(config)), str(config["fidelity"])
+
+
+@lru_cache(maxsize=1024)
+def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
+    """One design, of which rows ask several metrics."""
+    asked, fidelity = _asked(overrides)
+    return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+
+
+@lru_cache(maxsize=256)
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
-    config = compose(overrides)
-    asked = question(config, folder_of(config))
+    asked, fidelity = _asked(overrides)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
-        outcomes = evaluate(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
+        outcomes = _evaluated(overrides)
         value = float(outcomes.columns[what][0])
         if outcomes.feasible[0] and np.isnan(value):
             raise DesignError(f"metric: this kind of chip or workload has no {what}")
@@ -153,7 +165,7 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     if not asked.space.knobs or size is None:
         raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
     columns = asked.space.grid(0, size)
-    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=config["fidelity"])
+    outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity)
     values = np.where(outcomes.feasible, outcomes.columns[name], -np.inf if better == "max" else np.inf)
     if np.isnan(values).any():
         raise DesignError(f"metric: this kind of chip or workload has no {name}")
@@ -170,8 +182,7 @@ def _unit(overrides: tuple[str, ...], what: str) -> str:
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
-    config: Any = compose(overrides)
-    asked = question(config, folder_of(config))
+    asked, _ = _asked(overrides)
     unit = spec_at(asked.base, asked.space.targets[found[1]][0]).metadata["unit"]
     return str(unit)
 
