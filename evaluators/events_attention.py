@@ -1,9 +1,7 @@
 """The readers of attention on a mesh of tiles that play programs, events and cycles: the same ones are played once."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from evaluators import cycles, events
@@ -11,11 +9,11 @@ from evaluators.closed_attention import Job, machine
 from evaluators.kernels.attention.cost import PARTS
 from evaluators.kernels.attention.dataflow import steps
 from evaluators.kernels.attention.shape import Heads, Tiling
-from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.machine.channels import channels_used, chip_channels
+from evaluators.peeled import Play, Player, without
 from evaluators.played import Timing
-from evaluators.rounds import DTYPES, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from evaluators.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from space.network import faults
 
 T = TypeVar("T", Heads, Tiling)
@@ -23,32 +21,16 @@ T = TypeVar("T", Heads, Tiling)
 OPERANDS = ("q", "c", "k", "v")
 
 
-@dataclass(frozen=True, slots=True)
-class Player:
-    """A reader that plays programs."""
-
-    play: Callable[..., Timing]
-
-    def price(self, job: Job) -> Cost:
-        """Time and activity of a job whose leaves are numbers."""
-        timing = _played(job, len(PARTS), self.play)
-        return Cost(timing.seconds, timing.activity)
-
-    def split(self, job: Job) -> dict[str, float]:
-        """The time by what it goes into, words of `PARTS`: what falls away when the program is played without that, in turn."""
-        times = [_played(job, left, self.play).seconds for left in range(len(PARTS), 0, -1)]
-        return dict(zip(PARTS, (*(a - b for a, b in pairwise(times)), times[-1]), strict=True))
+class AttentionPlayer(Player):
+    """A reader of attention."""
 
     def communication(self, job: Job, seconds: float) -> float:
         """Time that falls away where tiles exchange for nothing. [s]"""
-        return seconds - _played(job, PARTS.index("hbm"), self.play).seconds
-
-
-EVENTS, CYCLES = Player(events.play), Player(cycles.play)
+        return seconds - self.played(job, len(PARTS) - PARTS.index("hbm"), self.play).seconds
 
 
 @lru_cache(maxsize=4096)
-def _played(job: Job, left: int, play: Callable[..., Timing]) -> Timing:
+def _played(job: Job, left: int, play: Play) -> Timing:
     """With the last parts only, `left` of them."""
     chip = job.chip
     fabric, engines = machine(chip, job.of)
@@ -82,22 +64,4 @@ def _part(step: Step) -> str:
     return "multicast" if step.slot.split(".")[-1] in OPERANDS else "reduction"
 
 
-def without(program: Program, gone: Callable[[Step], bool]) -> Program:
-    """A program less some steps."""
-    known: dict[int, Round] = {}
-
-    def left(turn: Round) -> Round:
-        if id(turn) not in known:
-            known[id(turn)] = replace(turn, steps=tuple(step for step in turn.steps if not gone(step)))
-        return known[id(turn)]
-
-    def body(turns: tuple[Round, ...]) -> tuple[Round, ...]:
-        return tuple(turn for turn in map(left, turns) if turn.steps)
-
-    strands = []
-    for strand in program.strands:
-        parts: list[Round | Loop] = []
-        for part in strand:
-            parts += [replace(part, body=body(part.body))] if isinstance(part, Loop) else body((part,))
-        strands.append(tuple(parts))
-    return replace(program, strands=tuple(strands))
+EVENTS, CYCLES = (AttentionPlayer(PARTS, _played, play) for play in (events.play, cycles.play))

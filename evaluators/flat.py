@@ -58,7 +58,7 @@ READERS: dict[str, dict[type, Any]] = {
     "events": {
         closed_summa.Job: events_summa.EVENTS,
         closed_attention.Job: events_attention.EVENTS,
-        closed_streamed.Job: events_streamed,
+        closed_streamed.Job: events_streamed.EVENTS,
     },
 }
 FIDELITIES = tuple(READERS)
