@@ -11,6 +11,7 @@ from evaluators import evaluate, explain, tile_serving
 from evaluators.evaluation import infeasible
 from evaluators.graph.pools import Fleet, Layout, line, ways
 from evaluators.machine.fabric import tile_fabric
+from evaluators.served import means
 from evaluators.serving.loop import Served
 from evaluators.tile_pipelines import Pipelines, fleet_of
 from space.chip import TileChip, decoding
@@ -62,9 +63,12 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     pipelines, span = len(served.state.instances), float(served["completed"].max() - served.requests.arrival[0])
     assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
     assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
-    # mean iterations, priced by themselves, take what the table has said of each one
-    apart = sum(row.seconds for row in parts.rows if row.phase != "idle" and "prompts" in row.phase)
-    assert apart > 0
+    # mean iterations, priced by themselves, take together what the table has said of each one
+    load, priced, of_pool = found.workload.cases[0], tile_serving.PRICES["closed"], served.state.instances["pool"]
+    for number, of in enumerate(fleet):
+        each = [(mean.times, tile_serving._mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
+        busy = float(served.state.instances["busy"][of_pool == number].sum())
+        assert sum(times * float(at.seconds) for times, at in each) == pytest.approx(busy, rel=0.1)
     for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):
         assert 0 < values[name] < 1
     assert len(fleet) == (2 if extra is APART else 1)
