@@ -14,14 +14,14 @@ from evaluators.counts import activity
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
-from evaluators.machine.net import CORE, HAS, Net, network
+from evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
 from evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from evaluators.played import Machine, Timing, crossed, worked
 from evaluators.rounds import Program
 from evaluators.unrolled import NONE, Graph, unrolled
 from space.elementwise import Array
 from space.errors import DesignError
-from space.network import NO_FAULTS, Faults, Router, stages
+from space.network import NO_FAULTS, Faults, Router, hold, stages
 
 WHOLE = 1e-6
 """By which share of a cycle a time may differ from a whole number of them: rounding."""
@@ -46,8 +46,8 @@ def play(
 
     Raises:
         DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
-            between core and router that is shorter than its router; more tasks than can be played; or a deadlock, with the
-            channels that wait for one another.
+            between core and router that is shorter than its router; more or deeper virtual channels than routers are played
+            with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
     graph, ends = unrolled(program, on, float(fabric.cycle))
@@ -87,6 +87,7 @@ def usual(hop: int, vcs: int, depth: int) -> Router:
 def _network(graph: Graph) -> Net:
     """Routers of a fabric."""
     on = graph.on.fabric
+    hold(on.vcs, on.depth, "chip.noc")
     hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
     ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp")
     t = stages(usual(hop, int(on.vcs), int(on.depth)))
@@ -197,39 +198,41 @@ def circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
 
 def _waits_for(net: Net, channel: int) -> Iterator[int]:
     """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
-    r, per = int(net.router_of[channel]), net.ports * net.vcs
-    state = net.channel[channel]
+    into = channel >> net.shift
+    r, state = int(net.router_of[into]), net.channel[channel]
     if not state["count"]:
-        port, vc = divmod(channel - r * per, net.vcs)
-        yield from _holders(net, int(net.port[r * 8 + port]["back"]) + vc)
+        yield from _holders(net, int(net.port[into]["back"]) + (channel & net.within))
         return
-    for port in range(net.ports):
-        branch, first = int(net.branch[channel * 8 + port]), r * per + port * net.vcs
-        if branch >= HAS and net.out[first + branch - HAS]["credits"] <= 0:
-            onward = int(net.port[r * 8 + port]["onward"]) + branch - HAS
+    ports = range(r * net.ports, (r + 1) * net.ports)
+    for number, at in enumerate(ports):
+        branch = _branch(net, channel, number)
+        if branch >= HAS and net.out[(at << net.shift) + branch - HAS]["credits"] <= 0:
+            onward = int(net.port[at]["onward"]) + branch - HAS
             yield from (onward,) if onward < net.channels else ()
-        elif branch and branch < HAS:
+        elif branch == WAITS:
             for vc in range(net.vcs):
-                yield from _holders(net, first + vc)
-    packet = int(net.buffer[channel * net.depth + int(state["front"])]) >> 2
+                yield from _holders(net, (at << net.shift) + vc)
+    packet = int(state["flit"]) >> 2
     for number, came, _ in net.adding[r] if len(net.adding) else ():
         if number == packet and not state["mask"]:
             missing = int(net.tree_in[-1 - int(net.target[packet]), r]) & ~int(came)
-            for port in range(net.ports):
+            for port, at in enumerate(ports):
                 if missing >> port & 1:
-                    yield from (r * per + port * net.vcs + vc for vc in range(net.vcs))
+                    yield from ((at << net.shift) + vc for vc in range(net.vcs))
+
+
+def _branch(net: Net, channel: int, port: int) -> int:
+    return int(net.channel[channel]["branches"]) >> port * BITS & MASK
 
 
 def _holders(net: Net, out: int) -> Iterator[int]:
-    """The input channel whose packet has an output channel; none where it is a core's own."""
-    per = net.ports * net.vcs
-    if out < net.channels:
-        r, (port, vc) = out // per, divmod(out % per, net.vcs)
-        yield from (channel for channel in range(r * per, (r + 1) * per) if net.branch[channel * 8 + port] == HAS + vc)
+    """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
+    at, vc = out >> net.shift, out & net.within
+    if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
+        yield (at - int(net.port[at]["number"]) << net.shift) + int(net.out[out]["holder"])
 
 
 def _name(net: Net, channel: int, cols: int) -> str:
-    r = int(net.router_of[channel])
-    port, vc = divmod(channel - r * net.ports * net.vcs, net.vcs)
+    r, port = divmod(channel >> net.shift, net.ports)
     side = ("east", "west", "south", "north", "core", "memory")[port]
-    return f"channel {vc} from the {side} of router ({r // cols}, {r % cols})"
+    return f"channel {channel & net.within} from the {side} of router ({r // cols}, {r % cols})"

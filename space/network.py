@@ -8,8 +8,8 @@ from space.elementwise import Number
 from space.errors import DesignError
 from space.fields import flag, quantity, record, whole, word
 
-MOST_VCS = 64
-"""Virtual channels of a port that compiled routers are laid out for."""
+MOST_VCS, MOST_DEPTH = 16, 16_384
+"""Virtual channels of a port that compiled routers are laid out for, and flits of each."""
 
 
 @record
@@ -131,17 +131,32 @@ def within(broken: Faults, wide: int, rows: int, cols: int) -> Faults:
     )
 
 
+def hold(vcs: Number, depth: Number, address: str) -> None:
+    """Refuses more virtual channels, or deeper ones, than routers are laid out for.
+
+    Raises:
+        DesignError: there are.
+    """
+    if vcs > MOST_VCS:
+        raise DesignError(
+            f"{address}.vcs: {vcs:g} virtual channels of a port are more than the {MOST_VCS} that routers are played with"
+        )
+    if depth > MOST_DEPTH:
+        raise DesignError(
+            f"{address}.depth: {depth:g} flits of a virtual channel are more than {MOST_DEPTH:,}; nothing waits that long"
+        )
+
+
 def refuse(chip: NetworkChip, address: str = "chip") -> None:
     """Refuses a network that makes no sense.
 
     Raises:
-        DesignError: more virtual channels than routers are laid out for, a mesh of one router, a speculative router whose
-            switch is allocated before its channels are, or faults of what is not there.
+        DesignError: more or deeper virtual channels than routers are laid out for, a mesh of one router, a speculative router
+            whose switch is allocated before its channels are, or faults of what is not there.
     """
     faults(chip, address)
     router = chip.router
-    if router.vcs > MOST_VCS:
-        raise DesignError(f"{address}.router.vcs: {router.vcs:g} virtual channels are more than {MOST_VCS}")
+    hold(router.vcs, router.depth, f"{address}.router")
     if chip.mesh.rows * chip.mesh.cols < 2:
         raise DesignError(f"{address}.mesh.rows: a mesh of one router has no links; give it another row or column")
     if router.speculative and router.vc_alloc > router.switch_alloc:

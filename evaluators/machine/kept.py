@@ -2,7 +2,8 @@
 
 What is kept counts as long as no source in its folder has changed, since loops hold what they call, from other files too. It
 is kept where the first of these can be written: `NUMBA_CACHE_DIR`, or else beside the sources, or in the user's cache. Where
-nothing can be written, what is there is read, and the rest is compiled every time.
+nothing can be written, what is there is read, and the rest is compiled every time. Beside them, what loops over sets of small
+numbers, the bits of one, are made of.
 """
 
 import contextlib
@@ -14,8 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from numba import njit
-from numba.core import caching, config
+import numpy as np
+from numba import njit, types
+from numba.core import caching, cgutils, config
+from numba.extending import intrinsic
 
 
 def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -39,6 +42,27 @@ part = kept(**_inside)
 
 loop = kept(**_plain)
 """What Python calls."""
+
+
+index: Any = np.uint64
+"""A number that is not below 0, so that an array need not look whether it counts from the end."""
+
+
+def _lowest(_: Any, bits: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.cttz(given[0], cgutils.true_bit)
+
+    return types.int64(types.int64), build
+
+
+lowest: Any = intrinsic(_lowest)
+"""The least of a set that is not empty: one instruction."""
+
+
+@piece  # type: ignore[untyped-decorator]
+def following(bits: Any, place: Any) -> Any:
+    """The first at or after a place, in a circle, of a set of numbers below 32 that is not empty: without a branch."""
+    return lowest(bits >> place << place | bits << 32) & 31
 
 
 @lru_cache

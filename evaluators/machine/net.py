@@ -1,8 +1,9 @@
 """What routers of a mesh hold, for loops that are compiled (`evaluators.machine.router`).
 
 Ports are east, west, south, north, the core's and, where there is one, a memory channel's. Input channels, and output channels,
-are numbered (router ports + port) vcs + vc; those in which cores and channels keep what they know of their router's come after
-them. A flit is a number: packet << 2, plus 2 for a tail, plus 1 for a head. All times are cycles.
+are numbered (router ports + port) 2^shift + vc; those in which cores and channels keep what they know of their router's come
+after them. Sets of channels of a port, and of ports of a router, are bits of a number. A flit is a number: packet << 2, plus 2
+for a tail, plus 1 for a head. All times are cycles.
 """
 
 from typing import Any, NamedTuple
@@ -16,31 +17,49 @@ CORE, MEMORY = 4, 5
 WAITS, HAS = 1, 2
 """A branch of a packet: it waits for a channel, or has one, whose number is added."""
 
+BITS, MASK = 5, 31
+"""Of a branch."""
 
-def _record(**fields: str) -> np.dtype[Any]:
-    return np.dtype(list(fields.items()), align=True)
+
+def _record(**fields: Any) -> np.dtype[Any]:
+    return np.dtype([(name, *(kind if isinstance(kind, tuple) else (kind,))) for name, kind in fields.items()], align=True)
 
 
-CHANNEL = _record(member="i4", front="i2", count="i2", accept="i2", busy="u1", mask="u1", done="u1")
-"""An input channel: flits from place `front` on, `count` of them; whether it has a packet; ports that the one in front goes to,
-and those that have its flit in front; the next of a chain of channels whose flits are added; its pointer to output channels."""
+CHANNEL = _record(branches="u4", flit="u4", front="u2", count="u2", accept="u1", busy="u1", mask="u1", done="u1")
+"""An input channel, four to a line of a cache.
 
-OUT = _record(credits="i2", grant="i2", used="u1")
-"""An output channel: flits that the other side has room for; its pointer to input channels; whether a packet has it."""
+Branches of the packet in front, `BITS` for each port; its flit in front; `count` of flits that are here, that one at place
+`front`, though it alone is not kept there; pointer to output channels; whether there is a packet; ports that it goes to; those
+of them that have the flit in front.
+"""
 
-PORT = _record(free="i8", onward="u4", back="u4", width="i4", turn="i2", grant="u1", accept="u1")
-"""A port, both ways: when its link is free, and the first input channel at its other end (`channels` and more: a core's); first
-output channel of what feeds it; cycles that a flit takes its link; pointers to its channels, to inputs and to outputs."""
+CHAIN = _record(member="i4", chief="u4")
+"""Of an input channel whose flits are added to others': the next of the chain of them, and the one that asks for all."""
 
-ROUTER = _record(row="i4", col="i4", asking="i4", turning="i4", living="u1")
-"""Where it is; branches that wait for a channel, that want the switch; whether it is among those that hold anything."""
+OUT = _record(credits="u2", holder="u1", grant="u1", used="u1")
+"""An output channel: flits that the other side has room for; the input channel, within its router, that has it; pointer to
+input channels. A core's or memory channel's own: whether a packet has it."""
 
-SLOT = _record(comings="i4", returning="i4", routings="i4")
-"""How many flits come at a cycle, credits return, heads have their route."""
+PORT = _record(
+    free="i8", onward="u4", back="u4", width="u4", unused="u2", room="u2", number="u1",
+    turn="u1", grant="u1", accept="u1", wanted="u1", askers="u1", wants=("u2", 8), asks=("u2", 8),
+)  # fmt: skip
+"""A port, both ways, a line of a cache.
+
+When its link is free; the first input channel at its other end (`channels` and more: a core's), and the first output channel of
+what feeds it; cycles that a flit takes its link; output channels that no packet has; those with room; its number in its router;
+pointers to its channels, to inputs and to outputs; inputs that want a turn of the switch to it, and that ask for channels; and
+of each input its channels that could use a turn, and that ask.
+"""
+
+ROUTER = _record(row="i2", col="i2")
+
+SLOT = _record(comings="i4", leavings="i4", returning="i4", routings="i4")
+"""How many flits come to routers at a cycle, and to cores, credits return, heads have their route."""
 
 COMING = _record(at="u4", flit="u4")
-PLACE = _record(port="i2", vc="i2")
-GRANT = _record(place="i4", vc="i4")
+GRANT = _record(channel="u4", out="u4")
+TURN = _record(channel="u4", at="u4")
 
 
 class Net(NamedTuple):
@@ -51,23 +70,22 @@ class Net(NamedTuple):
         route, forward, eject, credit, inject, local: cycles: before a head asks; from a turn of the switch to the next router,
             or to the core; from there until the credit counts; from the core to its router; until a core's credit counts.
         speculative: whether heads ask for the switch together with the channel.
-        row_first: whether packets go along the column first (YX).
-        channels, most, at_once, slots: input channels; branches of a router; flits in flight of a cycle; a mask of cycles.
-        place, router_of: port and channel of a place in a router; router of an input channel.
+        ways: ports that lead to routers north west of one, north, and so on row after row to south east, 4 bits each.
+        shift, within: bits of a channel's number that are its place in its port; a mask of them.
+        channels, at_once, at_most, slots: input channels; flits that may come to routers in a cycle, and to cores; a mask of
+            cycles.
+        router_of: of a port.
         buffer: flits, `depth` for each input channel.
         channel, out, port, router: records.
-        branch: of each input channel and port: 0, `WAITS`, or `HAS` and the channel that it has.
-        asks, turns: branches of each router that wait for a channel, and that want the switch. A branch is the input channel
-            (within its router) << 3 plus the port.
-        slot, coming, credits_back, routing: what comes at a cycle, in a circle of cycles.
+        chain: records, where packets are added.
+        slot, coming, leaving, credits_back, routing: what comes at a cycle, in a circle of cycles.
         ejected: what has come to cores in this cycle, `at` being the output channel.
-        alive: routers that hold anything.
+        asking, turning: ports that have a channel for who asks, and that are wanted by who could use a turn; 64 a word.
         adding: sums that wait for addends in a router: packet, ports that came, first of the chain.
         target: of each packet: router << 3 plus port, or -1 minus the number of its tree.
         tree_out, tree_in: ports of each tree and router; `tree_in` is 0 for copies.
         table: next port by router and target, empty where routes are dimension by dimension.
-        first: of a set of bits and a place, the first bit at or after it, in a circle.
-        offers, granted, best, wanted, offered, won: what a router works with in a cycle.
+        offers, granted, offered, proposals, won: what allocators work with in a cycle.
         sums: see the places below.
     """
 
@@ -82,52 +100,43 @@ class Net(NamedTuple):
     inject: int
     local: int
     speculative: int
-    row_first: int
+    ways: int
+    shift: int
+    within: int
     channels: int
-    most: int
     at_once: int
+    at_most: int
     slots: int
-    place: Array
     router_of: Array
     buffer: Array
     channel: Array
-    branch: Array
+    chain: Array
     out: Array
     port: Array
     router: Array
-    asks: Array
-    turns: Array
     slot: Array
     coming: Array
+    leaving: Array
     credits_back: Array
     routing: Array
     ejected: Array
-    alive: Array
+    asking: Array
+    turning: Array
     adding: Array
     target: Array
     tree_out: Array
     tree_in: Array
     table: Array
-    first: Array
     offers: Array
     granted: Array
-    best: Array
-    wanted: Array
     offered: Array
+    proposals: Array
     won: Array
     sums: Array
 
 
-CROSSED, SENT, ARRIVED, ALIVE, HERE = range(5)
-"""Places of `Net.sums`: flits that crossed a router, were sent, arrived; routers alive; flits that arrived in this cycle."""
-
-
-def _first() -> Array:
-    found = np.zeros((256, 8), np.uint8)
-    for bits in range(1, 256):
-        for place in range(8):
-            found[bits, place] = next(at & 7 for at in range(place, place + 8) if bits >> (at & 7) & 1)
-    return found.ravel()
+CROSSED, SENT, ARRIVED, HERE = range(4)
+"""Places of `Net.sums`: flits that crossed a router, were sent, arrived; that arrived in this cycle."""
 
 
 def network(
@@ -163,33 +172,41 @@ def network(
         trees: for packets that are copied or added.
         sums: whether packets are added.
     """
-    n, ports = rows * cols, CORE + 1 + memory
-    channels, own = n * ports * vcs, n * (ports - CORE) * vcs
+    n, ports, shift = rows * cols, CORE + 1 + memory, (vcs - 1).bit_length()
+    channels, own = n * ports << shift, n * (ports - CORE) << shift
     eject = forward if eject is None else eject
-    router, channel, place = _places(rows, cols), np.zeros(channels, CHANNEL), np.zeros(ports * vcs, PLACE)
-    port = _ports(router, rows, cols, ports, vcs)
+    router, channel = _places(rows, cols), np.zeros(channels, CHANNEL)
+    port = _ports(router, rows, cols, ports, shift)
     if width is not None:
-        port["width"][:, :ports] = width
-    channel["member"] = -1
-    place["port"], place["vc"] = np.divmod(np.arange(ports * vcs), vcs)
+        port["width"] = width
+    port["unused"] = port["room"] = (1 << vcs) - 1
+    chain = np.zeros(channels if sums else 0, CHAIN)
+    chain["member"], chain["chief"] = -1, np.arange(len(chain))
     # flits that are on a way to and from cores, and credits
     on_way = (eject + credit, inject + local) if roomy else (0, 0)
     slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
-    most, at_once = ports * vcs * (ports if trees else 1), 2 * n * ports
-    ring = depth + on_way[1]
+    at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
+
+    ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
 
     def zeros(count: int, kind: Any = np.uint32) -> Array:
         return np.zeros(count, kind)
 
     return Net(
-        n, ports, vcs, ring, route, forward, eject, credit, inject, local, int(speculative), int(row_first),
-        channels, most, at_once, slots - 1, place, np.repeat(np.arange(n, dtype=np.uint32), ports * vcs),
-        zeros(channels * ring), channel, zeros(channels * 8, np.uint8), _outputs(port, ports, vcs, depth, on_way), port.ravel(),
-        router, zeros(n * most), zeros(n * most), zeros(slots, SLOT), zeros(slots * at_once, COMING), zeros(slots * at_once),
-        zeros(slots * channels), zeros(n * ports, COMING), zeros(n), np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
-        zeros(packets or (channels + own) * depth + n, np.int32), np.zeros((trees, n), np.uint8),
-        np.zeros((trees, n), np.uint8), np.zeros((0, 0), np.uint8), _first(), zeros(vcs, np.int32), zeros(most + 1, GRANT),
-        zeros(64), zeros(8), zeros(8), zeros(most + 8), zeros(8, np.int64),
+        routers=n, ports=ports, vcs=vcs, depth=ring,
+        route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
+        speculative=int(speculative), ways=sum(way << 4 * k for k, way in enumerate(ways)),
+        shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1,
+        router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), buffer=zeros(channels * ring), channel=channel, chain=chain,
+        out=_outputs(port, ports, shift, depth, on_way), port=port.ravel(), router=router,
+        slot=zeros(slots, SLOT), coming=zeros(slots * at_once, COMING), leaving=zeros(slots * at_most, COMING),
+        credits_back=zeros(slots * at_once), routing=zeros(slots * channels), ejected=zeros(at_most, COMING),
+        asking=zeros(words, np.int64), turning=zeros(words, np.int64),
+        adding=np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
+        target=zeros(packets or (channels + own) * depth + n, np.int32),
+        tree_out=np.zeros((trees, n), np.uint8), tree_in=np.zeros((trees, n), np.uint8), table=np.zeros((0, 0), np.uint8),
+        offers=zeros(vcs), granted=zeros(n * ports * vcs, GRANT), offered=zeros(n * ports, np.uint8),
+        proposals=zeros(n * ports + 1), won=zeros(n * ports, TURN), sums=zeros(8, np.int64),
     )  # fmt: skip
 
 
@@ -200,31 +217,31 @@ def _places(rows: int, cols: int) -> Array:
     return router
 
 
-def _ports(router: Array, rows: int, cols: int, ports: int, vcs: int) -> Array:
-    """What each port leads to, and is fed by, shape (routers, 8); a flit takes each for a cycle."""
+def _ports(router: Array, rows: int, cols: int, ports: int, shift: int) -> Array:
+    """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for a cycle."""
     count = len(router)
-    port = np.zeros((count, 8), PORT)
-    port["width"] = 1
+    port = np.zeros((count, ports), PORT)
+    port["width"], port["number"] = 1, np.arange(ports)
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         row, col = router["row"] + down, router["col"] + across
         here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))
         there = here + down * cols + across
-        port["onward"][here, way] = (there * ports + (way ^ 1)) * vcs
-        port["back"][there, way ^ 1] = (here * ports + way) * vcs
-    channels = count * ports * vcs
+        port["onward"][here, way] = there * ports + (way ^ 1) << shift
+        port["back"][there, way ^ 1] = here * ports + way << shift
+    channels = count * ports << shift
     for way in range(CORE, ports):
-        port["onward"][:, way] = channels + (np.arange(count) * ports + way) * vcs
-        port["back"][:, way] = channels + (np.arange(count) * (ports - CORE) + way - CORE) * vcs
+        port["onward"][:, way] = channels + (np.arange(count) * ports + way << shift)
+        port["back"][:, way] = channels + (np.arange(count) * (ports - CORE) + way - CORE << shift)
     return port
 
 
-def _outputs(port: Array, ports: int, vcs: int, depth: int, on_way: tuple[int, int]) -> Array:
+def _outputs(port: Array, ports: int, shift: int, depth: int, on_way: tuple[int, int]) -> Array:
     """Output channels with room for `depth` flits, and to and from cores for those on their way."""
     count = len(port)
-    channels = count * ports * vcs
-    out = np.zeros(channels + count * (ports - CORE) * vcs, OUT)
+    channels = count * ports << shift
+    out = np.zeros(channels + (count * (ports - CORE) << shift), OUT)
     out["credits"] = depth
     for way in range(CORE, ports):
         for first, more in zip((port["onward"][:, way] - channels, port["back"][:, way]), on_way, strict=True):
-            out["credits"][first[:, None] + np.arange(vcs)] += more
+            out["credits"][first[:, None] + np.arange(1 << shift)] += more
     return out

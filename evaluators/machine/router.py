@@ -9,70 +9,148 @@ left: packets of one input channel are not pipelined. With speculation, heads as
 cycle, and a turn of the switch is lost where no channel was got [becker2009].
 
 A packet goes to one port of one router, along a tree (routers copy its flits to the branches, each as it is free), or is one of
-the addends of a sum (routers wait until the flits of all that meet are there, and send one). A router that holds nothing is not
-looked at. Links have a number of cycles a flit, ports one flit a turn.
+the addends of a sum (routers wait until the flits of all that meet are there, and send one). Links have a number of cycles a
+flit, ports one flit a turn.
+
+A cycle is a walk over lists, one kind of work after the other and over all routers: credits, flits that come, heads that have
+their route, channels, turns of the switch, flits that go. Only ports at which something can happen are on them: who waits for
+a credit, a flit or a free channel costs nothing until it comes. Ports, and channels of a port, are bits of sets.
 """
 
 # mypy: disable-error-code="no-untyped-def,assignment"
 
 import numpy as np
 
-from evaluators.machine.kept import part, piece
-from evaluators.machine.net import ALIVE, ARRIVED, CORE, CROSSED, HAS, HERE, SENT, TAIL, WAITS
+from evaluators.machine.kept import following, index, lowest, part, piece
+from evaluators.machine.net import ARRIVED, BITS, CORE, CROSSED, HAS, HERE, MASK, SENT, TAIL, WAITS
 
 
 @piece
-def _wake(net, r):
-    if net.router[r].living == 0:
-        net.router[r].living = 1
-        net.alive[net.sums[ALIVE]] = r
-        net.sums[ALIVE] += 1
+def _port(net, at):
+    return net.port[index(at)]
+
+
+@piece
+def _channel(net, at):
+    return net.channel[index(at)]
+
+
+@piece
+def _out(net, at):
+    return net.out[index(at)]
+
+
+@piece
+def _slot(net, at):
+    return net.slot[index(at)]
+
+
+@piece
+def _chain(net, at):
+    return net.chain[index(at)]
+
+
+@piece
+def _set(words, place):
+    words[index(place >> 6)] |= np.int64(1) << (place & 63)
+
+
+@piece
+def _clear(words, place):
+    words[index(place >> 6)] &= ~(np.int64(1) << (place & 63))
+
+
+@piece
+def _number(net, at):
+    """Of a port, in its router."""
+    return np.int64(_port(net, at).number)
 
 
 @piece
 def towards(net, r, packet):
     """Ports that a packet takes from a router."""
-    to = net.target[packet]
+    to = np.int64(net.target[index(packet)])
     if to < 0:
         return np.int64(net.tree_out[-1 - to, r])
     there = to >> 3
     if len(net.table) and there != r:
         return 1 << np.int64(net.table[r, there])
-    across, down = net.router[there].col - net.router[r].col, net.router[there].row - net.router[r].row
-    if across != 0 and (down == 0 or net.row_first == 0):
-        return 1 if across > 0 else 2
-    if down != 0:
-        return 4 if down > 0 else 8
-    return 1 << (to & 7)
+    across, down = (
+        net.router[index(there)].col - net.router[index(r)].col,
+        net.router[index(there)].row - net.router[index(r)].row,
+    )
+    way = 3 * ((down > 0) - (down < 0)) + (across > 0) - (across < 0) + 4
+    return net.ways >> (way << 2) & 15 | (1 if way == 4 else 0) << (to & 7)
 
 
 @piece
-def _wants(net, r, entry):
-    """A branch wants the switch."""
-    net.turns[r * net.most + net.router[r].turning] = entry
-    net.router[r].turning += 1
+def _branch(net, channel, port):
+    """What a packet's branch to a port has."""
+    return np.int64(_channel(net, channel).branches >> port * BITS & MASK)
 
 
 @piece
-def _ask(net, r, channel, ports):
+def _mark(net, channel, at):
+    """A branch that has a channel wants the switch, if it could use it: flits, their addends and room for them are there."""
+    port = _number(net, at)
+    branch = _branch(net, channel, port)
+    if branch < HAS or _port(net, at).room >> (branch - HAS) & 1 == 0:
+        return
+    if _channel(net, channel).count == 0 or _channel(net, channel).done >> port & 1:
+        return
+    if len(net.chain):
+        other = np.int64(_chain(net, channel).member)
+        while other >= 0:
+            if _channel(net, other).count == 0:
+                return
+            other = np.int64(_chain(net, other).member)
+    _want(net, channel, at)
+
+
+@piece
+def _want(net, channel, at):
+    """A channel wants the switch to a port."""
+    i = _number(net, channel >> net.shift)
+    _port(net, at).wants[index(i)] |= 1 << (channel & net.within)
+    _port(net, at).wanted |= 1 << i
+    _set(net.turning, at)
+
+
+@piece
+def _rest(net, channel, at):
+    """It does no longer."""
+    i = _number(net, channel >> net.shift)
+    left = _port(net, at).wants[index(i)] & ~(1 << (channel & net.within))
+    _port(net, at).wants[index(i)] = left
+    if left == 0:
+        inputs = _port(net, at).wanted & ~(1 << i)
+        _port(net, at).wanted = inputs
+        if inputs == 0:
+            _clear(net.turning, at)
+
+
+@piece
+def _ask(net, first, channel, ports):
     """The packet in front of an input channel asks for channels of the links that it takes."""
-    net.channel[channel].mask = ports
-    here = (channel - r * net.ports * net.vcs) << 3
+    _channel(net, channel).mask = ports
+    i, vc = _number(net, channel >> net.shift), channel & net.within
+    branches = 0
     while ports:
-        port = net.first[ports << 3]
+        port = lowest(ports)
         ports &= ports - 1
-        net.branch[(channel << 3) + port] = WAITS
-        net.asks[r * net.most + net.router[r].asking] = here + port
-        net.router[r].asking += 1
-        if net.speculative:
-            _wants(net, r, here + port)
-    _wake(net, r)
+        branches |= WAITS << port * BITS
+        at = first + port
+        _port(net, at).asks[index(i)] |= 1 << vc
+        _port(net, at).askers |= 1 << i
+        if _port(net, at).unused:
+            _set(net.asking, at)
+    _channel(net, channel).branches = branches
 
 
 @part
 def _add(net, r, channel, packet, tree):
     """An addend has come to a router; whether all that meet there have, and so the chain of them can go on."""
-    port = net.place[channel - r * net.ports * net.vcs].port
+    port = _number(net, channel >> net.shift)
     needed = net.tree_in[tree, r]
     place = -1
     for at in range(net.adding.shape[1]):
@@ -84,371 +162,357 @@ def _add(net, r, channel, packet, tree):
     if net.adding[r, place, 0] != packet:
         net.adding[r, place, 0], net.adding[r, place, 1], net.adding[r, place, 2] = packet, 0, -1
     net.adding[r, place, 1] |= 1 << port
-    net.channel[channel].member = net.adding[r, place, 2]
+    _chain(net, channel).member = net.adding[r, place, 2]
     net.adding[r, place, 2] = channel
     if net.adding[r, place, 1] != needed:
         return False
     net.adding[r, place, 0] = -1
+    other = np.int64(channel)
+    while other >= 0:
+        _chain(net, other).chief = channel
+        other = np.int64(_chain(net, other).member)
     return True
 
 
 @piece
 def _begin(net, channel):
     """The head in front of an input channel has its route."""
-    r = np.int64(net.router_of[channel])
-    packet = np.int64(net.buffer[channel * net.depth + net.channel[channel].front]) >> 2
-    to = net.target[packet]
+    r = np.int64(net.router_of[index(channel >> net.shift)])
+    packet = np.int64(_channel(net, channel).flit) >> 2
+    to = np.int64(net.target[index(packet)])
     if to >= 0 or net.tree_in[-1 - to, r] == 0 or _add(net, r, channel, packet, -1 - to):
-        _ask(net, r, channel, towards(net, r, packet))
+        _ask(net, r * net.ports, channel, towards(net, r, packet))
 
 
 @piece
 def _later(net, channel, cycle):
     """The packet in front of an input channel has its route at a cycle."""
     slot = cycle & net.slots
-    net.routing[slot * net.channels + net.slot[slot].routings] = channel
-    net.slot[slot].routings += 1
+    net.routing[index(slot * net.channels + _slot(net, slot).routings)] = channel
+    _slot(net, slot).routings += 1
 
 
 @piece
 def _arrive(net, channel, flit, now):
     """A flit comes to an input channel."""
-    count = np.int64(net.channel[channel].count)
-    at = net.channel[channel].front + count
-    if at >= net.depth:
-        at -= net.depth
-    net.buffer[channel * net.depth + at] = flit
-    net.channel[channel].count = count + 1
-    if net.channel[channel].busy == 0:
-        net.channel[channel].busy = 1
+    count = np.int64(_channel(net, channel).count)
+    if count:
+        at = _channel(net, channel).front + count
+        net.buffer[index(channel * net.depth + (at if at < net.depth else at - net.depth))] = flit
+    else:
+        _channel(net, channel).flit = flit
+    _channel(net, channel).count = count + 1
+    if _channel(net, channel).busy == 0:
+        _channel(net, channel).busy = 1
         _later(net, channel, now + net.route)
     elif count == 0:
-        r = np.int64(net.router_of[channel])
-        here = (channel - r * net.ports * net.vcs) << 3
-        ports = np.int64(net.channel[channel].mask)
+        chief = np.int64(_chain(net, channel).chief) if len(net.chain) else channel
+        ports = np.int64(_channel(net, chief).mask)
+        first = (chief >> net.shift) - _number(net, chief >> net.shift)
         while ports:
-            port = net.first[ports << 3]
+            _mark(net, chief, first + lowest(ports))
             ports &= ports - 1
-            if net.branch[(channel << 3) + port] >= HAS:
-                _wants(net, r, here + port)
-                _wake(net, r)
 
 
 @piece
-def _leave(net, r, base, channel, flit, now):
+def _leave(net, channel, flit, now):
     """The flit in front of an input channel, and those added to it, are gone: credits go back, the next packets are routed."""
     while channel >= 0:
-        front = net.channel[channel].front + 1
-        net.channel[channel].front = 0 if front == net.depth else front
-        count = net.channel[channel].count - 1
-        net.channel[channel].count = count
-        port = net.place[channel - base].port
-        slot = (now + (net.credit if port < CORE else net.local)) & net.slots
-        net.credits_back[slot * net.at_once + net.slot[slot].returning] = (
-            net.port[(r << 3) + port].back + net.place[channel - base].vc
-        )
-        net.slot[slot].returning += 1
-        after = np.int64(net.channel[channel].member)
+        count = np.int64(_channel(net, channel).count) - 1
+        _channel(net, channel).count = count
+        if count:
+            front = np.int64(_channel(net, channel).front) + 1
+            front = 0 if front == net.depth else front
+            _channel(net, channel).front = front
+            _channel(net, channel).flit = net.buffer[index(channel * net.depth + front)]
+        at = channel >> net.shift
+        slot = (now + (net.credit if _number(net, at) < CORE else net.local)) & net.slots
+        net.credits_back[index(slot * net.at_once + _slot(net, slot).returning)] = _port(net, at).back + (channel & net.within)
+        _slot(net, slot).returning += 1
+        after = np.int64(_chain(net, channel).member) if len(net.chain) else -1
         if flit & TAIL:
-            net.channel[channel].mask = 0
-            net.channel[channel].member = -1
+            _channel(net, channel).mask = 0
+            if len(net.chain):
+                _chain(net, channel).member, _chain(net, channel).chief = -1, channel
             if count:
                 _later(net, channel, now + 1 + net.route)
             else:
-                net.channel[channel].busy = 0
+                _channel(net, channel).busy = 0
         channel = after
 
 
 @piece
-def _send(net, r, base, here, port, now):
-    """The branch that has won the switch sends its flit; whether it wants the switch no longer."""
-    channel = base + here
-    place = (channel << 3) + port
-    vc = np.int64(net.branch[place]) - HAS
-    out = base + port * net.vcs + vc
-    flit = np.int64(net.buffer[channel * net.depth + net.channel[channel].front])
-    net.out[out].credits -= 1
-    net.port[(r << 3) + port].free = now + net.port[(r << 3) + port].width
+def _send(net, channel, at, now):
+    """A branch that has won the switch sends its flit, unless it has no channel or no room there after all."""
+    port = _number(net, at)
+    vc = _branch(net, channel, port) - HAS
+    if vc < 0 or _port(net, at).room >> vc & 1 == 0:
+        return
+    out = (at << net.shift) + vc
+    flit = np.int64(_channel(net, channel).flit)
+    credits = _out(net, out).credits - 1
+    _out(net, out).credits = credits
+    if credits == 0:
+        _port(net, at).room &= ~(1 << vc)
+    _port(net, at).free = now + _port(net, at).width
     net.sums[CROSSED] += 1
-    onward = np.int64(net.port[(r << 3) + port].onward) + vc
-    slot = (now + (net.forward if port < CORE else net.eject)) & net.slots
-    k = slot * net.at_once + net.slot[slot].comings
-    net.coming[k].at = onward
-    net.coming[k].flit = flit
-    net.slot[slot].comings += 1
+    if port < CORE:
+        slot = now + net.forward & net.slots
+        k = slot * net.at_once + _slot(net, slot).comings
+        net.coming[index(k)].at, net.coming[index(k)].flit = _port(net, at).onward + vc, flit
+        _slot(net, slot).comings += 1
+    else:
+        slot = now + net.eject & net.slots
+        k = slot * net.at_most + _slot(net, slot).leavings
+        net.leaving[index(k)].at, net.leaving[index(k)].flit = out, flit
+        _slot(net, slot).leavings += 1
     if flit & TAIL:
-        net.out[out].used = 0
-        net.branch[place] = 0
-    done = net.channel[channel].done | 1 << port
-    if done == net.channel[channel].mask:
+        _port(net, at).unused |= 1 << vc
+        _channel(net, channel).branches &= ~(MASK << port * BITS)
+        if _port(net, at).askers:
+            _set(net.asking, at)
+    mask = np.int64(_channel(net, channel).mask)
+    done = _channel(net, channel).done | 1 << port
+    alone = mask == 1 << port and (len(net.chain) == 0 or _chain(net, channel).member < 0)
+    if done == mask:
         done = 0
-        _leave(net, r, base, channel, flit, now)
-    net.channel[channel].done = done
-    return flit & TAIL != 0 or net.channel[channel].count == 0
+        _leave(net, channel, flit, now)
+    _channel(net, channel).done = done
+    if not alone or flit & TAIL or credits == 0 or _channel(net, channel).count == 0:
+        _rest(net, channel, at)
+    if not alone and done == 0:
+        while mask:
+            _mark(net, channel, at - port + lowest(mask))
+            mask &= mask - 1
 
 
 @piece
-def _accept(net, base, here, port, j, got, single):
-    """Of the channels granted to an asker, the first at or after its pointer; how many have got one."""
-    offset = net.channel[base + here].accept - port * net.vcs
-    vc = offset if 0 <= offset < net.vcs else 0
-    left = net.vcs
+def _accept(net, channel, at, free, got):
+    """Of channels of a port granted to an asker, it takes the first at or after its pointer; how many have got one."""
+    number, accept = _number(net, at), np.int64(_channel(net, channel).accept)
+    port = number << net.shift
+    vc = following(free, (accept - port) * (1 if (accept - 1) >> net.shift == number else 0))
+    _out(net, (at << net.shift) + vc).grant = (_number(net, channel >> net.shift) << net.shift) + (channel & net.within) + 1
+    _channel(net, channel).accept = port + vc + 1
+    net.granted[index(got)].channel, net.granted[index(got)].out = channel, (at << net.shift) + vc
+    return got + 1
+
+
+@piece
+def _asker(net, at, first, place):
+    """The first that asks for a port, at or after a place of the router's input channels, in a circle."""
+    i = place >> net.shift
+    left = np.int64(_port(net, at).asks[index(i)]) >> (place & net.within) << (place & net.within)
+    if left == 0:
+        i = following(np.int64(_port(net, at).askers), i + 1)
+        left = np.int64(_port(net, at).asks[index(i)])
+    return (first + i << net.shift) + lowest(left)
+
+
+@piece
+def _offer(net, at, got):
+    """A port's unused channels go to those who ask for one, in `granted`; how many have got one."""
+    free, askers = np.int64(_port(net, at).unused), np.int64(_port(net, at).askers)
+    first = at - _number(net, at)
+    asks = np.int64(_port(net, at).asks[index(lowest(askers))])
+    if askers & (askers - 1) == 0 and asks & (asks - 1) == 0:
+        return _accept(net, (first + lowest(askers) << net.shift) + lowest(asks), at, free, got)
+    left = free
     while left:
-        out = base + port * net.vcs + vc
-        if (net.out[out].used == 0) if single else (net.offers[vc] == j):
-            everyone = net.ports * net.vcs
-            net.out[out].grant = here + 1 if here + 1 < everyone else 0
-            after = port * net.vcs + vc + 1
-            net.channel[base + here].accept = after if after < everyone else 0
-            net.granted[got].place, net.granted[got].vc = j, vc
-            return got + 1
-        vc = vc + 1 if vc + 1 < net.vcs else 0
-        left -= 1
+        vc = lowest(left)
+        left &= left - 1
+        net.offers[index(vc)] = _asker(net, at, first, np.int64(_out(net, (at << net.shift) + vc).grant))
+    while free:
+        channel, offered, left = np.int64(net.offers[index(lowest(free))]), 0, free
+        while left:
+            vc = lowest(left)
+            left &= left - 1
+            if net.offers[index(vc)] == channel:
+                offered |= 1 << vc
+        free &= ~offered
+        got = _accept(net, channel, at, offered, got)
     return got
 
 
 @piece
-def _allocate(net, r, base):
-    """Channels to those who ask for one: pairs of an entry's place and a channel, in `granted`; how many."""
-    count, asks = np.int64(net.router[r].asking), r * net.most
-    if count == 1:
-        entry = np.int64(net.asks[asks])
-        return _accept(net, base, entry >> 3, entry & 7, 0, 0, True)
-    ports, got, j = 0, 0, 0
-    while j < count:
-        ports |= 1 << np.int64(net.asks[asks + j] & 7)
-        j += 1
-    while ports:
-        port = np.int64(net.first[ports << 3])
-        ports &= ports - 1
-        vc = 0
-        while vc < net.vcs:
-            out = base + port * net.vcs + vc
-            net.offers[vc] = -1
-            nearest = 0 if net.out[out].used else net.ports * net.vcs
-            j = 0
-            while j < count:
-                entry = np.int64(net.asks[asks + j])
-                if entry & 7 == port:
-                    far = (entry >> 3) - net.out[out].grant
-                    far += net.ports * net.vcs if far < 0 else 0
-                    if far < nearest:
-                        nearest = far
-                        net.offers[vc] = j
-                j += 1
-            vc += 1
-        j = 0
-        while j < count:
-            entry = np.int64(net.asks[asks + j])
-            if entry & 7 == port:
-                got = _accept(net, base, entry >> 3, port, j, got, False)
-            j += 1
-    return got
+def _grant(net, channel, out):
+    """An asker has the channel that it accepted."""
+    at, vc = out >> net.shift, out & net.within
+    i, mine = _number(net, channel >> net.shift), channel & net.within
+    _channel(net, channel).branches += (HAS + vc - WAITS) << _number(net, at) * BITS
+    _out(net, out).holder = (i << net.shift) + mine
+    unused = _port(net, at).unused & ~(1 << vc)
+    _port(net, at).unused = unused
+    left = _port(net, at).asks[index(i)] & ~(1 << mine)
+    _port(net, at).asks[index(i)] = left
+    if left == 0:
+        _port(net, at).askers &= ~(1 << i)
+    if unused == 0 or _port(net, at).askers == 0:
+        _clear(net.asking, at)
+    if _port(net, at).room >> vc & 1:
+        _want(net, channel, at)
 
 
 @piece
-def _may_turn(net, r, base, here, port, now):
-    """Whether a branch may ask for the switch: 2 with a channel, 1 without one yet, 0 not at all."""
-    if net.port[(r << 3) + port].free > now:
-        return 0
-    channel = base + here
-    branch = np.int64(net.branch[(channel << 3) + port])
-    if branch >= HAS:
-        if net.out[base + port * net.vcs + branch - HAS].credits <= 0 or net.channel[channel].done >> port & 1:
-            return 0
-        other = net.channel[channel].member
-        while other >= 0:
-            if net.channel[other].count == 0:
-                return 0
-            other = net.channel[other].member
-        return 2
-    out = base + port * net.vcs
-    while out < base + port * net.vcs + net.vcs:
-        if net.out[out].used == 0 and net.out[out].credits > 0:
-            return 1
-        out += 1
-    return 0
+def _propose(net, at, count, now):
+    """A port offers a turn of the switch to one of the inputs that want it, in `proposals`; how many inputs have offers."""
+    wanted = np.int64(_port(net, at).wanted)
+    if net.speculative and _port(net, at).unused & _port(net, at).room:
+        wanted |= np.int64(_port(net, at).askers)
+    if wanted == 0 or _port(net, at).free > now:
+        return count
+    port = _number(net, at)
+    place = at - port + following(wanted, np.int64(_port(net, at).grant))
+    offers = net.offered[index(place)]
+    net.offered[index(place)] = offers | 1 << port
+    net.proposals[index(count)] = place
+    return count + (1 if offers == 0 else 0)
 
 
 @piece
-def _turn(net, r, i, here, port):
-    """An input port has its turn: pointers move past it, past its channel and past the port that it goes to."""
-    net.port[(r << 3) + i].accept = port + 1 if port + 1 < net.ports else 0
-    vc = net.place[here].vc + 1
-    net.port[(r << 3) + i].turn = vc if vc < net.vcs else 0
-    net.port[(r << 3) + port].grant = i + 1 if i + 1 < net.ports else 0
+def _candidate(net, at, i, turn):
+    """Of the channels of an input that want the switch to a port, the next one; those that have no channel yet come last."""
+    wants = np.int64(_port(net, at).wants[index(i)])
+    return following(wants if wants else np.int64(_port(net, at).asks[index(i)]), turn)
 
 
 @piece
-def _switch(net, r, base, now):
-    """Turns of the switch to those who want one: their entries in `won`; how many."""
-    count, turns = np.int64(net.router[r].turning), r * net.most
-    if count == 1:
-        entry = np.int64(net.turns[turns])
-        here, port = entry >> 3, entry & 7
-        if _may_turn(net, r, base, here, port, now) == 0:
-            return 0
-        _turn(net, r, np.int64(net.place[here].port), here, port)
-        net.won[0] = entry
-        return 1
-    outs, got, j = 0, 0, 0
-    while j < count:
-        entry = np.int64(net.turns[turns + j])
-        j += 1
-        here, port = entry >> 3, entry & 7
-        may = _may_turn(net, r, base, here, port, now)
-        if may == 0:
-            continue
-        i = np.int64(net.place[here].port)
-        if outs >> port & 1 == 0:
-            outs |= 1 << port
-            net.wanted[port] = 0
-        best = (i << 3) + port
-        if net.wanted[port] >> i & 1:
-            other = np.int64(net.best[best])
-            sure = (other & 1) + 1
-            if may < sure:
-                continue
-            if may == sure:
-                turn = net.port[(r << 3) + i].turn
-                mine, theirs = net.place[here].vc - turn, net.place[other >> 4].vc - turn
-                if mine + (net.vcs if mine < 0 else 0) > theirs + (net.vcs if theirs < 0 else 0):
-                    continue
-        net.wanted[port] |= 1 << i
-        net.best[best] = entry << 1 | (may - 1)
-    ins = 0
-    while outs:
-        port = np.int64(net.first[outs << 3])
-        outs &= outs - 1
-        i = np.int64(net.first[(np.int64(net.wanted[port]) << 3) + net.port[(r << 3) + port].grant])
-        if ins >> i & 1 == 0:
-            ins |= 1 << i
-            net.offered[i] = 0
-        net.offered[i] |= 1 << port
-    while ins:
-        i = np.int64(net.first[ins << 3])
-        ins &= ins - 1
-        offered = np.int64(net.offered[i])
-        port = np.int64(net.first[(offered << 3) + net.port[(r << 3) + i].accept])
-        chosen = np.int64(net.best[(i << 3) + port]) >> 1
-        _turn(net, r, i, chosen >> 3, port)
-        net.won[got] = chosen
-        got += 1
-        offered &= np.int64(net.channel[base + (chosen >> 3)].mask) & ~(1 << port)
-        while offered:  # copies of a flit leave together
-            other = np.int64(net.first[offered << 3])
-            offered &= offered - 1
-            if np.int64(net.best[(i << 3) + other]) >> 4 == chosen >> 3:
-                net.port[(r << 3) + other].grant = i + 1 if i + 1 < net.ports else 0
-                net.won[got] = np.int64(net.best[(i << 3) + other]) >> 1
-                got += 1
-    return got
+def _choose(net, place, count):
+    """An input takes one of the turns that it is offered, in `won`; how many have one."""
+    offers, i, turn = np.int64(net.offered[index(place)]), _number(net, place), np.int64(_port(net, place).turn)
+    net.offered[index(place)] = 0
+    port, first = following(offers, np.int64(_port(net, place).accept)), place - i
+    vc = _candidate(net, first + port, i, turn)
+    _port(net, place).accept, _port(net, place).turn, _port(net, first + port).grant = port + 1, vc + 1, i + 1
+    channel = (place << net.shift) + vc
+    net.won[index(count)].channel, net.won[index(count)].at = channel, first + port
+    count += 1
+    offers &= ~(1 << port)
+    if offers == 0:
+        return count
+    offers &= np.int64(_channel(net, channel).mask)
+    while offers:  # copies of a flit leave together
+        other = first + lowest(offers)
+        offers &= offers - 1
+        if _candidate(net, other, i, turn) == vc:
+            _port(net, other).grant = i + 1
+            net.won[index(count)].channel, net.won[index(count)].at = channel, other
+            count += 1
+    return count
 
 
 @piece
-def _router(net, r, now):
-    """A cycle of one router that holds something."""
-    base, asks = r * net.ports * net.vcs, r * net.most
-    granted = _allocate(net, r, base) if net.router[r].asking else 0
-    won = _switch(net, r, base, now) if net.router[r].turning else 0
-    k = 0
-    while k < granted:
-        entry, vc = np.int64(net.asks[asks + net.granted[k].place]), np.int64(net.granted[k].vc)
-        port = entry & 7
-        net.out[base + port * net.vcs + vc].used = 1
-        net.branch[((base + (entry >> 3)) << 3) + port] = HAS + vc
+def _credit(net, out):
+    """A credit comes back to an output channel, or to a core's."""
+    credits = _out(net, out).credits
+    _out(net, out).credits = credits + 1
+    if credits == 0 and out < net.channels:
+        at, vc = out >> net.shift, out & net.within
+        _port(net, at).room |= 1 << vc
+        if _port(net, at).unused >> vc & 1 == 0:
+            _mark(net, (at - _number(net, at) << net.shift) + _out(net, out).holder, at)
+
+
+@piece
+def _come(net, slot, now):
+    """Flits come to input channels and to cores, whose credits go back."""
+    k, last = slot * net.at_once, slot * net.at_once + np.int64(_slot(net, slot).comings)
+    while k < last:
+        _arrive(net, np.int64(net.coming[index(k)].at), np.int64(net.coming[index(k)].flit), now)
         k += 1
-    k, gone = 0, False
-    while k < won:
-        entry = np.int64(net.won[k])
-        here, port = entry >> 3, entry & 7
-        branch = np.int64(net.branch[((base + here) << 3) + port])
-        if branch >= HAS and net.out[base + port * net.vcs + branch - HAS].credits > 0:
-            gone |= _send(net, r, base, here, port, now)
+    _slot(net, slot).comings = 0
+    k, last = slot * net.at_most, slot * net.at_most + np.int64(_slot(net, slot).leavings)
+    back = now + net.credit & net.slots
+    first = back * net.at_once + np.int64(_slot(net, back).returning)
+    here = 0
+    while k < last:
+        net.ejected[index(here)].at, net.ejected[index(here)].flit = net.leaving[index(k)].at, net.leaving[index(k)].flit
+        net.credits_back[index(first + here)] = net.leaving[index(k)].at
+        here += 1
         k += 1
-    if gone:
-        j, left, turning = 0, 0, np.int64(net.router[r].turning)
-        while j < turning:
-            entry = np.int64(net.turns[asks + j])
-            channel = base + (entry >> 3)
-            if net.branch[(channel << 3) + (entry & 7)] and net.channel[channel].count:
-                net.turns[asks + left] = entry
-                left += 1
-            j += 1
-        net.router[r].turning = left
-    if granted:
-        j, left, asking = 0, 0, np.int64(net.router[r].asking)
-        while j < asking:
-            entry = np.int64(net.asks[asks + j])
-            if net.branch[((base + (entry >> 3)) << 3) + (entry & 7)] == WAITS:
-                net.asks[asks + left] = entry
-                left += 1
-            elif net.speculative == 0:
-                _wants(net, r, entry)
-            j += 1
-        net.router[r].asking = left
+    _slot(net, back).returning += here
+    _slot(net, slot).leavings = 0
+    net.sums[HERE] = here
+    net.sums[ARRIVED] += here
+
+
+@piece
+def _allocate(net):
+    """Channels to those who ask for one, in `granted`; how many."""
+    got, word = 0, 0
+    while word < len(net.asking):
+        left = net.asking[index(word)]
+        while left:
+            got = _offer(net, (word << 6) + lowest(left), got)
+            left &= left - 1
+        word += 1
+    return got
+
+
+@piece
+def _switch(net, now):
+    """Turns of the switch to those who want one, in `won`; how many."""
+    count, word = 0, 0
+    while word < len(net.turning):
+        left = net.turning[index(word)]
+        if net.speculative:
+            left |= net.asking[index(word)]
+        while left:
+            count = _propose(net, (word << 6) + lowest(left), count, now)
+            left &= left - 1
+        word += 1
+    won, k = 0, 0
+    while k < count:
+        won = _choose(net, np.int64(net.proposals[index(k)]), won)
+        k += 1
+    return won
 
 
 @part
 def step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
     slot = now & net.slots
-    first, k, count = slot * net.at_once, 0, np.int64(net.slot[slot].returning)
-    while k < count:
-        net.out[net.credits_back[first + k]].credits += 1
+    k, last = slot * net.at_once, slot * net.at_once + np.int64(_slot(net, slot).returning)
+    while k < last:
+        _credit(net, np.int64(net.credits_back[index(k)]))
         k += 1
-    net.slot[slot].returning = 0
-    here, k, count = 0, 0, np.int64(net.slot[slot].comings)
-    while k < count:
-        at, flit = np.int64(net.coming[first + k].at), np.int64(net.coming[first + k].flit)
+    _slot(net, slot).returning = 0
+    _come(net, slot, now)
+    k, last = slot * net.channels, slot * net.channels + np.int64(_slot(net, slot).routings)
+    while k < last:
+        _begin(net, np.int64(net.routing[index(k)]))
         k += 1
-        if at < net.channels:
-            _arrive(net, at, flit, now)
-            continue
-        net.ejected[here].at, net.ejected[here].flit = at - net.channels, flit
-        here += 1
-        back = (now + net.credit) & net.slots
-        net.credits_back[back * net.at_once + net.slot[back].returning] = at - net.channels
-        net.slot[back].returning += 1
-    net.slot[slot].comings = 0
-    net.sums[HERE] = here
-    net.sums[ARRIVED] += here
-    k, count = 0, np.int64(net.slot[slot].routings)
-    while k < count:
-        _begin(net, np.int64(net.routing[slot * net.channels + k]))
+    _slot(net, slot).routings = 0
+    granted = _allocate(net)
+    won = _switch(net, now)
+    k = 0
+    while k < granted:
+        _grant(net, np.int64(net.granted[index(k)].channel), np.int64(net.granted[index(k)].out))
         k += 1
-    net.slot[slot].routings = 0
-    left, k, count = 0, 0, net.sums[ALIVE]
-    while k < count:
-        r = np.int64(net.alive[k])
-        _router(net, r, now)
-        if net.router[r].asking or net.router[r].turning:
-            net.alive[left] = r
-            left += 1
-        else:
-            net.router[r].living = 0
+    k = 0
+    while k < won:
+        _send(net, np.int64(net.won[index(k)].channel), np.int64(net.won[index(k)].at), now)
         k += 1
-    net.sums[ALIVE] = left
 
 
 @piece
 def inject(net, r, port, vc, flit, now):
     """A core or memory channel sends a flit."""
     source = own(net, r, port) + vc
-    net.out[source].credits -= 1
-    net.out[source].used = 0 if flit & TAIL else 1
+    _out(net, source).credits -= 1
+    _out(net, source).used = 0 if flit & TAIL else 1
     slot = (now + (net.inject if port == CORE else 0)) & net.slots
-    k = slot * net.at_once + net.slot[slot].comings
-    net.coming[k].at = (r * net.ports + port) * net.vcs + vc
-    net.coming[k].flit = flit
-    net.slot[slot].comings += 1
+    k = slot * net.at_once + _slot(net, slot).comings
+    net.coming[index(k)].at = (r * net.ports + port << net.shift) + vc
+    net.coming[index(k)].flit = flit
+    _slot(net, slot).comings += 1
     net.sums[SENT] += 1
 
 
 @piece
 def own(net, r, port):
     """The first of the channels in which a core or memory channel keeps what it knows of its router's."""
-    return net.channels + (r * (net.ports - CORE) + port - CORE) * net.vcs
+    return net.channels + (r * (net.ports - CORE) + port - CORE << net.shift)
 
 
 @piece
@@ -458,7 +522,7 @@ def choose(net, source, last):
     while k <= net.vcs:
         vc = last + k
         vc -= net.vcs if vc >= net.vcs else 0
-        if net.out[source + vc].used == 0 and net.out[source + vc].credits > 0:
+        if _out(net, source + vc).used == 0 and _out(net, source + vc).credits > 0:
             return vc
         k += 1
     return -1

@@ -16,7 +16,7 @@ class Load(NamedTuple):
     """Sources that send packets at random times, open loop: they wait in their source for as long as they must.
 
     Attributes:
-        chance: that a packet is made in a cycle.
+        chance: that a packet is made in a cycle; `decay`: the logarithm of that none is.
         flits: of a packet.
         targets: nodes that each source sends to, each as likely, shape (sources, choices); any node where there are no choices.
         due: when each source's next packet is made; `left`: flits that it has still to send of the one before it.
@@ -28,6 +28,7 @@ class Load(NamedTuple):
     """
 
     chance: float
+    decay: float
     flits: int
     targets: Array
     due: Array
@@ -55,8 +56,9 @@ def load(net: Net, chance: float, flits: int, targets: Array, seed: int, longest
     tally = np.zeros(9, np.int64)
     tally[UNUSED] = packets
     random = np.array([np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]], np.uint64)
+    decay = float(np.log1p(-chance)) if chance < 1 else -np.inf
     made = Load(
-        chance, flits, targets.astype(np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32), np.zeros(n, np.int32),
+        chance, decay, flits, targets.astype(np.int32), np.zeros(n, np.int64), np.zeros(n, np.int32), np.zeros(n, np.int32),
         np.zeros(n, np.int32), np.full(n, -1, np.int32), random, np.zeros(packets, np.int64), np.zeros(packets, np.uint8),
         np.zeros(packets, np.int32), np.arange(packets, dtype=np.int32), np.zeros(longest, np.int64), tally,
     )  # fmt: skip
@@ -80,7 +82,7 @@ def _gap(source):
     if source.chance >= 1.0:
         return 1
     u = (np.float64(_draw(source.random) >> np.uint64(11)) + 1.0) * 2.0**-53
-    return 1 + int(min(np.log(u) / np.log1p(-source.chance), 2.0**40))
+    return 1 + int(min(np.log(u) / source.decay, 2.0**40))
 
 
 @loop
@@ -96,7 +98,7 @@ def _far(net, r, to):
         return abs(net.router[to].col - net.router[r].col) + abs(net.router[to].row - net.router[r].row)
     far = 0
     while r != to:
-        r = np.int64(net.port[(r << 3) + net.table[r, to]].onward) // (net.ports * net.vcs)
+        r = np.int64(net.router_of[net.port[r * net.ports + net.table[r, to]].onward >> net.shift])
         far += 1
     return far
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluators.machine.kept import loop, part, piece
+from evaluators.machine.kept import loop, lowest, part, piece
 from evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
 from evaluators.machine.router import choose, inject, own, step, towards
 from space.elementwise import Array
@@ -220,8 +220,8 @@ def _circuit(net, floor, packets, packet, time, ends):
         else:
             _join(floor, packets, packet, lock)
     while r != to:
-        port = np.int64(net.first[towards(net, r, packets.number[packet]) << 3])
-        on = np.int64(net.port[(r << 3) + port].onward) // (net.ports * net.vcs)
+        port = lowest(towards(net, r, packets.number[packet]))
+        on = np.int64(net.router_of[net.port[r * net.ports + port].onward >> net.shift])
         lock = 2 * min(r, on) + (port >> 1)
         if ends:
             _release(floor, packets, lock, time)
@@ -380,7 +380,7 @@ def perform(net, floor, tasks, packets):
             task = np.int64(packets.tail[packet])
             to = net.target[flit >> 2]
             if to < 0:
-                task += floor.place[-1 - to, at // (net.ports * net.vcs)]
+                task += floor.place[-1 - to, net.router_of[at >> net.shift]]
             if flit & TAIL:
                 _push(floor, now + packets.pace[packet], task << 2 | COME)
             if flit & HEAD and packets.head[packet] >= 0:

@@ -64,11 +64,13 @@ def test_flits_and_credits_are_conserved(of: Router, rows: int, cols: int, flits
     sources.run(net, source, now + 20_000, now + 20_100, sources.WARMING, 0)
     assert (net.out["credits"] == of.depth).all()
     assert not net.out["used"].any()
+    assert (net.port["unused"] == (1 << of.vcs) - 1).all()
+    assert not any(words.any() for words in (net.asking, net.turning))
 
 
 def _flying(net: Any, source: Any) -> int:
     """Flits between routers; those that have just come to cores are in no list."""
-    return int(net.slot["comings"].sum())
+    return int(net.slot["comings"].sum() + net.slot["leavings"].sum())
 
 
 @pytest.mark.parametrize(
