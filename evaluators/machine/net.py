@@ -58,7 +58,6 @@ SLOT = _record(comings="i4", leavings="i4", returning="i4", routings="i4")
 """How many flits come to routers at a cycle, and to cores, credits return, heads have their route."""
 
 COMING = _record(at="u4", flit="u4")
-GRANT = _record(channel="u4", out="u4")
 TURN = _record(channel="u4", at="u4")
 
 
@@ -85,7 +84,7 @@ class Net(NamedTuple):
         target: of each packet: router << 3 plus port, or -1 minus the number of its tree.
         tree_out, tree_in: ports of each tree and router; `tree_in` is 0 for copies.
         table: next port by router and target, empty where routes are dimension by dimension.
-        offers, granted, offered, proposals, won: what allocators work with in a cycle.
+        offers, offered, proposals, won: what allocators work with in a cycle.
         sums: see the places below.
     """
 
@@ -128,7 +127,6 @@ class Net(NamedTuple):
     tree_in: Array
     table: Array
     offers: Array
-    granted: Array
     offered: Array
     proposals: Array
     won: Array
@@ -205,7 +203,7 @@ def network(
         adding=np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
         target=zeros(packets or (channels + own) * depth + n, np.int32),
         tree_out=np.zeros((trees, n), np.uint8), tree_in=np.zeros((trees, n), np.uint8), table=np.zeros((0, 0), np.uint8),
-        offers=zeros(vcs), granted=zeros(n * ports * vcs, GRANT), offered=zeros(n * ports, np.uint8),
+        offers=zeros(vcs), offered=zeros(n * ports, np.uint8),
         proposals=zeros(n * ports + 1), won=zeros(n * ports, TURN), sums=zeros(8, np.int64),
     )  # fmt: skip
 

@@ -287,15 +287,25 @@ def _send(net, channel, at, now):
 
 
 @piece
-def _accept(net, channel, at, free, got):
-    """Of channels of a port granted to an asker, it takes the first at or after its pointer; how many have got one."""
-    number, accept = _number(net, at), np.int64(_channel(net, channel).accept)
-    port = number << net.shift
+def _accept(net, channel, at, free):
+    """Of channels of a port granted to an asker, it takes the first at or after its pointer, and has it."""
+    number, i, mine = _number(net, at), _number(net, channel >> net.shift), channel & net.within
+    here, port, accept = (i << net.shift) + mine, number << net.shift, np.int64(_channel(net, channel).accept)
     vc = following(free, (accept - port) * (1 if (accept - 1) >> net.shift == number else 0))
-    _out(net, (at << net.shift) + vc).grant = (_number(net, channel >> net.shift) << net.shift) + (channel & net.within) + 1
+    out = (at << net.shift) + vc
+    _out(net, out).grant, _out(net, out).holder = here + 1, here
     _channel(net, channel).accept = port + vc + 1
-    net.granted[index(got)].channel, net.granted[index(got)].out = channel, (at << net.shift) + vc
-    return got + 1
+    _channel(net, channel).branches += (HAS + vc - WAITS) << number * BITS
+    unused = _port(net, at).unused & ~(1 << vc)
+    _port(net, at).unused = unused
+    left = _port(net, at).asks[index(i)] & ~(1 << mine)
+    _port(net, at).asks[index(i)] = left
+    if left == 0:
+        _port(net, at).askers &= ~(1 << i)
+    if unused == 0 or _port(net, at).askers == 0:
+        _clear(net.asking, at)
+    if _port(net, at).room >> vc & 1:
+        _want(net, channel, at)
 
 
 @piece
@@ -310,13 +320,14 @@ def _asker(net, at, first, place):
 
 
 @piece
-def _offer(net, at, got):
-    """A port's unused channels go to those who ask for one, in `granted`; how many have got one."""
+def _offer(net, at):
+    """A port's unused channels go to those who ask for one."""
     free, askers = np.int64(_port(net, at).unused), np.int64(_port(net, at).askers)
     first = at - _number(net, at)
     asks = np.int64(_port(net, at).asks[index(lowest(askers))])
     if askers & (askers - 1) == 0 and asks & (asks - 1) == 0:
-        return _accept(net, (first + lowest(askers) << net.shift) + lowest(asks), at, free, got)
+        _accept(net, (first + lowest(askers) << net.shift) + lowest(asks), at, free)
+        return
     left = free
     while left:
         vc = lowest(left)
@@ -330,27 +341,7 @@ def _offer(net, at, got):
             if net.offers[index(vc)] == channel:
                 offered |= 1 << vc
         free &= ~offered
-        got = _accept(net, channel, at, offered, got)
-    return got
-
-
-@piece
-def _grant(net, channel, out):
-    """An asker has the channel that it accepted."""
-    at, vc = out >> net.shift, out & net.within
-    i, mine = _number(net, channel >> net.shift), channel & net.within
-    _channel(net, channel).branches += (HAS + vc - WAITS) << _number(net, at) * BITS
-    _out(net, out).holder = (i << net.shift) + mine
-    unused = _port(net, at).unused & ~(1 << vc)
-    _port(net, at).unused = unused
-    left = _port(net, at).asks[index(i)] & ~(1 << mine)
-    _port(net, at).asks[index(i)] = left
-    if left == 0:
-        _port(net, at).askers &= ~(1 << i)
-    if unused == 0 or _port(net, at).askers == 0:
-        _clear(net.asking, at)
-    if _port(net, at).room >> vc & 1:
-        _want(net, channel, at)
+        _accept(net, channel, at, offered)
 
 
 @piece
@@ -438,15 +429,14 @@ def _come(net, slot, now):
 
 @piece
 def _allocate(net):
-    """Channels to those who ask for one, in `granted`; how many."""
-    got, word = 0, 0
+    """Channels to those who ask for one."""
+    word = 0
     while word < len(net.asking):
         left = net.asking[index(word)]
         while left:
-            got = _offer(net, (word << 6) + lowest(left), got)
+            _offer(net, (word << 6) + lowest(left))
             left &= left - 1
         word += 1
-    return got
 
 
 @piece
@@ -483,12 +473,8 @@ def step(net, now):
         _begin(net, np.int64(net.routing[index(k)]))
         k += 1
     _slot(net, slot).routings = 0
-    granted = _allocate(net)
-    won = _switch(net, now)
-    k = 0
-    while k < granted:
-        _grant(net, np.int64(net.granted[index(k)].channel), np.int64(net.granted[index(k)].out))
-        k += 1
+    won = _switch(net, now)  # sees who had a channel before, and what is sent frees none before they are allocated
+    _allocate(net)
     k = 0
     while k < won:
         _send(net, np.int64(net.won[index(k)].channel), np.int64(net.won[index(k)].at), now)
