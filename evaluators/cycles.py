@@ -229,7 +229,7 @@ def _holders(net: Net, out: int) -> Iterator[int]:
     """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
     at, vc = out >> net.shift, out & net.within
     if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
-        yield (at - int(net.port[at]["number"]) << net.shift) + int(net.out[out]["holder"])
+        yield (at - int(net.number[at]) << net.shift) + int(net.out[out]["holder"])
 
 
 def _name(net: Net, channel: int, cols: int) -> str:

@@ -41,15 +41,15 @@ OUT = _record(credits="u2", holder="u1", grant="u1", used="u1")
 input channels. A core's or memory channel's own: whether a packet has it."""
 
 PORT = _record(
-    free="i8", onward="u4", back="u4", width="u4", unused="u2", room="u2", number="u1",
+    free="i8", onward="u4", back="u4", width="u4", unused="u2", room="u2",
     turn="u1", grant="u1", accept="u1", wanted="u1", askers="u1", wants=("u2", 8), asks=("u2", 8),
 )  # fmt: skip
 """A port, both ways, a line of a cache.
 
 When its link is free; the first input channel at its other end (`channels` and more: a core's), and the first output channel of
-what feeds it; cycles that a flit takes its link; output channels that no packet has; those with room; its number in its router;
-pointers to its channels, to inputs and to outputs; inputs that want a turn of the switch to it, and that ask for channels; and
-of each input its channels that could use a turn, and that ask.
+what feeds it; cycles that a flit takes its link; output channels that no packet has; those with room; pointers to its channels,
+to inputs and to outputs; inputs that want a turn of the switch to it, and that ask for channels; and of each input its channels
+that could use a turn, and that ask.
 """
 
 ROUTER = _record(row="i2", col="i2")
@@ -73,7 +73,7 @@ class Net(NamedTuple):
         shift, within: bits of a channel's number that are its place in its port; a mask of them.
         channels, at_once, at_most, slots: input channels; flits that may come to routers in a cycle, and to cores; a mask of
             cycles.
-        router_of: of a port.
+        router_of, number: router of a port, and its number there.
         buffer: flits, `depth` for each input channel.
         channel, out, port, router: records.
         chain: records, where packets are added.
@@ -107,6 +107,7 @@ class Net(NamedTuple):
     at_most: int
     slots: int
     router_of: Array
+    number: Array
     buffer: Array
     channel: Array
     chain: Array
@@ -195,7 +196,8 @@ def network(
         route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
         speculative=int(speculative), ways=sum(way << 4 * k for k, way in enumerate(ways)),
         shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1,
-        router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), buffer=zeros(channels * ring), channel=channel, chain=chain,
+        router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), number=np.tile(np.arange(ports, dtype=np.uint8), n),
+        buffer=zeros(channels * ring), channel=channel, chain=chain,
         out=_outputs(port, ports, shift, depth, on_way), port=port.ravel(), router=router,
         slot=zeros(slots, SLOT), coming=zeros(slots * at_once, COMING), leaving=zeros(slots * at_most, COMING),
         credits_back=zeros(slots * at_once), routing=zeros(slots * channels), ejected=zeros(at_most, COMING),
@@ -219,7 +221,7 @@ def _ports(router: Array, rows: int, cols: int, ports: int, shift: int) -> Array
     """What each port leads to, and is fed by, shape (routers, ports); a flit takes each for a cycle."""
     count = len(router)
     port = np.zeros((count, ports), PORT)
-    port["width"], port["number"] = 1, np.arange(ports)
+    port["width"] = 1
     for way, (down, across) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
         row, col = router["row"] + down, router["col"] + across
         here = np.flatnonzero((row >= 0) & (row < rows) & (col >= 0) & (col < cols))

@@ -63,7 +63,7 @@ def _clear(words, place):
 @piece
 def _number(net, at):
     """Of a port, in its router."""
-    return np.int64(_port(net, at).number)
+    return np.int64(net.number[index(at)])
 
 
 @piece
