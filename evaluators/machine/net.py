@@ -36,7 +36,7 @@ of them that have the flit in front.
 CHAIN = _record(member="i4", chief="u4")
 """Of an input channel whose flits are added to others': the next of the chain of them, and the one that asks for all."""
 
-OUT = _record(credits="u2", holder="u1", grant="u1", used="u1")
+OUT = _record(credits="u4", holder="u1", grant="u1", used="u1")
 """An output channel: flits that the other side has room for; the input channel, within its router, that has it; pointer to
 input channels. A core's or memory channel's own: whether a packet has it."""
 
@@ -55,7 +55,8 @@ that could use a turn, and that ask.
 ROUTER = _record(row="i2", col="i2")
 
 SLOT = _record(comings="i4", leavings="i4", returning="i4", routings="i4")
-"""How many flits come to routers at a cycle, and to cores, credits return, heads have their route."""
+"""Up to where lists are filled of flits that come to routers at a cycle, and to cores, of credits, and of heads that have their
+route."""
 
 COMING = _record(at="u4", flit="u4")
 TURN = _record(channel="u4", at="u4")
@@ -188,6 +189,10 @@ def network(
 
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
 
+    slot = np.zeros(slots, SLOT)
+    for name, most in zip(SLOT.names or (), (at_once, at_most, at_once, channels), strict=True):
+        slot[name] = np.arange(slots) * most
+
     def zeros(count: int, kind: Any = np.uint32) -> Array:
         return np.zeros(count, kind)
 
@@ -199,7 +204,7 @@ def network(
         router_of=np.repeat(np.arange(n, dtype=np.uint32), ports), number=np.tile(np.arange(ports, dtype=np.uint8), n),
         buffer=zeros(channels * ring), channel=channel, chain=chain,
         out=_outputs(port, ports, shift, depth, on_way), port=port.ravel(), router=router,
-        slot=zeros(slots, SLOT), coming=zeros(slots * at_once, COMING), leaving=zeros(slots * at_most, COMING),
+        slot=slot, coming=zeros(slots * at_once, COMING), leaving=zeros(slots * at_most, COMING),
         credits_back=zeros(slots * at_once), routing=zeros(slots * channels), ejected=zeros(at_most, COMING),
         asking=zeros(words, np.int64), turning=zeros(words, np.int64),
         adding=np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),

@@ -187,9 +187,9 @@ def _begin(net, channel):
 @piece
 def _later(net, channel, cycle):
     """The packet in front of an input channel has its route at a cycle."""
-    slot = cycle & net.slots
-    net.routing[index(slot * net.channels + _slot(net, slot).routings)] = channel
-    _slot(net, slot).routings += 1
+    k = _slot(net, cycle & net.slots).routings
+    net.routing[index(k)] = channel
+    _slot(net, cycle & net.slots).routings = k + 1
 
 
 @piece
@@ -216,29 +216,26 @@ def _arrive(net, channel, flit, now):
 
 @piece
 def _leave(net, channel, flit, now):
-    """The flit in front of an input channel, and those added to it, are gone: credits go back, the next packets are routed."""
-    while channel >= 0:
-        count = np.int64(_channel(net, channel).count) - 1
-        _channel(net, channel).count = count
+    """The flit in front of an input channel is gone, a credit goes back, and the next packet is routed; how many are left."""
+    count = np.int64(_channel(net, channel).count) - 1
+    _channel(net, channel).count = count
+    if count:
+        front = np.int64(_channel(net, channel).front) + 1
+        front = 0 if front == net.depth else front
+        _channel(net, channel).front = front
+        _channel(net, channel).flit = net.buffer[index(channel * net.depth + front)]
+    at = channel >> net.shift
+    slot = now + (net.credit if _number(net, at) < CORE else net.local) & net.slots
+    k = _slot(net, slot).returning
+    net.credits_back[index(k)] = _port(net, at).back + (channel & net.within)
+    _slot(net, slot).returning = k + 1
+    if flit & TAIL:
+        _channel(net, channel).mask = 0
         if count:
-            front = np.int64(_channel(net, channel).front) + 1
-            front = 0 if front == net.depth else front
-            _channel(net, channel).front = front
-            _channel(net, channel).flit = net.buffer[index(channel * net.depth + front)]
-        at = channel >> net.shift
-        slot = (now + (net.credit if _number(net, at) < CORE else net.local)) & net.slots
-        net.credits_back[index(slot * net.at_once + _slot(net, slot).returning)] = _port(net, at).back + (channel & net.within)
-        _slot(net, slot).returning += 1
-        after = np.int64(_chain(net, channel).member) if len(net.chain) else -1
-        if flit & TAIL:
-            _channel(net, channel).mask = 0
-            if len(net.chain):
-                _chain(net, channel).member, _chain(net, channel).chief = -1, channel
-            if count:
-                _later(net, channel, now + 1 + net.route)
-            else:
-                _channel(net, channel).busy = 0
-        channel = after
+            _later(net, channel, now + 1 + net.route)
+        else:
+            _channel(net, channel).busy = 0
+    return count
 
 
 @piece
@@ -249,7 +246,7 @@ def _send(net, channel, at, now):
     if vc < 0 or _port(net, at).room >> vc & 1 == 0:
         return
     out = (at << net.shift) + vc
-    flit = np.int64(_channel(net, channel).flit)
+    flit, mask = np.int64(_channel(net, channel).flit), np.int64(_channel(net, channel).mask)
     credits = _out(net, out).credits - 1
     _out(net, out).credits = credits
     if credits == 0:
@@ -258,32 +255,45 @@ def _send(net, channel, at, now):
     net.sums[CROSSED] += 1
     if port < CORE:
         slot = now + net.forward & net.slots
-        k = slot * net.at_once + _slot(net, slot).comings
+        k = _slot(net, slot).comings
         net.coming[index(k)].at, net.coming[index(k)].flit = _port(net, at).onward + vc, flit
-        _slot(net, slot).comings += 1
+        _slot(net, slot).comings = k + 1
     else:
         slot = now + net.eject & net.slots
-        k = slot * net.at_most + _slot(net, slot).leavings
+        k = _slot(net, slot).leavings
         net.leaving[index(k)].at, net.leaving[index(k)].flit = out, flit
-        _slot(net, slot).leavings += 1
+        _slot(net, slot).leavings = k + 1
     if flit & TAIL:
         _port(net, at).unused |= 1 << vc
         _channel(net, channel).branches &= ~(MASK << port * BITS)
         if _port(net, at).askers:
             _set(net.asking, at)
-    mask = np.int64(_channel(net, channel).mask)
+    if mask == 1 << port and len(net.chain) == 0:
+        left = _leave(net, channel, flit, now)
+        if flit & TAIL or credits == 0 or left == 0:
+            _rest(net, channel, at)
+        return
+    _rest(net, channel, at)
     done = _channel(net, channel).done | 1 << port
-    alone = mask == 1 << port and (len(net.chain) == 0 or _chain(net, channel).member < 0)
+    _channel(net, channel).done = done if done != mask else 0
     if done == mask:
-        done = 0
-        _leave(net, channel, flit, now)
-    _channel(net, channel).done = done
-    if not alone or flit & TAIL or credits == 0 or _channel(net, channel).count == 0:
-        _rest(net, channel, at)
-    if not alone and done == 0:
+        _leave_together(net, channel, flit, now)
         while mask:
             _mark(net, channel, at - port + lowest(mask))
             mask &= mask - 1
+
+
+@part
+def _leave_together(net, channel, flit, now):
+    """A flit that has been sent to all its ports is gone, with those that were added to it."""
+    while channel >= 0:
+        after = np.int64(-1)
+        if len(net.chain):
+            after = np.int64(_chain(net, channel).member)
+            if flit & TAIL:
+                _chain(net, channel).member, _chain(net, channel).chief = -1, channel
+        _leave(net, channel, flit, now)
+        channel = after
 
 
 @piece
@@ -407,22 +417,21 @@ def _credit(net, out):
 @piece
 def _come(net, slot, now):
     """Flits come to input channels and to cores, whose credits go back."""
-    k, last = slot * net.at_once, slot * net.at_once + np.int64(_slot(net, slot).comings)
+    k, last = slot * net.at_once, np.int64(_slot(net, slot).comings)
+    _slot(net, slot).comings = k
     while k < last:
         _arrive(net, np.int64(net.coming[index(k)].at), np.int64(net.coming[index(k)].flit), now)
         k += 1
-    _slot(net, slot).comings = 0
-    k, last = slot * net.at_most, slot * net.at_most + np.int64(_slot(net, slot).leavings)
+    k, last = slot * net.at_most, np.int64(_slot(net, slot).leavings)
+    _slot(net, slot).leavings = k
     back = now + net.credit & net.slots
-    first = back * net.at_once + np.int64(_slot(net, back).returning)
-    here = 0
+    first, here = np.int64(_slot(net, back).returning), 0
     while k < last:
         net.ejected[index(here)].at, net.ejected[index(here)].flit = net.leaving[index(k)].at, net.leaving[index(k)].flit
         net.credits_back[index(first + here)] = net.leaving[index(k)].at
         here += 1
         k += 1
-    _slot(net, back).returning += here
-    _slot(net, slot).leavings = 0
+    _slot(net, back).returning = first + here
     net.sums[HERE] = here
     net.sums[ARRIVED] += here
 
@@ -462,17 +471,17 @@ def _switch(net, now):
 def step(net, now):
     """A cycle of all routers; what comes to cores and channels is in `ejected`."""
     slot = now & net.slots
-    k, last = slot * net.at_once, slot * net.at_once + np.int64(_slot(net, slot).returning)
+    k, last = slot * net.at_once, np.int64(_slot(net, slot).returning)
+    _slot(net, slot).returning = k
     while k < last:
         _credit(net, np.int64(net.credits_back[index(k)]))
         k += 1
-    _slot(net, slot).returning = 0
     _come(net, slot, now)
-    k, last = slot * net.channels, slot * net.channels + np.int64(_slot(net, slot).routings)
+    k, last = slot * net.channels, np.int64(_slot(net, slot).routings)
+    _slot(net, slot).routings = k
     while k < last:
         _begin(net, np.int64(net.routing[index(k)]))
         k += 1
-    _slot(net, slot).routings = 0
     won = _switch(net, now)  # sees who had a channel before, and what is sent frees none before they are allocated
     _allocate(net)
     k = 0
@@ -487,11 +496,11 @@ def inject(net, r, port, vc, flit, now):
     source = own(net, r, port) + vc
     _out(net, source).credits -= 1
     _out(net, source).used = 0 if flit & TAIL else 1
-    slot = (now + (net.inject if port == CORE else 0)) & net.slots
-    k = slot * net.at_once + _slot(net, slot).comings
+    slot = now + (net.inject if port == CORE else 0) & net.slots
+    k = _slot(net, slot).comings
     net.coming[index(k)].at = (r * net.ports + port << net.shift) + vc
     net.coming[index(k)].flit = flit
-    _slot(net, slot).comings += 1
+    _slot(net, slot).comings = k + 1
     net.sums[SENT] += 1
 
 
