@@ -22,7 +22,8 @@ from dse.verify import Verified
 from dse.workloads import models
 from evaluators import METRICS, evaluate, explain, smaller
 from evaluators.breakdown import Breakdown, Row
-from evaluators.evaluation import PART, infeasible
+from evaluators.evaluation import infeasible
+from evaluators.graph.part import PART
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import leaves, spec_at

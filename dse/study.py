@@ -13,7 +13,8 @@ from dse.search import SAMPLERS
 from dse.store import Context
 from dse.workers import Crew
 from evaluators import FIDELITIES, PHYSICS, fidelities, smaller
-from evaluators.evaluation import PART, infeasible
+from evaluators.evaluation import infeasible
+from evaluators.graph.part import PART
 from evaluators.metrics import METRICS, metric
 from space.design import digest
 from space.errors import DesignError, nearest
@@ -95,6 +96,8 @@ class Study:
         wanted, known = self.verify["fidelity"], fidelities(self.question.base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
+        if wanted not in known and self.verify["side"]:
+            known = fidelities(self.question.base, self.question.workload, part=True)
         return wanted if wanted in known else ""
 
     @property

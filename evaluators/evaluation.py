@@ -23,6 +23,7 @@ from evaluators import (
     traffic,
 )
 from evaluators.breakdown import Breakdown
+from evaluators.graph.part import PART
 from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
 from space.chip import Chip, MeshChip, TileChip
 from space.design import Design, Designs
@@ -41,8 +42,6 @@ PHYSICS = 4
 FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
-PART = "@"
-"""Between a reader and the most cores of a side that it plays, as in cycles@8: `evaluators.submesh` says of what."""
 
 READERS: dict[tuple[type, type], ModuleType] = {
     (Chip, Case): die,
@@ -97,10 +96,9 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     return outcomes
 
 
-def fidelities(design: Design, workload: Workload) -> tuple[str, ...]:
+def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
     """The readers that a kind of chip has for a kind of workload, lowest first."""
-    found: tuple[str, ...] = _judge(design, workload.cases[0]).FIDELITIES
-    return found
+    return _readers(_judge(design, workload.cases[0]), part)
 
 
 def alone(design: Design, fidelity: str) -> list[str]:
@@ -121,7 +119,7 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
 def smaller(design: Design, workload: Workload) -> str:
     """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
     known = submesh.SMALLER.get((type(design.chip), type(workload.cases[0])))
-    return known.said if known else ""
+    return known.said if known else getattr(_judge(design, workload.cases[0]), "SMALLER", "")
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
@@ -178,9 +176,11 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
     if not side.isdecimal() or not int(side):
         raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
     found = submesh.part(design, case, int(side))
+    if found is None and hasattr(_judge(design, case), "PARTS"):
+        return design, case, fidelity
     if found is None:
         raise DesignError(
-            f"fidelity: {fidelity} is of products, attention and collectives on a mesh, by themselves; take {word}"
+            f"fidelity: {fidelity} is of models on wafers, or products, attention and collectives alone; take {word}"
         )
     return *found, word
 
@@ -192,15 +192,24 @@ def _picked(design: Design, place: int) -> Design:
 
 
 def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
-    if fidelity not in FIDELITIES:
+    word, _, part = fidelity.partition(PART)
+    if word not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     reader = _judge(design, case)
-    if fidelity not in reader.FIDELITIES:
-        valid = ", ".join(reader.FIDELITIES)
-        raise DesignError(
-            f"fidelity: {fidelity} plays kernels on a mesh of cores; this chip has a cache instead; valid: {valid}"
-        )
+    known = _readers(reader, bool(part))
+    if word not in known:
+        valid = ", ".join(known)
+        if word in _readers(reader, True):
+            what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 cores"
+        else:
+            what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
+        raise DesignError(f"fidelity: {what}; valid: {valid}")
     return reader
+
+
+def _readers(judge: ModuleType, part: bool) -> tuple[str, ...]:
+    found: tuple[str, ...] = getattr(judge, "PARTS", judge.FIDELITIES) if part else judge.FIDELITIES
+    return found
 
 
 def _pick(value: Any, row: int) -> float:

@@ -13,8 +13,10 @@ import numpy as np
 from evaluators import closed_mesh, events_mesh
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_mesh import Phase, Price
+from evaluators.counts import Activity
 from evaluators.graph import lay
 from evaluators.graph.lay import Held, Kernel, Region
+from evaluators.graph.part import cut, kernel_on
 from evaluators.job import Job, job_of, jobs, per_case, reduced
 from evaluators.kernels.cost import Cost
 from evaluators.kernels.gemm import GEMM, gemm
@@ -40,6 +42,18 @@ PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.p
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
 
+PARTS = tuple(PRICES)
+"""Of models whose kernels are played on a part of their mesh each."""
+
+SMALLER = "each kernel on a part of its mesh, on which cores keep their tiles; what moves between phases is left out"
+"""What becomes of a model there, for people."""
+
+
+def prices(fidelity: str) -> Price:
+    """What kernels take by a reader, each on a part of its mesh where the fidelity names one."""
+    word, side = cut(fidelity)
+    return (lambda kernel, on: PRICES[word](kernel_on(kernel, side), on)) if side else PRICES[word]
+
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
@@ -52,15 +66,15 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         chosen(GEMM, plan.gemm, f"mapping.{phase}.gemm")
         chosen(GEMV, plan.gemv, f"mapping.{phase}.gemv")
     chosen(KV, mapping.kv, "mapping.kv")
-    return [_judged(design, job, PRICES[fidelity]) for job in jobs(workload)]
+    return [_judged(design, job, fidelity) for job in jobs(workload)]
 
 
-def _judged(design: Design, job: Job, priced: Price) -> Judged:
+def _judged(design: Design, job: Job, fidelity: str) -> Judged:
     limits = _limits(design, job)
     if job.model.latent is not None:
         die = area.mesh_die(_chip(design))
         return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": die}, limits)
-    return Judged(job.rows, _metrics(design, job, priced), limits)
+    return Judged(job.rows, _metrics(design, job, fidelity), limits)
 
 
 def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
@@ -68,14 +82,14 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     if case.model.latent is not None:
         return Breakdown((), 0.0, {name: float(value) for name, value in area.mesh_parts(_chip(design)).items()}, {})
     job = job_of(case.model, ((0, case),), decode_at)
-    passes = _passes(design, job, PRICES[fidelity])
+    passes = _passes(design, job, prices(fidelity))
     on = closed_mesh.fabric(_chip(design))
     rows: list[Row] = []
     bars: dict[str, dict[str, list[tuple[str, str, float, float]]]] = {}
     for name, of, weights, seconds in passes:
         rows += _rows(name, of, weights, seconds, on, fidelity)
         bars[name] = _bars(of)
-    moved = _transition(design, job, on)
+    moved = _transition(design, job, on, fidelity)
     if np.any(moved.seconds):
         value = float(np.max(moved.seconds))
         nbytes = float(np.max(moved.activity.sent_bytes))
@@ -143,11 +157,11 @@ def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
     return int(values[fits][0]) if fits.any() else 0
 
 
-def _metrics(design: Design, job: Job, priced: Price) -> dict[str, Any]:
+def _metrics(design: Design, job: Job, fidelity: str) -> dict[str, Any]:
     chip, mapping = _chip(design), _mapping(design)
     on = closed_mesh.fabric(chip)
-    (_, _, _, ttft), (_, _, _, decoding) = passes = _passes(design, job, priced)
-    moved = _transition(design, job, on)
+    (_, _, _, ttft), (_, _, _, decoding) = passes = _passes(design, job, prices(fidelity))
+    moved = _transition(design, job, on, fidelity)
     latency = ttft + moved.seconds + decoding
     die = area.mesh_die(chip)
     activity = moved.activity
@@ -210,7 +224,10 @@ def _chunks(mesh: Mesh) -> Any:
     return mesh.chunks * 1.0
 
 
-def _transition(design: Design, job: Job, on: Fabric) -> Cost:
+def _transition(design: Design, job: Job, on: Fabric, fidelity: str) -> Cost:
+    """From one phase's layout to the other's; none on a part, which has no other phase beside it."""
+    if cut(fidelity)[1]:
+        return Cost(0.0, Activity())
     chip, mapping = _chip(design), _mapping(design)
     regions = _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
@@ -297,13 +314,26 @@ def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, fidelit
         total = sum(parts.values())
         if not total:
             continue
-        cost = PRICES[fidelity](kernel, on).activity
+        cost = prices(fidelity)(kernel, on).activity
         flop, nbytes = (
             float(np.sum(weights * runs * value))
             for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
         )
         bound = max(parts, key=lambda name: parts[name])
-        rows.append(Row(phase, kernel.part, kernel.name, _shape(kernel), flop, nbytes, 0.0, bound, total, parts))
+        rows.append(
+            Row(
+                phase,
+                kernel.part,
+                kernel.name,
+                _shape(kernel_on(kernel, cut(fidelity)[1])),
+                flop,
+                nbytes,
+                0.0,
+                bound,
+                total,
+                parts,
+            )
+        )
     gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
     if abs(gap) > 1e-9 * float(np.sum(seconds)):
         rows.append(Row(phase, "regions", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
@@ -327,10 +357,11 @@ def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, 
     Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
     or lose on ways round what is broken.
     """
-    if fidelity == "cycles":
+    word, side = cut(fidelity)
+    kernel, priced = kernel_on(kernel, side), PRICES[word]
+    if word == "cycles":
         found = spent(kernel._replace(faults=NO_FAULTS), on, "events", kinds)
-        return found | {"contention": PRICES["cycles"](kernel, on).seconds - sum(found.values())}
-    priced = PRICES[fidelity]
+        return found | {"contention": priced(kernel, on).seconds - sum(found.values())}
     found, before = {}, priced(kernel, on).seconds
     for name, fields in kinds:
         on = on._replace(**dict.fromkeys(fields, 0.0))

@@ -1,15 +1,16 @@
 """Designs on a part of their mesh, for readers to which the whole is too large: cores keep their tiles and the mapping.
 
 A workload becomes as much smaller as that takes, and memory channels as many fewer as leaves each its bytes. Whole models do
-not get smaller in this way: a part of a head is none.
+not get smaller in this way, a part of a head is none, but each of their kernels by itself (`evaluators.graph.part`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, gcd
+from math import ceil
 from typing import Any, cast
 
 from evaluators import attention, product, tile_product
+from evaluators.graph.part import share, sides
 from evaluators.kernels.attention.shape import Heads, Tiling, cut, memory_bytes
 from evaluators.kernels.gemm.tiling import Mesh
 from space.chip import MeshChip, TileChip
@@ -41,31 +42,14 @@ def part(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | None:
     return known.part(design, case, side) if known else None
 
 
-def sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int, int]:
-    """Sides of a part of a mesh: up to `side`, at least `least`, and as wide for its height if whole numbers can be.
-
-    >>> sides(600, 600, 8), sides(600, 480, 8), sides(4, 2, 8), sides(601, 300, 8), sides(600, 100, 8, 3)
-    ((8, 8), (5, 4), (4, 2), (8, 4), (18, 3))
-    """
-    if max(rows, cols) <= side:
-        return rows, cols
-    common = gcd(rows, cols)
-    high, wide = rows // common, cols // common
-    if max(high, wide) <= side:
-        times = max(side // max(high, wide), ceil(least / min(high, wide)))
-        return high * times, wide * times
-    share = side / max(rows, cols)
-    return max(round(rows * share), least), max(round(cols * share), least)
-
-
 def _product(design: Design, case: Product, side: int) -> tuple[Design, Asked]:
     """On a mesh of cores, whose sides the mapping says."""
     mapping = cast(ProductMapping, design.mapping)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
     rows, cols = sides(*whole, side, product.least(mapping, case.kind))
-    m = case.m if case.kind == "gemv" else _share(case.m, whole[0], rows)
+    m = case.m if case.kind == "gemv" else share(case.m, whole[0], rows)
     along = (whole[0], rows) if case.kind == "gemv" else (whole[1], cols)
-    smaller = replace(case, m=m, k=_share(case.k, *along), n=_share(case.n, whole[1], cols))
+    smaller = replace(case, m=m, k=share(case.k, *along), n=share(case.n, whole[1], cols))
     return replaced(design, {"mapping.rows": rows, "mapping.cols": cols}), smaller
 
 
@@ -77,8 +61,8 @@ def _tile_product(design: Design, case: Product, side: int) -> tuple[Design, Ask
     group = _divisor(rows, max(rows * int(piece.rows) // whole[0], 1))
     groups = (rows // group) / (whole[0] // int(piece.rows))  # as many turns of fewer groups
     changes = {f"mapping.{name}": int(getattr(piece, name)) for name in ("m", "k", "n")} | {"mapping.rows": group}
-    wide = ceil(_share(case.n, whole[1], cols) * groups)
-    smaller = replace(case, m=_share(case.m, int(piece.rows), group), n=wide)
+    wide = ceil(share(case.n, whole[1], cols) * groups)
+    smaller = replace(case, m=share(case.m, int(piece.rows), group), n=wide)
     return _on(design, rows, cols, cols / whole[1] * groups, changes), smaller
 
 
@@ -89,9 +73,9 @@ def _attention(design: Design, case: Attention, side: int) -> tuple[Design, Aske
     here = Mesh(*sides(whole.rows, whole.cols, side))
     rows, cols = _divisor(here.rows, int(tiling.rows)), _divisor(here.cols, int(tiling.cols))
     group = Tiling(rows, cols, tiling.queries, tiling.keys)
-    queries, stacked = _share(case.queries, int(tiling.rows), rows), _share(int(shape.rows), int(tiling.rows), rows)
+    queries, stacked = share(case.queries, int(tiling.rows), rows), share(int(shape.rows), int(tiling.rows), rows)
     before = cut(shape, tiling, whole)
-    now = Heads(1, 1, 1, queries, _share(case.keys, int(tiling.cols), cols), case.qk, case.v, case.causal, case.latent)
+    now = Heads(1, 1, 1, queries, share(case.keys, int(tiling.cols), cols), case.qk, case.v, case.causal, case.latent)
     now = replace(now, heads=max(ceil(stacked / queries), 1))
     of = cut(now, group, here)
     items = min(before.items * of.groups / before.groups, WAVES * of.groups)
@@ -119,11 +103,6 @@ def _on(design: Design, rows: int, cols: int, memory: float, changes: dict[str, 
     chip = cast(TileChip, design.chip)
     channels = max(round(float(chip.hbm.channels) * memory), 1)
     return replaced(design, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels, **changes})
-
-
-def _share(size: int, whole: int, kept: int) -> int:
-    """What `kept` of `whole` cores have of a size, each as much as the fullest; all of it where all are kept."""
-    return size if kept == whole else ceil(size / whole) * kept
 
 
 def _divisor(side: int, most: int) -> int:

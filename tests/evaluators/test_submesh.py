@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from dse.build import Question, question
 from dse.compose import compose
-from evaluators import attention, evaluate, product, tile_product
+from evaluators import attention, evaluate, explain, product, tile_product
 from evaluators.evaluation import limits
+from evaluators.graph import lay
+from evaluators.graph.part import OVER, kernel_on, sides
 from evaluators.kernels.attention.shape import Tiling, cut
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.submesh import WAVES, part, sides
+from evaluators.submesh import WAVES, part
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import replaced
@@ -99,6 +101,39 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
     assert times[1] == pytest.approx(times[0], rel=0.1)
 
 
+@given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
+def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
+    of = asked("chip=wse2", f"model={model}")
+    mapping, mesh = of.base.mapping, Mesh(rows, cols)
+    kernels = lay.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
+    kernels += lay.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
+    for kernel in kernels:
+        here = kernel_on(kernel, 8)
+        assert here._replace(shape=kernel.shape, mesh=kernel.mesh) == kernel
+        assert here.mesh.rows <= kernel.mesh.rows
+        assert here.mesh.cols <= kernel.mesh.cols
+        for name, axis in zip("mkn", OVER.get(kernel.algorithm) or OVER[kernel.kind], strict=True):
+            size, part_size = (float(getattr(one.shape, name)) for one in (kernel, here))
+            if axis and part_size != size:
+                kept, whole = (getattr(one.mesh, axis) for one in (here, kernel))
+                assert part_size / kept == np.ceil(size / whole)
+
+
+def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
+    of = asked("chip=wse2", "model=llama3_8b", "workload.prompt=512", "workload.output=64")
+
+    def column(fidelity: str) -> Any:
+        return evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+
+    whole, part_, cycles = column("events"), column("events@9999"), column("cycles@6")
+    assert part_["ttft"] == whole["ttft"]
+    assert part_["latency"] == pytest.approx(whole["latency"] - whole["transition"])
+    assert cycles["ttft"] == pytest.approx(column("events@6")["ttft"], rel=0.1)
+    assert cycles["ttft"] < whole["ttft"]
+    rows = explain(of.base, of.workload.cases[0], fidelity="cycles@6").rows
+    assert sum(row.seconds for row in rows) == pytest.approx(cycles["latency"][0])
+
+
 def test_a_collective_keeps_its_bytes() -> None:
     of = asked(
         "chip=tile32",
@@ -114,7 +149,7 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=closed@8"], "closed@8 is of products, attention and collectives on a mesh, by themselves; take closed"),
+    (["fidelity=closed@8"], "closed@8 is of models on wafers, or products, attention and collectives alone; take closed"),
     (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0' has no cores of a side above 0 after @, as in cycles@8"),
     (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip
