@@ -56,7 +56,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of attention goes: what falls away when exchanges, memory and vectors are free, one after the other."""
-    job, reader = _job(design, (case,), tiling(design, case)), READERS[fidelity]
+    job, reader = job_for(design, case), READERS[fidelity]
     parts = {name: float(value) for name, value in reader.split(job).items()}
     activity = reader.price(job).activity
     t, shape = job.tiling, job.shape
@@ -81,6 +81,11 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     bars = [(row.operator, row.operator, float(a), float(b)) for row, a, b in zip(rows, places[:-1], places[1:], strict=True)]
     blocks = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {"attention": {_mapping(design).dataflow: bars}})
+
+
+def job_for(design: Design, *cases: Attention) -> Job:
+    """Cases alike as the chip is asked for them, with group and slice that the mapping leaves open."""
+    return _job(design, cases, tiling(design, *cases))
 
 
 def tiling(design: Design, *cases: Attention) -> Tiling:
@@ -109,7 +114,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 
 def _alone(reader: Any) -> Callable[[Design, Attention], dict[str, Any]]:
-    return lambda design, case: _metrics(_job(design, (case,), tiling(design, case)), reader)
+    return lambda design, case: _metrics(job_for(design, case), reader)
 
 
 def _metrics(job: Job, reader: Any) -> dict[str, Any]:

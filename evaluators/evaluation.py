@@ -176,11 +176,11 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
     if not side.isdecimal() or not int(side):
         raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
     found = submesh.part(design, case, int(side))
-    if found is None and hasattr(_judge(design, case), "PARTS"):
+    if found is None and hasattr(_judge(design, case), "IN_PART"):
         return design, case, fidelity
     if found is None:
         raise DesignError(
-            f"fidelity: {fidelity} is of models on wafers, or products, attention and collectives alone; take {word}"
+            f"fidelity: {fidelity} is of models on wafers and tiles (flat), products, attention, collectives; take {word}"
         )
     return *found, word
 
@@ -200,7 +200,7 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if word not in known:
         valid = ", ".join(known)
         if word in _readers(reader, True):
-            what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 cores"
+            what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 of them"
         else:
             what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
         raise DesignError(f"fidelity: {what}; valid: {valid}")
@@ -208,7 +208,7 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
 
 
 def _readers(judge: ModuleType, part: bool) -> tuple[str, ...]:
-    found: tuple[str, ...] = getattr(judge, "PARTS", judge.FIDELITIES) if part else judge.FIDELITIES
+    found: tuple[str, ...] = getattr(judge, "IN_PART", judge.FIDELITIES) if part else judge.FIDELITIES
     return found
 
 

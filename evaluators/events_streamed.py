@@ -1,8 +1,8 @@
-"""The events reader of what tiles do row by row from memory: programs are played, the same ones once."""
+"""The readers that play programs, events and cycles, of what tiles do row by row from memory: the same ones once."""
 
 from functools import lru_cache
 
-from evaluators import events
+from evaluators import cycles, events
 from evaluators.closed_streamed import PARTS, Job
 from evaluators.kernels.gemm.tiling import Mesh
 from evaluators.kernels.vector.streamed import Block, steps
@@ -12,6 +12,7 @@ from evaluators.machine.fabric import tile_fabric
 from evaluators.peeled import Play, Player, without
 from evaluators.played import Timing
 from evaluators.rounds import DTYPES, Load, Store
+from space.network import faults
 
 
 @lru_cache(maxsize=1024)
@@ -22,7 +23,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     program = steps(job.recipe, int(job.rows), block, mesh, DTYPES[job.itemsize], channels=int(channels_used(chip)))
     if left < len(PARTS):
         program = without(program, lambda step: isinstance(step, Load | Store))
-    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip))
+    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
 
 
-EVENTS = Player(PARTS, _played, events.play)
+EVENTS, CYCLES = (Player(PARTS, _played, play) for play in (events.play, cycles.play))

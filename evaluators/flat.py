@@ -25,6 +25,7 @@ from evaluators.counts import Activity
 from evaluators.each import each
 from evaluators.graph import step
 from evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from evaluators.graph.part import cut
 from evaluators.graph.reside import width
 from evaluators.graph.routing import routing
 from evaluators.graph.step import Step, causal_pairs
@@ -37,6 +38,7 @@ from evaluators.kernels.gemm.tiling import Shape
 from evaluators.kernels.vector import streamed
 from evaluators.kernels.vector.streamed import Recipe
 from evaluators.metrics import Judged, of_batch
+from evaluators.parts import WAVES, Job, job_on
 from evaluators.rounds import DTYPES
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy
@@ -60,10 +62,22 @@ READERS: dict[str, dict[type, Any]] = {
         closed_attention.Job: events_attention.EVENTS,
         closed_streamed.Job: events_streamed.EVENTS,
     },
+    "cycles": {
+        closed_summa.Job: events_summa.CYCLES,
+        closed_attention.Job: events_attention.CYCLES,
+        closed_streamed.Job: events_streamed.CYCLES,
+    },
 }
-FIDELITIES = tuple(READERS)
+FIDELITIES = ("closed", "events")
+"""Of models, whose meshes are too large to be played flit by flit."""
 
-Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job
+IN_PART = tuple(READERS)
+"""Of models whose operators are played on a part of their mesh each."""
+
+SMALLER = (
+    f"each operator on a part of its mesh, at most {WAVES} turns of it, which stand for all; memory channels as many fewer"
+)
+"""What becomes of a model there, for people."""
 
 
 class Task(NamedTuple):
@@ -114,7 +128,7 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
     for turn in _turns(design, case, decode_at):
         first = turn.phase not in bars
         for task in turn.tasks:
-            row = _row(turn, task, READERS[fidelity][type(task.job)])
+            row = _row(turn, task, fidelity)
             key = row.phase, row.segment, row.operator
             found[key] = _together(found[key], row) if key in found else row
             if first:
@@ -159,6 +173,8 @@ def _metrics(design: Design, case: Case, turns: list[Turn], fidelity: str) -> di
     peak = 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
     energy = tile_energy(activity, chip, latency)
     held = [sum(value for _, value in _held(design, case, phase)) for phase in ("prefill", "decode")]
+    if cut(fidelity)[1]:  # a part has other shares of memory, and of what is sent
+        activity, energy = Activity(memory_bytes=np.nan), np.nan
     return {
         **of_batch(case, seconds["prefill"], seconds["decode"], latency, die, die),
         "peak": peak,
@@ -173,8 +189,10 @@ def _metrics(design: Design, case: Case, turns: list[Turn], fidelity: str) -> di
 
 
 def _price(task: Task, fidelity: str) -> Cost:
-    found: Cost = READERS[fidelity][type(task.job)].price(task.job)
-    return found
+    word, side = cut(fidelity)
+    job, turns = job_on(task.job, side)
+    found: Cost = READERS[word][type(job)].price(job)
+    return Cost(found.seconds * turns, found.activity * turns) if side else found
 
 
 def _turns(design: Design, case: Case, decode_at: str) -> list[Turn]:
@@ -247,11 +265,11 @@ def _attention(part: Part, of: Attention, at: Step, requests: int, length: int, 
     latent = on.model.latent is not None and not prefilling
     shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
     dataflow = attention(on.plan.attention.dataflow)
-    cut = alone.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
+    sliced = alone.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
     pairs = requests * (causal_pairs(length, window) if prefilling else at.positions / at.requests)
     flop = 2.0 * pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (requests * (length if prefilling else 1), of.qk_dim, keys)
-    return Task(part.name, of.name, part.times, sizes, flop, alone.job(dataflow, shape, cut, on.chip, on.itemsize))
+    return Task(part.name, of.name, part.times, sizes, flop, alone.job(dataflow, shape, sliced, on.chip, on.itemsize))
 
 
 def _rows(part: Part, of: Elementwise, on: _On) -> Task:
@@ -279,11 +297,13 @@ def _recipe(of: Elementwise, model: Model) -> Recipe:
     return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
 
 
-def _row(turn: Turn, task: Task, reader: Any) -> Row:
-    times = turn.times * task.times
-    parts = {name: times * float(value) for name, value in reversed(reader.split(task.job).items())}
+def _row(turn: Turn, task: Task, fidelity: str) -> Row:
+    word, side = cut(fidelity)
+    job, turns = job_on(task.job, side)
+    times, reader = turn.times * task.times * turns, READERS[word][type(job)]
+    parts = {name: times * float(value) for name, value in reversed(reader.split(job).items())}
     parts = {name: value for name, value in parts.items() if value}
-    nbytes = times * float(reader.price(task.job).activity.memory_bytes)
+    nbytes = times * float(reader.price(job).activity.memory_bytes)
     shape = " x ".join(f"{float(size):.0f}" for size in task.shape)
     bound = max(parts, key=lambda name: parts[name])
     return Row(turn.phase, task.part, task.name, shape, times * task.flop, nbytes, 0.0, bound, sum(parts.values()), parts)

@@ -42,7 +42,7 @@ PRICES: dict[str, Price] = {"closed": closed_mesh.price, "events": events_mesh.p
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
 
-PARTS = tuple(PRICES)
+IN_PART = tuple(PRICES)
 """Of models whose kernels are played on a part of their mesh each."""
 
 SMALLER = "each kernel on a part of its mesh, on which cores keep their tiles; what moves between phases is left out"

@@ -11,7 +11,7 @@ from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_summa import Job, proposed
 from evaluators.each import each
 from evaluators.events_summa import CYCLES, EVENTS
-from evaluators.kernels.gemm.summa_diagonal import Part, slots
+from evaluators.kernels.gemm.summa_diagonal import slots
 from evaluators.kernels.gemm.tiling import Shape
 from evaluators.machine.engine import engines
 from evaluators.metrics import Judged
@@ -35,14 +35,14 @@ VALUE = 2.0
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
-    rows, job = tuple(range(len(cases))), _job(design, cases)
+    rows, job = tuple(range(len(cases))), job_for(design, *cases)
     metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone(READERS[fidelity]))
     return [Judged(rows, metrics, _limits(job, cast(SummaMapping, design.mapping)))]
 
 
 def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of a product goes: what falls away when multicasts and memory are free, one after the other."""
-    job, reader = _job(design, (case,)), READERS[fidelity]
+    job, reader = job_for(design, case), READERS[fidelity]
     parts = {name: float(value) for name, value in reversed(reader.split(job).items()) if value}
     sizes = " x ".join(f"{size:.0f}" for size in (job.part.m, job.part.k, job.part.n))
     work = {"matrix": (2.0 * case.m * case.k * case.n, 0.0), "hbm": (0.0, float(reader.price(job).activity.memory_bytes))}
@@ -56,9 +56,10 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
 
 
-def piece(design: Design, *cases: Product) -> Part:
-    """Groups, and what a tile multiplies at a time, what the mapping leaves open included."""
-    return _job(design, cases).part
+def job_for(design: Design, *cases: Product) -> Job:
+    """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
+    return proposed(shape, cast(TileChip, design.chip), cast(SummaMapping, design.mapping))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -68,7 +69,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="smaller matrices would do")
     open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n")})
-    part = _job(open_, cast(tuple[Product, ...], workload.cases[:1])).part
+    part = job_for(open_, *cast(tuple[Product, ...], workload.cases[:1])).part
     if sum(slot.nbytes for slot in slots(part, "float16")) > worst.have:
         return replace(worst, remedy="not even a slice of 16 x 16 x 16 fits")
     sizes = " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
@@ -76,7 +77,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 
 def _alone(reader: Any) -> Callable[[Design, Product], dict[str, Any]]:
-    return lambda design, case: _metrics(_job(design, (case,)), reader)
+    return lambda design, case: _metrics(job_for(design, case), reader)
 
 
 def _metrics(job: Job, reader: Any) -> dict[str, Any]:
@@ -97,11 +98,6 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "system_mm2": area.tile_die(chip),
         "energy": tile_energy(cost.activity, chip, seconds),
     }
-
-
-def _job(design: Design, cases: tuple[Product, ...]) -> Job:
-    shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
-    return proposed(shape, cast(TileChip, design.chip), cast(SummaMapping, design.mapping))
 
 
 def _limits(job: Job, said: SummaMapping) -> list[Limit]:

@@ -1,9 +1,16 @@
-"""Property tests draw new examples on a desk, and the same ones in CI, where a run must depend on the change alone."""
+"""Property tests draw new examples on a desk, and the same ones in CI, where a run must depend on the change alone.
+
+Who runs tests in the background of a shell ignores Ctrl-C, and what they start would too; some of it is sent one.
+"""
 
 import os
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

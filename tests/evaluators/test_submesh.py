@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,21 +11,27 @@ from hypothesis import strategies as st
 
 from dse.build import Question, question
 from dse.compose import compose
-from evaluators import attention, evaluate, explain, product, tile_product
+from evaluators import attention, evaluate, explain, flat, product, tile_product
 from evaluators.evaluation import limits
 from evaluators.graph import lay
 from evaluators.graph.part import OVER, kernel_on, sides
 from evaluators.kernels.attention.shape import Tiling, cut
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.submesh import WAVES, part
+from evaluators.parts import WAVES, job_on
+from evaluators.submesh import part
 from space.design import stacked
 from space.errors import DesignError
 from space.fields import replaced
-from space.workload import Product, Workload
+from space.workload import Case, Product, Workload
 
 
 def asked(*words: str) -> Question:
     return question(compose(words), Path())
+
+
+@lru_cache
+def on_a_wafer(model: str) -> Question:
+    return asked("chip=wse2", f"model={model}")
 
 
 @lru_cache
@@ -94,7 +100,9 @@ def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[s
 def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_it() -> None:
     of = asked("chip=tile_gh200", "workload=gemm", "mapping=summa", "workload.shapes=[4096x512x8192]")
     design, case = smaller(of, 8)
-    assert tile_product.piece(design, case) == tile_product.piece(of.base, of.workload.cases[0])._replace(rows=8)  # of 32
+    assert tile_product.job_for(design, case).part == tile_product.job_for(of.base, of.workload.cases[0]).part._replace(
+        rows=8
+    )  # of 32
     times = [
         evaluate(stacked([of.base]), of.workload, fidelity=word).columns["latency"][0] for word in ("events@4", "cycles@4")
     ]
@@ -103,7 +111,7 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 
 @given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
-    of = asked("chip=wse2", f"model={model}")
+    of = on_a_wafer(model)
     mapping, mesh = of.base.mapping, Mesh(rows, cols)
     kernels = lay.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
     kernels += lay.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
@@ -120,7 +128,8 @@ def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: i
 
 
 def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
-    of = asked("chip=wse2", "model=llama3_8b", "workload.prompt=512", "workload.output=64")
+    sides_ = [f"mapping.{phase}.rows={side}" for phase, side in (("prefill", 64), ("decode", 48))]
+    of = asked("chip=wse2", "model=qwen3_1b7", "workload.sequence=[256]", "workload.batch=1", *sides_)
 
     def column(fidelity: str) -> Any:
         return evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
@@ -131,6 +140,35 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
     assert cycles["ttft"] == pytest.approx(column("events@6")["ttft"], rel=0.1)
     assert cycles["ttft"] < whole["ttft"]
     rows = explain(of.base, of.workload.cases[0], fidelity="cycles@6").rows
+    assert sum(row.seconds for row in rows) == pytest.approx(cycles["latency"][0])
+
+
+@pytest.mark.parametrize("model", ["qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite"])
+def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str) -> None:
+    """By the closed form, that is, in which turns are alike; what is short has no turns, and waits for a hop more or less."""
+    of = asked("chip=tile_gh200", f"model={model}", "mapping=flat", "workload.sequence=[4096]", "workload.batch=16")
+    for turn in flat._turns(of.base, cast(Case, of.workload.cases[0]), "mean"):
+        for task in turn.tasks:
+            whole = flat.READERS["closed"][type(task.job)].price(task.job).seconds
+            job, turns = job_on(task.job, 8)
+            assert turns >= 1
+            here = flat.READERS["closed"][type(job)].price(job).seconds * turns
+            assert here == pytest.approx(whole, rel=0.1, abs=1e-6), task.name
+            assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
+
+
+def test_a_model_on_tiles_is_played_operator_by_operator() -> None:
+    of = asked("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", "workload.sequence=[512]")
+
+    def column(fidelity: str) -> Any:
+        return evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+
+    whole, events, cycles = column("events"), column("events@8"), column("cycles@8")
+    assert column("events@99")["latency"] == pytest.approx(whole["latency"], rel=1e-3)  # but for turns left out
+    assert events["latency"] == pytest.approx(whole["latency"], rel=0.1)
+    assert cycles["latency"] == pytest.approx(events["latency"], rel=0.1)
+    assert np.isnan(cycles["energy"])
+    rows = explain(of.base, of.workload.cases[0], fidelity="cycles@8").rows
     assert sum(row.seconds for row in rows) == pytest.approx(cycles["latency"][0])
 
 
@@ -149,7 +187,7 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=closed@8"], "closed@8 is of models on wafers, or products, attention and collectives alone; take closed"),
+    (["fidelity=closed@8"], "closed@8 is of models on wafers and tiles .*, products, attention, collectives; take closed"),
     (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0' has no cores of a side above 0 after @, as in cycles@8"),
     (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip
