@@ -7,10 +7,11 @@ comes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from evaluators.counts import activity
+from evaluators.counts import Activity, activity
 from evaluators.machine.channels import Channels
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
@@ -42,7 +43,7 @@ def play(
         fabric: what it costs; a hop and a word are whole numbers of its cycles.
         engines: of each core, side by side; without them one engine does everything by vector instructions.
         memory: the channels that it loads from and stores to.
-        faults: what of its mesh is broken. Messages go round broken links; bytes times links are counted as if they did not.
+        faults: what of its mesh is broken. Messages go round broken links.
 
     Raises:
         DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
@@ -60,6 +61,10 @@ def play(
     done = np.append(tasks.done, 0.0)  # of what nobody writes
     ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
     found = activity(program) + crossed(program, on)
+    if faults:  # ways round are longer
+        whole, _ = unrolled(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
+        longer = graph.crossings() / max(whole.crossings(), 1.0)
+        found += Activity(hop_bytes=found.hop_bytes * (longer - 1))
     return Timing(busy * graph.cycle, found, *worked(program, on), len(tasks.kind), ready)
 
 

@@ -88,6 +88,17 @@ class Graph:
         (row, col), (to_row, to_col) = np.divmod(source, self.shape[1]), np.divmod(target, self.shape[1])
         return np.asarray(np.abs(row - to_row) + np.abs(col - to_col))
 
+    def crossings(self) -> float:
+        """Flits times the links that they cross, copies on a tree and sums once a link."""
+        numbers, first = np.unique(self.packet["number"].whole(), return_index=True)
+        flits, router = (self.packet[name].whole()[first] for name in ("flits", "router"))
+        target, one = (to := self.target.whole()[numbers]) >> 3, to >= 0
+        links = np.zeros(len(numbers))
+        links[one] = self.far(router[one], target[one])
+        tree = np.array([int(np.unpackbits(np.asarray(out & 15, np.uint8)).sum()) for out in self.tree_out])
+        links[~one] = tree[-1 - to[~one]] if len(tree) else 0
+        return float(links @ flits)
+
     def tasks(self, count: int, kind: int, *, on: Any = 0, busy: Any = 0.0, after: Any = 0.0) -> Array:
         """New tasks; their numbers."""
         for name, value in (("kind", kind), ("on", on), ("busy", busy), ("after", after)):

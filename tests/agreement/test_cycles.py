@@ -224,8 +224,9 @@ def test_messages_and_trees_of_a_program_go_round_a_broken_link() -> None:
     """In the middle of a line of three rows there are two more links to go; trees reach all, and sums are of all."""
     on, cut = ON._replace(hop=2.0, ramp=3.0), Faults(links=((3, 4),))
     program = sends(Mesh(3, 3), ((1, 0), (1, 2), 5))
-    whole, around = (cycles.play(program, on, faults=broken).seconds for broken in (Faults(), cut))
-    assert around == whole + 2 * 2.0
+    before, after = (cycles.play(program, on, faults=broken) for broken in (Faults(), cut))
+    assert after.seconds == before.seconds + 2 * 2.0
+    assert after.activity == replace(before.activity, hop_bytes=2 * before.activity.hop_bytes)  # four links instead of two
     locked = on._replace(locked=1.0, vcs=1)
     whole, around = (cycles.play(program, locked, faults=broken).seconds for broken in (Faults(), cut))
     assert around == whole + 3 * 2 * 2.0  # a request, a grant, and words
@@ -233,8 +234,9 @@ def test_messages_and_trees_of_a_program_go_round_a_broken_link() -> None:
     slots, start, stop = (Slot("x", (64, 1)), Slot("y", (64, 1))), np.array([0]), np.array([9])
     for step in (Multicast("x", path, start, stop, "y"), Reduce("x", path, start, stop, "y", via="router")):
         program = Program(3, 3, slots, ((Round((step,)),),))
-        whole, around = (cycles.play(program, on, faults=broken).seconds for broken in (Faults(), cut))
-        assert around == whole + 2 * 2.0
+        before, after = (cycles.play(program, on, faults=broken) for broken in (Faults(), cut))
+        assert after.seconds == before.seconds + 2 * 2.0
+        assert after.activity.hop_bytes == 2 * before.activity.hop_bytes
 
 
 def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
