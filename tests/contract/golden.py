@@ -24,6 +24,12 @@ QUESTIONS = (
     ("chip=wse2", "mapping=ladder", "workload.batch=[1]"),
     ("chip=npu_dse", "technology@chip.technology=n7", "mapping.prefill.tp=1", "mapping.precision.activations=bf16"),
     ("chip=a100", "mapping.prefill.tp=16"),
+    ("chip=tile32", "workload=attention", "fidelity=events"),
+    ("chip=tile32", "workload=attention", "fidelity=cycles@8"),
+    ("chip=tile_gh200", "model=qwen3_1b7", "workload.sequence=[512]", "fidelity=cycles@4"),
+    ("chip=wse2", "model=qwen3_1b7", "workload.sequence=[256]", "fidelity=cycles@6"),
+    ("chip=npu64", "model=qwen3_4b", "workload.sequence=[512]", "fidelity=events"),
+    ("chip=mesh8", "workload=traffic", "workload.rates=[0.1]", "fidelity=cycles"),
 )
 
 
@@ -32,7 +38,8 @@ def results() -> list[dict[str, float]]:
     found = []
     for overrides in QUESTIONS:
         question = asked(*overrides)
-        outcomes = evaluate(stacked([question.base]), question.workload)
+        (fidelity,) = [word.partition("=")[2] for word in overrides if word.startswith("fidelity=")] or ["closed"]
+        outcomes = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
         found.append({name: float(column[0]) for name, column in outcomes.columns.items() if column[0] == column[0]})
     return found
 
