@@ -64,7 +64,7 @@ WHOLE: dict[tuple[type, type], ModuleType] = {(FlatMapping, Case): flat}
 """Who does instead, by kinds of mapping and of case."""
 
 
-PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models"}
+PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models", Stream: "streams"}
 """Kinds of cases whose names count, for people."""
 
 
@@ -104,7 +104,7 @@ def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tup
 def alone(design: Design, fidelity: str) -> list[str]:
     """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
     kinds = (case for (chip, case), reader in READERS.items() if chip is type(design.chip) and fidelity in reader.FIDELITIES)
-    return [PLURALS.get(kind, kind.__name__.lower()) for kind in kinds]
+    return [_plural(kind) for kind in kinds]
 
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
@@ -138,6 +138,10 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
         if verdict.excess > (worst.excess if worst else 0.0):
             worst = verdict
     return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
+
+
+def _plural(kind: type) -> str:
+    return PLURALS.get(kind, kind.__name__.lower())
 
 
 def _judge(design: Design, case: Asked) -> ModuleType:
@@ -179,9 +183,9 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
     if found is None and hasattr(_judge(design, case), "IN_PART"):
         return design, case, fidelity
     if found is None:
-        raise DesignError(
-            f"fidelity: {fidelity} is of models on wafers and tiles (flat), products, attention, collectives; take {word}"
-        )
+        valid = ", ".join(_judge(design, case).FIDELITIES)
+        what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
+        raise DesignError(f"fidelity: {fidelity} is of {what}; valid here: {valid}")
     return *found, word
 
 
@@ -201,8 +205,10 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
         valid = ", ".join(known)
         if word in _readers(reader, True):
             what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 of them"
-        else:
+        elif isinstance(design.chip, Chip):
             what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
+        else:
+            what = f"{fidelity} does not play {_plural(type(case))} on this kind of chip"
         raise DesignError(f"fidelity: {what}; valid: {valid}")
     return reader
 
