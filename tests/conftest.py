@@ -6,6 +6,7 @@ Who runs tests in the background of a shell ignores Ctrl-C, and what they start 
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("desk", deadline=None)
@@ -14,3 +15,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest goes first, so that nobody waits for it in the end."""
+    items.sort(key=lambda item: item.path.parent.name != "published")
