@@ -38,7 +38,7 @@ from evaluators.kernels.gemm.tiling import Shape
 from evaluators.kernels.vector import streamed
 from evaluators.kernels.vector.streamed import Recipe
 from evaluators.metrics import Judged, of_batch
-from evaluators.parts import WAVES, Job, job_on
+from evaluators.part_jobs import WAVES, Job, job_on
 from evaluators.rounds import DTYPES
 from evaluators.silicon import area
 from evaluators.silicon.energy import tile_energy

@@ -45,7 +45,7 @@ FIDELITIES = ("closed", "events")
 IN_PART = tuple(PRICES)
 """Of models whose kernels are played on a part of their mesh each."""
 
-SMALLER = "each kernel on a part of its mesh, on which cores keep their tiles; what moves between phases is left out"
+SMALLER = "each kernel on a part of its mesh, whose cores keep their tiles; times are of parts, nothing moves between phases"
 """What becomes of a model there, for people."""
 
 
@@ -320,20 +320,8 @@ def _rows(phase: str, of: Phase, weights: Any, seconds: Any, on: Fabric, fidelit
             for value in (2.0 * cost.macs * kernel.copies, cost.sent_bytes * kernel.copies)
         )
         bound = max(parts, key=lambda name: parts[name])
-        rows.append(
-            Row(
-                phase,
-                kernel.part,
-                kernel.name,
-                _shape(kernel_on(kernel, cut(fidelity)[1])),
-                flop,
-                nbytes,
-                0.0,
-                bound,
-                total,
-                parts,
-            )
-        )
+        shape = _shape(kernel_on(kernel, cut(fidelity)[1]))
+        rows.append(Row(phase, kernel.part, kernel.name, shape, flop, nbytes, 0.0, bound, total, parts))
     gap = float(np.sum(seconds)) - sum(row.seconds for row in rows)
     if abs(gap) > 1e-9 * float(np.sum(seconds)):
         rows.append(Row(phase, "regions", "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))

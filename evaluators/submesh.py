@@ -2,7 +2,7 @@
 
 A workload becomes as much smaller as that takes, and memory channels as many fewer as leaves each its bytes. Whole models do
 not get smaller in this way, a part of a head is none, but each of their kernels by itself (`evaluators.graph.part` and
-`evaluators.parts`).
+`evaluators.part_jobs`).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any, cast
 from evaluators import attention, product, tile_product
 from evaluators.graph.part import share, sides
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.parts import WAVES, attention_on, chip_on, divisor, summa_on
+from evaluators.part_jobs import WAVES, attention_on, chip_on, divisor, summa_on
 from space.chip import MeshChip, TileChip
 from space.design import Design
 from space.fields import replaced

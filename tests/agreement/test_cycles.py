@@ -101,6 +101,20 @@ def test_patterns_are_the_standard_ones(k: int) -> None:
                 assert traffic.targets(load("hotspot", middle=middle), k, k)[y * k + x].tolist() == spots
 
 
+@pytest.mark.parametrize(("words", "line"), [
+    (["chip=mesh8", "workload=traffic", "chip.router.vcs=17"], r"chip\.router\.vcs: 17 virtual channels .* the 16"),
+    (["chip=mesh8", "workload=traffic", "chip.router.depth=16385"], r"chip\.router\.depth: 16385 flits"),
+    (["chip=tile32", "workload=gemm", "workload.shapes=[64x64x64]", "chip.noc.vcs=17"], r"chip\.noc\.vcs: 17 virtual channels"),
+])  # fmt: skip
+def test_more_than_routers_are_laid_out_for_is_refused(words: list[str], line: str) -> None:
+    def played() -> None:
+        of = asked(*words)
+        evaluate(stacked([of.base]), of.workload, fidelity="cycles")
+
+    with pytest.raises(DesignError, match=line):
+        played()
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     one, again, other = (measure(PLAIN, 4, 4, "xy", load(rate=0.3, seed=seed)) for seed in (1, 1, 2))
     assert one == again

@@ -17,7 +17,7 @@ from evaluators.graph import lay
 from evaluators.graph.part import OVER, kernel_on, sides
 from evaluators.kernels.attention.shape import Tiling, cut
 from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.parts import WAVES, job_on
+from evaluators.part_jobs import WAVES, job_on
 from evaluators.submesh import part
 from space.design import stacked
 from space.errors import DesignError
@@ -100,9 +100,8 @@ def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[s
 def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_it() -> None:
     of = asked("chip=tile_gh200", "workload=gemm", "mapping=summa", "workload.shapes=[4096x512x8192]")
     design, case = smaller(of, 8)
-    assert tile_product.job_for(design, case).part == tile_product.job_for(of.base, of.workload.cases[0]).part._replace(
-        rows=8
-    )  # of 32
+    whole, here = (tile_product.job_for(*one).part for one in ((of.base, cast(Product, of.workload.cases[0])), (design, case)))
+    assert here == whole._replace(rows=8)  # of 32
     times = [
         evaluate(stacked([of.base]), of.workload, fidelity=word).columns["latency"][0] for word in ("events@4", "cycles@4")
     ]

@@ -39,7 +39,7 @@ def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]
     whole, of, copies = Mesh(int(job.mesh.rows), int(job.mesh.cols)), Part(*map(int, job.part)), int(job.copies)
     shape = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
     rows, cols = sides(whole.rows, whole.cols, side)
-    here, part = Mesh(rows, cols), of._replace(rows=divisor(rows, max(rows * of.rows // whole.rows, 1)))
+    here, part = Mesh(rows, cols), of._replace(rows=divisor(rows, rows * of.rows // whole.rows))
     before = summa_diagonal.cut(shape, of, whole, copies)
     left = min(before.waves, WAVES) * (here.rows // part.rows)
     copies = min(copies, left)
@@ -62,12 +62,9 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     shape, tiling = job.shape, job.tiling
     whole = Mesh(int(job.mesh.rows), int(job.mesh.cols))
     here = Mesh(*sides(whole.rows, whole.cols, side))
-    scale = min(
-        1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols)
-    )  # both sides, since masks go by their ratio
-    rows, cols = (divisor(most, max(int(size * scale), 1)) for most, size in (
-        (here.rows, float(tiling.rows)), (here.cols, float(tiling.cols))
-    ))  # fmt: skip
+    # both sides by as much, since what a mask leaves goes by their ratio
+    scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))
+    rows, cols = divisor(here.rows, int(tiling.rows * scale)), divisor(here.cols, int(tiling.cols * scale))
     group = Tiling(rows, cols, int(tiling.queries), int(tiling.keys))
     heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
     queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
@@ -101,5 +98,5 @@ def chip_on(chip: TileChip, mesh: Mesh, memory: float) -> TileChip:
 
 
 def divisor(side: int, most: int) -> int:
-    """The largest divisor of a side that is at most so large."""
-    return max(count for count in range(1, side + 1) if side % count == 0 and count <= most)
+    """The largest divisor of a side that is at most so large, or 1."""
+    return max((count for count in range(1, side + 1) if side % count == 0 and count <= most), default=1)
