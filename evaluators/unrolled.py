@@ -52,15 +52,19 @@ class Column:
     """Values of many tasks, in pieces."""
 
     kind: Any
-    pieces: list[Array] = field(default_factory=list)
+    pieces: list[tuple[Any, int]] = field(default_factory=list)
 
     def add(self, values: Any, count: int) -> None:
         """More values, or one for each of `count`."""
-        self.pieces.append(np.broadcast_to(np.asarray(values, self.kind), (count,)))
+        self.pieces.append((values, count))
 
     def whole(self) -> Array:
         """All of them."""
-        return np.concatenate(self.pieces) if self.pieces else np.zeros(0, self.kind)
+        found, end = np.empty(sum(count for _, count in self.pieces), self.kind), 0
+        for values, count in self.pieces:
+            found[end : end + count] = values
+            end += count
+        return found
 
 
 class Graph:
@@ -111,10 +115,11 @@ class Graph:
     def needs(self, tasks: Array, *before: Array) -> None:
         """Each task waits for one before it, of each list; `NONE` for nothing."""
         for earlier in before:
-            earlier = np.broadcast_to(earlier, tasks.shape)
             real = earlier != NONE
-            self.before.add(earlier[real], int(real.sum()))
-            self.after.add(tasks[real], int(real.sum()))
+            count = int(np.count_nonzero(real))
+            if count:
+                self.before.add(earlier[real], count)
+                self.after.add(tasks[real], count)
 
     def arrivals(self, count: int, after: Any = 0.0) -> Array:
         """Moments that packets bring about, or a while `after`."""
@@ -552,12 +557,14 @@ class Unrolling:
 
 def _waves(cores: Array) -> list[Array]:
     """Places in order, so that no core comes twice in one of the lists."""
+    if len(cores) == 0:
+        return []
+    counts = np.bincount(cores)
+    if counts.max() == 1:
+        return [np.arange(len(cores))]
     order = np.argsort(cores, kind="stable")
-    run = cores[order]
-    first = np.flatnonzero(np.r_[True, run[1:] != run[:-1]]) if len(run) else np.zeros(0, int)
-    rank = np.arange(len(run)) - np.repeat(first, np.diff(np.r_[first, len(run)]))
-    if len(rank) == 0 or rank.max() == 0:
-        return [np.arange(len(cores))] if len(cores) else []
+    counts = counts[counts > 0]
+    rank = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
     return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
 
 
