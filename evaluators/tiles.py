@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from evaluators import closed_tiles, events_tiles
+from evaluators import closed_tiles, played_tiles
 from evaluators.breakdown import Breakdown, Row
 from evaluators.closed_tiles import Pass, Prices, Task
 from evaluators.graph.reside import Resident, resident
@@ -28,7 +28,7 @@ from space.limits import Infeasible, Limit
 from space.mapping import TileMapping, TilePlan
 from space.workload import Case, Workload
 
-PRICES: dict[str, Prices] = {"closed": closed_tiles.PRICES, "events": events_tiles.PRICES}
+PRICES: dict[str, Prices] = {"closed": closed_tiles.PRICES, **played_tiles.PRICES}
 FIDELITIES = tuple(PRICES)
 
 

@@ -29,6 +29,8 @@ QUESTIONS = (
     ("chip=tile_gh200", "model=qwen3_1b7", "workload.sequence=[512]", "fidelity=cycles@4"),
     ("chip=wse2", "model=qwen3_1b7", "workload.sequence=[256]", "fidelity=cycles@6"),
     ("chip=npu64", "model=qwen3_4b", "workload.sequence=[512]", "fidelity=events"),
+    ("chip=npu64", "model=qwen3_4b", "workload.sequence=[512]", "mapping.both.tp=16", "fidelity=cycles"),
+    ("chip=npu64", "model=qwen3_4b", "mapping.both.tp=16", "mapping.both.placement=linear_seq"),
     ("chip=mesh8", "workload=traffic", "workload.rates=[0.1]", "fidelity=cycles"),
 )
 

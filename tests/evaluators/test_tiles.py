@@ -1,5 +1,6 @@
 """A model on a mesh of tiles: batch = one by one, breakdown = total, readers agree, limits as values with what would do."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.samples import asked
 
 CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"
 NPUS = sorted(path.stem for path in CHIPS.glob("npu*.yaml") if "tile:" in path.read_text())
+MODELS = ("qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite")
 ONE = ("chip=npu64", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=1280", "workload.output=256")
 
 
@@ -45,8 +47,7 @@ def varied(base: Design) -> list[Design]:
     return found
 
 
-@pytest.mark.parametrize("fidelity", ["closed", "events"])
-@pytest.mark.parametrize("model", ["qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite"])
+@pytest.mark.parametrize(("model", "fidelity"), [*product(MODELS, ("closed", "events")), (MODELS[0], "cycles")])
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
     asked_ = asked(*ONE, f"model={model}", f"workload.batch={batch}", "workload.prompt=96", "workload.output=8")
