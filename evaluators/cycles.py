@@ -153,10 +153,12 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
     places, events = cores * (net.ports - CORE), graph.count + resources + graph.packets + 1
     rates = (0.0, 0.0, 0.0) if memory is None else (memory.latency, memory.byte, memory.crowded)
     latency, byte, crowded = (float(rate) / graph.cycle for rate in rates)
-    asked = int((packets.far + 2).sum()) if fabric.locked > 0 else 0
-    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(7, np.int64)
+    asking = graph.packets if fabric.locked > 0 else 0
+    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(8, np.int64)
     begin = np.flatnonzero(tasks.needs == 0)
     stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
+
+    locks = np.stack([np.zeros(4 * cores, np.int64), np.full(4 * cores, NONE)], axis=1)
 
     def nobody(*shape: int) -> Array:
         return np.full(shape, NONE, np.int64)
@@ -165,7 +167,7 @@ def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
         np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
         np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.whole(),
         np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
-        stack, nobody(4 * cores, 2), nobody(asked), nobody(asked), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
+        stack, locks, nobody(asking), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
         float(fabric.hop / graph.cycle), counts,
     )  # fmt: skip
 

@@ -417,6 +417,11 @@ def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Ar
             sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
             state.links, on.fabric, end, state.read[step.slot][0],
         )  # fmt: skip
+    elif on.fabric.locked > 0 and step.via in ("router", "core"):
+        noc.circuits(
+            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, state.topology == "torus",
+            ready[step.slot], over, state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
+        )  # fmt: skip
     else:
         noc.messages(
             sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", state.topology == "torus",

@@ -199,17 +199,6 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
         start = max(start, free[to_row, to_col], ramps[0, row, col])
         x_way = EAST if east > 0 else WEST
         y_way = SOUTH if south > 0 else NORTH
-        if fabric.locked > 0:
-            start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
-            # a request crosses the route and a grant comes back; then nothing else may use its channels
-            start = _free_channels(links, row, col, x_way, across, start, shape, hop)
-            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
-            end[i] = start + 3 * (2 * ramp + hops * hop) + stream + stage
-            _hold_channels(links, row, col, x_way, across, end[i], shape, hop)
-            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop)
-            ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
-            read[row, col] = max(read[row, col], end[i])
-            continue
         ramps[0, row, col] = start + stream
         read[row, col] = max(read[row, col], start + stream)
         busy = words[i] * fabric.word
@@ -218,6 +207,48 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
         first = max(first + ramp, ramps[1, to_row, to_col])
         ramps[1, to_row, to_col] = first + busy
         end[i] = max(start + 2 * ramp + hops * hop + stream, first + busy) + stage
+
+
+@_kept
+def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
+    """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `messages`.
+
+    A request crosses the way and a grant comes back; then nothing else may use its channels, either way, until the last word is
+    there. A message that waits keeps none.
+
+    Args:
+        stage: that the target's software takes. [s]
+    """
+    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
+    pace = max(fabric.word, fabric.copy)
+    earliest = np.full(len(sr), -np.inf)
+    left = len(sr)
+    while left:
+        i = np.argmin(earliest)
+        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        east, south = _steps(col, to_col, shape[1], torus), _steps(row, to_row, shape[0], torus)
+        across, down = abs(east), abs(south)
+        x_way, y_way = EAST if east > 0 else WEST, SOUTH if south > 0 else NORTH
+        trip = 2 * ramp + (across + down) * hop
+        posted = max(ready[row, col], engine[row, col])
+        if across + down == 0:
+            end[i] = max(ready[row, col], free[to_row, to_col])
+        else:
+            posted += fabric.post
+            start = max(posted, free[to_row, to_col], ramps[0, row, col], ramps[1, to_row, to_col] - trip)
+            start = _free_channels(links, row, col, x_way, across, start, shape, hop)
+            start = _free_channels(links, row, to_col, y_way, down, start, shape, hop)
+            if start > earliest[i]:
+                earliest[i] = start
+                continue
+            engine[row, col] = posted + words[i] * fabric.copy
+            end[i] = start + 3 * trip + words[i] * pace + stage
+            _hold_channels(links, row, col, x_way, across, end[i], shape, hop)
+            _hold_channels(links, row, to_col, y_way, down, end[i], shape, hop)
+            ramps[0, row, col] = ramps[1, to_row, to_col] = end[i]
+        read[row, col] = max(read[row, col], end[i])
+        earliest[i] = np.inf
+        left -= 1
 
 
 @_kept

@@ -56,7 +56,7 @@ class Packets(NamedTuple):
         line: the next packet that waits at the same place.
         far: links from end to end, for circuits.
         owed: flits of it that are to arrive, all together; an addend's are those of the first one.
-        ahead: channels of its circuit that it does not have yet.
+        asked: in which of the moments at which circuits are given it asked for one.
     """
 
     router: Array
@@ -74,7 +74,7 @@ class Packets(NamedTuple):
     line: Array
     far: Array
     owed: Array
-    ahead: Array
+    asked: Array
 
 
 class Floor(NamedTuple):
@@ -90,8 +90,9 @@ class Floor(NamedTuple):
         when, what: a heap of times and of what happens: a task << 2 is done, or its packet has `COME`, or an engine << 2 is
             `FREE`; or less than 0, a circuit's end.
         stack: tasks that have just become ready.
-        locks: first and last in the line of each channel of circuits (a link, both ways; each core's way out and in), -1 for
-            none; `asker` and `next_asker` make the lines, in the order in which packets ask.
+        locks: of each channel of circuits (a link, both ways; each core's way out and in) whether a packet has it, and the
+            first that waits until it is given back, -1 for none; `Packets.line` has the others.
+        asking: packets that look now whether all channels of theirs are free.
         locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
             router to router.
         counts: places below.
@@ -113,20 +114,25 @@ class Floor(NamedTuple):
     what: Array
     stack: Array
     locks: Array
-    asker: Array
-    next_asker: Array
+    asking: Array
     locked: int
     trip: float
     hop: float
     counts: Array
 
 
-HEAP, STACK, SENDING, DONE, STILL, OWED, NODES = range(7)
+HEAP, STACK, SENDING, DONE, STILL, OWED, ASKING, GIVEN = range(8)
 """Places of `Floor.counts`: of events, of the stack, of places that send; tasks done; cycles in which nothing moved; flits that
-are to arrive of all packets that have been sent; places in lines for channels that have been given."""
+are to arrive of all packets that have been sent; packets that look for channels; moments at which circuits were given."""
+
+LOOK, TAKE, GIVE = range(3)
+"""What is done with the channels of a circuit."""
 
 FREE, COME = 1, 2
 """What happens, beside that a task is done."""
+
+MOMENT = 1e-6
+"""What happens within so many cycles happens at once, as times are rounded sums; circuits are given when all of it is known."""
 
 PATIENCE = 4096
 """Cycles in which flits are there and none moves, and nothing else is going to happen, until it is called a deadlock."""
@@ -177,59 +183,74 @@ def _start(floor, tasks, task, time):
 
 
 @piece
-def _join(floor, packets, packet, lock):
-    """A packet asks for a channel, after all that asked before it."""
-    node = floor.counts[NODES]
-    floor.counts[NODES] += 1
-    floor.asker[node], floor.next_asker[node] = packet, -1
-    if floor.locks[lock, 0] < 0:
-        floor.locks[lock, 0] = node
-    else:
-        floor.next_asker[floor.locks[lock, 1]] = node
-        packets.ahead[packet] += 1
-    floor.locks[lock, 1] = node
+def _ask(floor, packet):
+    """A packet is among those that look for their channels."""
+    floor.asking[floor.counts[ASKING]] = packet
+    floor.counts[ASKING] += 1
+
+
+@part
+def _circuit(net, floor, packets, packet, do):
+    """Looks whether all channels of a packet's circuit are free, takes them, or gives them back to those who look for them.
+
+    They are its core's way out, the target's way in, and the links between, for both directions at once. Returns the first
+    channel that somebody has, where it looks; else -1.
+    """
+    r, to = np.int64(packets.router[packet]), np.int64(net.target[packets.number[packet]]) >> 3
+    lock, ends = 2 * net.routers + r, 0
+    while True:
+        if do == LOOK:
+            if floor.locks[lock, 0]:
+                return lock
+        elif do == TAKE:
+            floor.locks[lock, 0] = 1
+        else:
+            waits = floor.locks[lock, 1]
+            floor.locks[lock, 0], floor.locks[lock, 1] = 0, -1
+            while waits >= 0:
+                _ask(floor, waits)
+                waits = packets.line[waits]
+        if ends == 0:
+            lock, ends = 3 * net.routers + to, 1
+            continue
+        if r == to:
+            return np.int64(-1)
+        port = lowest(towards(net, r, packets.number[packet]))
+        on = np.int64(net.router_of[net.port[r * net.ports + port].onward >> net.shift])
+        lock, r = 2 * min(r, on) + (port >> 1), on
+
+
+@part
+def _give(net, floor, packets, time):
+    """All who look have their circuits where all channels are free, who asked first before others.
+
+    A request crosses the way, a grant comes back, and flits follow. Nobody keeps a channel while it waits for others, which is
+    what keeps circuits from waiting for one another.
+    """
+    for i in range(floor.counts[ASKING]):
+        one, k = floor.asking[i], i
+        while k > 0 and _before(packets, one, floor.asking[k - 1]):
+            floor.asking[k] = floor.asking[k - 1]
+            k -= 1
+        floor.asking[k] = one
+    for i in range(floor.counts[ASKING]):
+        packet = floor.asking[i]
+        busy = _circuit(net, floor, packets, packet, LOOK)
+        if busy >= 0:
+            packets.line[packet] = floor.locks[busy, 1]
+            floor.locks[busy, 1] = packet
+            continue
+        _circuit(net, floor, packets, packet, TAKE)
+        trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
+        _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
+    floor.counts[ASKING] = 0
+    floor.counts[GIVEN] += 1
 
 
 @piece
-def _release(floor, packets, lock, time):
-    """A channel goes to the packet that asked for it next, which starts if that was the last that it waited for."""
-    node = floor.next_asker[floor.locks[lock, 0]]
-    floor.locks[lock, 0] = node
-    if node >= 0:
-        packet = floor.asker[node]
-        packets.ahead[packet] -= 1
-        if packets.ahead[packet] == 0:
-            _connect(floor, packets, packet, time)
-
-
-@part
-def _connect(floor, packets, packet, time):
-    """A packet has its circuit: a request crosses the way, a grant comes back, and flits follow."""
-    trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
-    _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
-
-
-@part
-def _circuit(net, floor, packets, packet, time, ends):
-    """A packet asks for all channels of its way, or gives them back: links, for both directions at once, and ends."""
-    r = np.int64(packets.router[packet])
-    to = np.int64(net.target[packets.number[packet]]) >> 3
-    for lock in (2 * net.routers + r, 3 * net.routers + to):
-        if ends:
-            _release(floor, packets, lock, time)
-        else:
-            _join(floor, packets, packet, lock)
-    while r != to:
-        port = lowest(towards(net, r, packets.number[packet]))
-        on = np.int64(net.router_of[net.port[r * net.ports + port].onward >> net.shift])
-        lock = 2 * min(r, on) + (port >> 1)
-        if ends:
-            _release(floor, packets, lock, time)
-        else:
-            _join(floor, packets, packet, lock)
-        r = on
-    if not ends and packets.ahead[packet] == 0:
-        _connect(floor, packets, packet, time)
+def _before(packets, one, other):
+    """Whether a packet asked before another; together, whether it comes first in the program."""
+    return packets.asked[one] < packets.asked[other] or (packets.asked[one] == packets.asked[other] and one < other)
 
 
 @part
@@ -243,7 +264,8 @@ def _ready(net, floor, tasks, packets):
             packets.due[on] = time
             floor.counts[DONE] += 1
             if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
-                _circuit(net, floor, packets, on, time, False)
+                packets.asked[on] = floor.counts[GIVEN]
+                _ask(floor, on)
                 continue
             at = packets.router[on] * (net.ports - CORE) + packets.port[on] - CORE
             packets.line[on] = -1
@@ -289,12 +311,17 @@ def _finish(floor, tasks, task, time):
 @part
 def _happen(net, floor, tasks, packets, now):
     """Everything that happens until a cycle."""
-    while floor.counts[HEAP] and floor.when[0] <= now:
+    time = float(now)
+    while True:
+        if floor.counts[ASKING] and (floor.counts[HEAP] == 0 or floor.when[0] > time + MOMENT):
+            _give(net, floor, packets, time)
+        if floor.counts[HEAP] == 0 or floor.when[0] > now:
+            return
         time, what = floor.when[0], floor.what[0]
         _pop(floor)
         if what < 0:
             packet = -1 - what
-            _circuit(net, floor, packets, packet, time, True)
+            _circuit(net, floor, packets, packet, GIVE)
             for task in (packets.left[packet], packets.tail[packet]):
                 if task >= 0:
                     _push(floor, time, task << 2 | COME)

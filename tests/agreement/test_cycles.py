@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 
 from evaluators import cycles, evaluate, events, explain
 from evaluators.evaluation import infeasible
+from evaluators.kernels.gemm.tiling import Shape
+from evaluators.kernels.partition import PARTITION
 from evaluators.machine import net as routers_
 from evaluators.machine import sources, traffic
 from evaluators.machine.detour import Detours, detours
+from evaluators.machine.engine import engines
+from evaluators.machine.fabric import tile_fabric
 from evaluators.machine.traffic import SATURATED, STABLE, measure
 from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
+from space.chip import TileChip
 from space.design import stacked
 from space.errors import DesignError
+from space.mapping import PLACEMENTS
 from space.network import Faults, Router, stages
 from space.workload import Traffic
 from studies.fidelity_gap.kernels import Played, dataflows, divided, on_cores, on_tiles
@@ -306,6 +312,36 @@ def test_locked_channels_cost_placements_that_share_them() -> None:
     assert lone == 40 + 3 * (2 * 2 + 2)
     against = cycles.play(sends(Mesh(1, 3), ((0, 0), (0, 2), 40), ((0, 2), (0, 0), 40)), locked).seconds
     assert against == 2 * lone
+
+
+def test_a_message_that_waits_for_a_channel_keeps_no_other() -> None:
+    """On a line, from 0 to 3 waits for 2 to 3; from 1 to 2 goes at once, though it asks after it, and 0 to 3 after both."""
+    locked = CYCLES._replace(cycle=1.0, vcs=1, depth=8, locked=1.0)
+    near, far = (words + 3 * (2 * 2 + hops) for words, hops in ((40, 1), (40, 3)))
+
+    def seconds(*messages: tuple[tuple[int, int], tuple[int, int], int]) -> float:
+        return cycles.play(sends(Mesh(1, 4), *messages), locked).seconds
+
+    ahead, across = ((0, 2), (0, 3), 40), ((0, 0), (0, 3), 40)
+    assert seconds(ahead, across) == near + far
+    assert seconds(ahead, across, ((0, 1), (0, 2), 40)) == near + far
+    assert seconds(across, ahead, ((0, 1), (0, 2), 40)) == far + near
+    assert seconds(across, ahead, ((0, 1), (0, 2), 400)) == far + near + 360
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("name", ["k", "mn"])
+@pytest.mark.parametrize("cores", [4, 8, 9, 16])
+def test_messages_that_take_turns_take_what_the_closed_form_says_or_longer(name: str, placement: str, cores: int) -> None:
+    """Rings that share no channel, and those along a line, are as the formula has them; others get out of step."""
+    chip = asked("chip=npu64", "model=qwen3_4b").base.chip
+    assert isinstance(chip, TileChip)
+    shape, fabric, on = Shape(16 * cores, 8 * cores, 8 * cores * cores), tile_fabric(chip), engines(chip)
+    closed, _ = PARTITION[name].cost(shape, placement, cores, fabric, on, 2)
+    played = cycles.play(PARTITION[name].steps(shape, placement, cores, "float16"), fabric, engines=on).seconds
+    assert played > closed * (1 - 0.03)
+    alike = placement == "linear_seq" or cores == 4 or (placement in ("ring", "mesh") and cores % 2 == 0)
+    assert played < closed * (1.03 if alike else 1.6)
 
 
 def crossing(vcs: int) -> float:

@@ -85,16 +85,17 @@ def test_bytes_are_those_of_table_2(name: str, placement: str, cores: int) -> No
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize(("name", "placement"), ALL)
 def test_the_closed_form_is_the_program_played(name: str, placement: str, cores: int, fabric: object) -> None:
-    """Turns on busy channels included; but for two dimensions, whose weights and sums get into each other's way."""
+    """Turns on busy channels included; but for two dimensions on lines, whose weights and sums share links."""
     shape = Shape(16 * cores, 8 * cores, 8 * cores * cores)
     closed, engines = PARTITION[name].cost(shape, placement, cores, fabric, ENGINES, 4)
     played = play(PARTITION[name].steps(shape, placement, cores), fabric, engines=ENGINES)  # type: ignore[arg-type]
     assert engines <= closed * (1 + 1e-9)
     assert played.engine_seconds == pytest.approx(engines)
     if name == "mn_k":
-        assert 0.8 * closed <= played.seconds <= (1.05 if placement == "mesh" else 1.7) * closed
+        known = placement == "mesh" or cores <= 4 or (fabric is LOCKED and placement != "linear_interleave")
+        assert 0.97 * closed <= played.seconds <= (1.05 if known else 1.7) * closed
     else:
-        assert played.seconds == pytest.approx(closed, rel=1e-9 if placement == "ring" else 0.01)
+        assert played.seconds == pytest.approx(closed, rel=1e-9 if placement == "ring" and cores != 2 else 0.01)
 
 
 @pytest.mark.parametrize("name", sorted(PARTITION))

@@ -14,7 +14,7 @@ from evaluators.kernels.partition.sums import along_rings
 from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.rounds import Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum
+from space.elementwise import Array, ceil_div, maximum, where
 
 DIVIDED = True
 
@@ -36,13 +36,18 @@ def moved(shape: Shape, rings: Any, members: Any) -> Any:
 
 
 def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
-    """In each turn a product, while the next weights come, and then an allreduce of the row through the same ramps."""
+    """Turns whose product runs beside the allreduce of the one before; weights come first, through the same ramps.
+
+    The first product waits for nothing, its sums for the weights that come beside it. From then on a turn takes its weights and
+    sums, or its product; at the end the last product and the sums before it are side by side, then come its own.
+    """
     rings, members = grid(placement, cores, divided=True)
     m, k, n = ceil_div(shape.m, rings), ceil_div(shape.k, members), ceil_div(shape.n, rings)
     product = engines.started(m, k, n, nbytes)
     sums = 2 * (members - 1) * step(placement, cores, 1, m * ceil_div(n, members) * nbytes, fabric, divided=True)
     weights = step(placement, cores, 0, k * n * nbytes, fabric, divided=True)
-    return (rings - 1) * maximum(product, weights) + product + rings * sums, rings * product
+    first, turn, last = maximum(product, weights), maximum(product, weights + sums), maximum(product, sums)
+    return where(rings > 1, first + maximum(rings - 2, 0) * turn + last, product) + sums, rings * product
 
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:

@@ -131,7 +131,8 @@ def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, 
     """Time in which every core of a group sends some bytes to the next of its ring. [s]
 
     The busiest channel carries its messages one after the other. A wormhole's words pass a hop apart; a locked route is set up
-    first, there and back, and is nobody else's until its last word is there.
+    first, there and back, and is nobody else's until its last word is there; cores that are not in step lose more than this,
+    by up to two fifths in an interleaved line, which `fidelity=cycles` plays.
 
     Args:
         placement, cores, divided: of the group.
@@ -142,9 +143,8 @@ def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, 
     which = PLACEMENTS.index(placement)
     key = (which, cores, axis, divided * 1)
     hops, stream = _reach(*key), np.ceil(nbytes / fabric.word_bytes) * fabric.pace
-    way_there = 2 * fabric.ramp + hops * fabric.hop
-    apart = fabric.post + way_there + _turns(*key, 0) * stream
-    locked = fabric.post + _turns(*key, 1) * (3 * way_there + stream)
+    apart = fabric.post + 2 * fabric.ramp + hops * fabric.hop + _turns(*key) * stream
+    locked = fabric.post + _circuits(*key) * (6 * fabric.ramp + stream) + 3 * _ways(*key) * fabric.hop
     return where(hops > 0, where(fabric.locked > 0, locked, apart), 0.0)
 
 
@@ -165,14 +165,32 @@ def _reach(which: int, cores: int, axis: int, divided: int) -> float:
 
 
 @tabulated
-def _turns(which: int, cores: int, axis: int, divided: int, both_ways: int) -> float:
-    """Messages of the busiest channel."""
-    load: dict[Any, int] = {}
+def _turns(which: int, cores: int, axis: int, divided: int) -> float:
+    """Messages of the busiest link."""
+    return float(max(map(len, _loads(which, cores, axis, divided, both_ways=False)), default=0))
+
+
+@tabulated
+def _circuits(which: int, cores: int, axis: int, divided: int) -> float:
+    """Messages of the busiest channel, which is a link both ways."""
+    return float(max(map(len, _loads(which, cores, axis, divided, both_ways=True)), default=0))
+
+
+@tabulated
+def _ways(which: int, cores: int, axis: int, divided: int) -> float:
+    """Links of all messages of the busiest channel, end to end; of the one with the longest, where several are the busiest."""
+    return float(
+        max(((len(ways), sum(ways)) for ways in _loads(which, cores, axis, divided, both_ways=True)), default=(0, 0))[1]
+    )
+
+
+def _loads(which: int, cores: int, axis: int, divided: int, *, both_ways: bool) -> list[list[int]]:
+    """Of each link, or of both ways of it together, the links that each of its messages crosses from end to end."""
+    found: dict[Any, list[int]] = {}
     for links in _routes(which, cores, axis, divided):
         for link in links:
-            place = tuple(sorted(link)) if both_ways else link
-            load[place] = load.get(place, 0) + 1
-    return float(max(load.values(), default=0))
+            found.setdefault(tuple(sorted(link)) if both_ways else link, []).append(len(links))
+    return list(found.values())
 
 
 def _routes(which: int, cores: int, axis: int, divided: int) -> list[list[Any]]:
