@@ -163,7 +163,7 @@ def started(folder: Path, place: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(3000):  # on a machine that does much else
         assert process.poll() is None, process.communicate()
-        if asked(place) > 256:
+        if asked(place) > 80:
             return process
         time.sleep(0.1)
     raise AssertionError("it stored nothing")
