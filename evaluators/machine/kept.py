@@ -2,7 +2,8 @@
 
 What is kept counts as long as no source in its folder has changed, since loops hold what they call, from other files too. It
 is kept where the first of these can be written: `NUMBA_CACHE_DIR`, or else beside the sources, or in the user's cache. Where
-nothing can be written, what is there is read, and the rest is compiled every time. Beside them, what loops over sets of small
+nothing can be written, what is there is read, and the rest is compiled every time. Processes that start together compile each
+function once. Beside them, what loops over sets of small
 numbers, the bits of one, are made of.
 """
 
@@ -16,9 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numba import njit, types
 from numba.core import caching, cgutils, config
 from numba.extending import intrinsic
+
+PATIENCE = 120.0
+"""How long a process waits for another one to compile a function, before it does so itself. [s]"""
 
 
 def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -26,7 +31,7 @@ def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         made = njit(**options)(function)
-        made._cache = _Cache(function)  # type: ignore[no-untyped-call]
+        made._cache = _Cache(function)
         return made
 
     return compiled
@@ -119,12 +124,31 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.FunctionCache):
+    """Of one function: who does not find it compiles it, while others that want it wait to find it."""
+
     _impl_class = _Implementation
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._turn = FileLock(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"))
+
     def load_overload(self, *args: Any) -> Any:
-        with contextlib.suppress(OSError):
-            return super().load_overload(*args)  # type: ignore[no-untyped-call]
+        self._turn.release(force=True)
+        found = self._load(*args)
+        if found is not None or not _writable(self._cache_path):
+            return found
+        with contextlib.suppress(Timeout, OSError):
+            self._turn.acquire(timeout=PATIENCE)
+            found = self._load(*args)
+            if found is not None:
+                self._turn.release()
+        return found
 
     def save_overload(self, *args: Any) -> None:
         with contextlib.suppress(OSError):  # what cannot be kept is compiled again
             super().save_overload(*args)  # type: ignore[no-untyped-call]
+        self._turn.release(force=True)
+
+    def _load(self, *args: Any) -> Any:
+        with contextlib.suppress(OSError):
+            return super().load_overload(*args)  # type: ignore[no-untyped-call]

@@ -1,6 +1,8 @@
 """Compiled loops are kept where something can be written, count until a source beside them changes, and work everywhere."""
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +53,18 @@ def test_the_cache_may_be_where_the_user_says(
     assert played(5)[0] == 11
     assert list((tmp_path / "mine").rglob("*.nbi"))
     assert not (tmp_path / "__pycache__").exists()
+
+
+ONE = "import together; together.twice(1); print(len(together.twice.stats.cache_misses))"
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    (tmp_path / "adds.py").write_text(INNER.format(3))
+    (tmp_path / "together.py").write_text(OUTER.format("adds").replace("adds_inner", "adds"))
+    line, path = [sys.executable, "-c", ONE], os.pathsep.join((str(tmp_path), str(Path(__file__).resolve().parents[2])))
+    where = os.environ | {"PYTHONPATH": path}
+    many = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=where, cwd=tmp_path) for _ in range(3)]
+    assert sorted(one.communicate()[0].strip() for one in many) == ["0", "0", "1"]
 
 
 @pytest.mark.parametrize("given", ["", "/dev/null/none"])
