@@ -69,10 +69,10 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(small_di
 @pytest.mark.parametrize("screen", ["false", "true"])
 def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path, screen: str, typed: Any) -> None:
     """The same without the right to mount: the system refuses to write beyond a size."""
-    line = words(tmp_path, str(tmp_path / "s.sqlite"), f"screen.run={screen}", "screen.limit=65536", "search.budget=3000")
+    line = words(tmp_path, str(tmp_path / "s.sqlite"), f"screen.run={screen}", "screen.limit=65536", "search.budget=1000")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
     try:
         code, _, err = typed(*line)
     finally:
@@ -82,7 +82,7 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path, screen: str, typed
     assert sound(tmp_path / "s.sqlite")
     assert not list(tmp_path.rglob("*.tmp"))
     assert typed(*line)[0] == 0
-    assert len(designs(str(tmp_path / "s.sqlite"))) == 3000
+    assert len(designs(str(tmp_path / "s.sqlite"))) == 1000
 
 
 # --- no right to write
