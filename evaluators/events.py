@@ -25,7 +25,6 @@ from evaluators.machine.engine import Engines
 from evaluators.machine.fabric import Fabric
 from evaluators.played import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
 from evaluators.rounds import (
-    VIA,
     Cores,
     Load,
     Loop,
@@ -417,16 +416,16 @@ def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Ar
             sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
             state.links, on.fabric, end, state.read[step.slot][0],
         )  # fmt: skip
-    elif on.fabric.locked > 0 and step.via in ("router", "core"):
-        noc.circuits(
-            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, state.topology == "torus",
-            ready[step.slot], over, state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
-        )  # fmt: skip
     else:
-        noc.messages(
-            sr, sc, tr, tc, words, values, VIA.index(step.via), step.combine == "set", state.topology == "torus",
-            ready[step.slot], over, state.dma, state.ramps, state.links, on.fabric, end, state.read[step.slot][0],
-        )  # fmt: skip
+        ends, read = (sr, sc, tr, tc, words), state.read[step.slot][0]
+        torus, starts = state.topology == "torus", (ready[step.slot], over, state.dma, state.ramps)
+        if step.via == "relay":
+            noc.relayed(*ends, torus, *starts, on.fabric, end, read)
+        elif step.via == "shared":
+            noc.shared(*ends, values, step.combine == "set", torus, *starts, on.fabric, end, read)
+        else:
+            send = noc.circuits if on.fabric.locked > 0 else noc.carried
+            send(*ends, on.fabric.stage if step.via == "core" else 0.0, torus, *starts, state.links, on.fabric, end, read)
     if step.combine != "set" and on.fabric.combine:
         noc.combined(tr, tc, values, state.ready[into], state.vector, on.fabric, end)
     noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])

@@ -145,14 +145,11 @@ def _hold_channels(links, row, col, way, count, until, shape, hop):
 
 
 @_kept
-def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages from (sr, sc) to (tr, tc), each of `words` words.
+def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
+    """Messages from (sr, sc) to (tr, tc), each of `words` words, that the network carries.
 
     Args:
-        via: 0 the network carries it; 1 so, and the target's software takes a stage; 2 each core on the way stores the message
-            and sends it on; 3 as shared memory.
-        values: of each message, which shared memory loads one by one.
-        reading: whether shared memory is read, its owner being the source, or added to, the target.
+        stage: that the target's software takes. [s]
         torus: whether lines close.
         ready: when sources have what they send.
         free: when targets may be overwritten.
@@ -162,56 +159,76 @@ def messages(sr, sc, tr, tc, words, values, via, reading, torus, ready, free, en
     """
     hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
     pace = max(fabric.word, fabric.copy)
-    stage = fabric.stage if via == 1 else 0.0
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
         east, south = _steps(col, to_col, shape[1], torus), _steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
-        hops = across + down
-        if hops == 0:
+        if across + down == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
             read[row, col] = max(read[row, col], end[i])
             continue
-        stream = words[i] * pace
-        start = max(ready[row, col], engine[row, col])
-        if via == 2:
-            start = max(start, free[to_row, to_col], ramps[0, row, col])
-            engine[row, col] = start + fabric.launch + words[i] * fabric.copy
-            ramps[0, row, col] = start + fabric.launch + stream
-            read[row, col] = max(read[row, col], ramps[0, row, col])
-            end[i] = start + hops * (fabric.launch + 2 * ramp + hop + stream + fabric.stage)
-            continue
-        if via == 3 and reading:
-            # tasks of the owner one after the other; whoever reads waits for each value
-            start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
-            start += 3 * fabric.launch
-            ramps[0, row, col] = start
-            engine[to_row, to_col] = end[i] = start + values[i] * 2 * (2 * ramp + hops * hop)
-            read[row, col] = max(read[row, col], end[i])
-            continue
-        if via == 3:
-            start = max(start, ramps[1, to_row, to_col] - 2 * ramp - hops * hop)
-            read[row, col] = max(read[row, col], start + stream)
-            end[i] = ramps[1, to_row, to_col] = start + 2 * ramp + hops * hop + fabric.stage + stream
-            continue
-        start += fabric.post
+        stream, busy = words[i] * pace, words[i] * fabric.word
+        start = max(ready[row, col], engine[row, col]) + fabric.post
         engine[row, col] = start + words[i] * fabric.copy
         start = max(start, free[to_row, to_col], ramps[0, row, col])
-        x_way = EAST if east > 0 else WEST
-        y_way = SOUTH if south > 0 else NORTH
         ramps[0, row, col] = start + stream
         read[row, col] = max(read[row, col], start + stream)
-        busy = words[i] * fabric.word
-        first = _cross(links, row, col, x_way, across, start + ramp, busy, shape, hop)
-        first = _cross(links, row, to_col, y_way, down, first, busy, shape, hop)
+        first = _cross(links, row, col, EAST if east > 0 else WEST, across, start + ramp, busy, shape, hop)
+        first = _cross(links, row, to_col, SOUTH if south > 0 else NORTH, down, first, busy, shape, hop)
         first = max(first + ramp, ramps[1, to_row, to_col])
         ramps[1, to_row, to_col] = first + busy
-        end[i] = max(start + 2 * ramp + hops * hop + stream, first + busy) + stage
+        end[i] = max(start + 2 * ramp + (across + down) * hop + stream, first + busy) + stage
+
+
+@_kept
+def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, end, read):
+    """Messages that each core on the way stores and sends on; arguments as for `carried`."""
+    shape, pace = engine.shape, max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col = sr[i], sc[i]
+        hops = abs(_steps(col, tc[i], shape[1], torus)) + abs(_steps(row, tr[i], shape[0], torus))
+        start = max(ready[row, col], free[tr[i], tc[i]])
+        if hops:
+            start = max(start, engine[row, col], ramps[0, row, col])
+            engine[row, col] = start + fabric.launch + words[i] * fabric.copy
+            ramps[0, row, col] = start + fabric.launch + words[i] * pace
+            read[row, col] = max(read[row, col], ramps[0, row, col])
+        end[i] = start + hops * (fabric.launch + 2 * fabric.ramp + fabric.hop + words[i] * pace + fabric.stage)
+        if hops == 0:
+            read[row, col] = max(read[row, col], end[i])
+
+
+@_kept
+def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, ramps, fabric, end, read):
+    """Values of memory that is shared; arguments as for `carried`.
+
+    Args:
+        values: of each message, which shared memory loads one by one.
+        reading: whether shared memory is read, its owner being the source, or added to, the target.
+    """
+    shape, pace = engine.shape, max(fabric.word, fabric.copy)
+    for i in range(len(sr)):
+        row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
+        hops = abs(_steps(col, to_col, shape[1], torus)) + abs(_steps(row, to_row, shape[0], torus))
+        trip = 2 * fabric.ramp + hops * fabric.hop
+        if hops == 0:
+            end[i] = max(ready[row, col], free[to_row, to_col])
+        elif reading:
+            # tasks of the owner one after the other; whoever reads waits for each value
+            start = max(ready[row, col], ramps[0, row, col], engine[to_row, to_col], free[to_row, to_col])
+            ramps[0, row, col] = start + 3 * fabric.launch
+            engine[to_row, to_col] = end[i] = ramps[0, row, col] + values[i] * 2 * trip
+        else:
+            start = max(ready[row, col], engine[row, col], ramps[1, to_row, to_col] - trip)
+            read[row, col] = max(read[row, col], start + words[i] * pace)
+            end[i] = ramps[1, to_row, to_col] = start + trip + fabric.stage + words[i] * pace
+        if hops == 0 or reading:
+            read[row, col] = max(read[row, col], end[i])
 
 
 @_kept
 def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
-    """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `messages`.
+    """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
 
     A request crosses the way and a grant comes back; then nothing else may use its channels, either way, until the last word is
     there. A message that waits keeps none.
@@ -253,7 +270,7 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
 
 @_kept
 def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
-    """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `messages`.
+    """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `carried`.
 
     Args:
         stage: that the target's software takes. [s]
