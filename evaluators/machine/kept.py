@@ -137,7 +137,7 @@ class _Cache(caching.FunctionCache):
         found = self._load(*args)
         if found is not None or not _writable(self._cache_path):
             return found
-        with contextlib.suppress(Timeout, OSError):
+        with contextlib.suppress(Timeout, OSError, NotImplementedError):  # of file systems without locks
             self._turn.acquire(timeout=PATIENCE)
             found = self._load(*args)
             if found is not None:
