@@ -59,7 +59,6 @@ def _numbers(of: Any) -> tuple[Any, ...]:
 
 
 def _with(of: Any, numbers: list[Any]) -> Any:
-
     names = [name for name in type(of).__slots__ if not isinstance(getattr(of, name), str)]
     return replace(of, **dict(zip(names, numbers, strict=True)))
 
@@ -75,6 +74,7 @@ def _memory_price(nbytes: Any, block: Any, hbm: MainMemory) -> Any:
 
 
 PLAYERS: dict[str, Play] = {"events": events.play, "cycles": cycles.play}
+"""By fidelity."""
 
 PRICES = {word: Prices(partial(_product_price, play), _memory_price) for word, play in PLAYERS.items()}
 """By fidelity: programs of products played; blocks of such sizes at random places of a channel of banks, and the way to it."""

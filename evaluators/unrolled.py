@@ -55,7 +55,7 @@ class Column:
     pieces: list[tuple[Any, int]] = field(default_factory=list)
 
     def add(self, values: Any, count: int) -> None:
-        """More values, or one for each of `count`."""
+        """More values, or one for each of `count`; whoever gives an array leaves it as it is."""
         self.pieces.append((values, count))
 
     def whole(self) -> Array:

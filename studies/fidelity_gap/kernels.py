@@ -74,12 +74,14 @@ def on_cores() -> Iterator[Played]:
 
 
 def divided() -> Iterator[Played]:
-    """Products divided over 16 NPU cores, whose messages lock their way."""
+    """Products divided over 16 NPU cores, whose messages lock their way, or not."""
     chip = _chip("npu64")
-    for name, of in PARTITION.items():
-        for placement in PLACEMENTS:
-            program = of.steps(Shape(256, 1024, 1024), placement, 16, "float16")
-            yield Played("partition", f"{name}, {placement}", "npu64", program, tile_fabric(chip), engines(chip))
+    for routing, locked in (("", 1.0), (", wormhole", 0.0)):
+        on = tile_fabric(chip)._replace(locked=locked)
+        for name, of in PARTITION.items():
+            for placement in PLACEMENTS:
+                program = of.steps(Shape(256, 1024, 1024), placement, 16, "float16")
+                yield Played("partition", f"{name}, {placement}{routing}", "npu64", program, on, engines(chip))
 
 
 def on_tiles() -> Iterator[Played]:

@@ -132,7 +132,7 @@ def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, 
 
     The busiest channel carries its messages one after the other. A wormhole's words pass a hop apart; a locked route is set up
     first, there and back, and is nobody else's until its last word is there; cores that are not in step lose more than this,
-    by up to two fifths in an interleaved line, which `fidelity=cycles` plays.
+    which `fidelity=cycles` plays and studies/fidelity_gap lists.
 
     Args:
         placement, cores, divided: of the group.
