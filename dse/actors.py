@@ -1,4 +1,4 @@
-"""Workers in processes of their own, here or on a cluster, and the one room of Ray.
+"""Workers in processes of their own, here or on a cluster; `dse/cluster.py` has the cluster.
 
 Every process is an actor and nothing is a plain task, so workers that hold all CPUs keep nobody waiting. Ray restarts and
 retries nothing: what was under way in a worker that died, hung or could not answer is tried alone in another one, so that
@@ -6,30 +6,29 @@ the design that did it is known from those that stood beside it.
 """
 
 import contextlib
-import logging
 import os
-import signal
-import socket
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from dse import left
+from dse.cluster import Cluster
+from dse.space.errors import DesignError
+from dse.space.units import show
 from dse.store import Result
-from dse.workers import BATCH_SECONDS, Auto, Batch, Crew, Entry, Evaluate, Pace, Serial, Workers, attempted, cpus, failed
-from space.errors import DesignError
-from space.units import show
+from dse.workers import BATCH_SECONDS, Auto, Batch, Crew, Entry, Evaluate, Pace, Serial, Workers, attempted, failed
 
 START_LIMIT = 60.0
 """What an actor may take to start and warm up. [s]"""
 
+LOOK = 2.0
+"""How long to wait for an answer between two looks at the cluster. [s]"""
+
 STARTS = 3
 """Actors that may die in a row while they start, before that is an error of the machine and not of a design."""
-
-OBJECT_STORE = 80 * 2**20
-"""Ray's least, as results travel beside it. [B]"""
 
 
 @dataclass
@@ -47,6 +46,7 @@ class _Worker:
         tasks: what it was sent and has not answered, oldest first.
         since: when it began with what it does.
         company: whether something was sent behind another since it was last idle; then a death accuses nobody.
+        cpu: what its process had taken of the processors when it last answered. [s]
     """
 
     actor: Any
@@ -55,6 +55,7 @@ class _Worker:
     tasks: deque[_Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
     company: bool = False
+    cpu: float = 0.0
 
     @property
     def awaited(self) -> Any:
@@ -106,15 +107,14 @@ class Ray:
         self._failed: list[Result] = []
         self._pace = Pace()
         self._workers: list[_Worker] = []
+        self._gone = 0.0
         self._false_starts = 0
-        self._owned = _connected(crew)
-        import ray
-
-        self._ray: Any = ray
+        self._cluster = Cluster(crew)
+        self._ray = self._cluster.ray
         self._count = crew.count or int(self._ray.cluster_resources().get("CPU", 1))
         self._share = max(1, -(-window // (2 * self._count)))
-        self._evaluate = ray.put(evaluate)
-        self._actor: Any = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
+        self._evaluate = self._ray.put(evaluate)
+        self._actor: Any = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
         for _ in range(self._count):
             self._start(warm=True)
 
@@ -130,7 +130,8 @@ class Ray:
             self._assign()
             awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
             patience = min(self._deadline(worker) for worker in awaited.values()) - time.monotonic()
-            self._ray.wait(list(awaited), num_returns=1, timeout=max(0.0, patience))
+            self._ray.wait(list(awaited), num_returns=1, timeout=min(max(0.0, patience), LOOK))
+            self._cluster.check()
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
             for answer in ready:
                 found += self._take(awaited[answer], answer)
@@ -141,14 +142,19 @@ class Ray:
             self._failed = []
         return found
 
+    @property
+    def cpu(self) -> float:
+        """Of the processors, what the workers have taken up to their last answers. [s]"""
+        return self._gone + sum(worker.cpu for worker in self._workers)
+
     def close(self) -> None:
         """Kills the actors; ends Ray where it was started here."""
-        if self._owned:
-            self._ray.shutdown()
-        else:
+        self._gone = self.cpu
+        if not self._cluster.owned:
             for worker in self._workers:
                 self._ray.kill(worker.actor)
         self._workers = []
+        self._cluster.close()
 
     def _start(self, warm: bool) -> None:
         actor = self._actor.remote(self._evaluate, self._crew.retries, self._crew.memory_limit)
@@ -180,7 +186,7 @@ class Ray:
     def _take(self, worker: _Worker, answer: Any) -> list[Result]:
         """The answer of a worker."""
         try:
-            given = self._ray.get(answer)
+            given, fresh, worker.cpu = self._ray.get(answer)
         except Exception as error:  # it died, or its answer could not be carried
             self._lose(worker, _reason(error))
             return []
@@ -193,6 +199,11 @@ class Ray:
         for entry in worker.tasks.popleft().batch:
             self._tries.pop(entry[0], None)
         self._pace.learn(given)
+        if not fresh:  # what it holds is given back when it ends; what it was sent behind is tried by another
+            entries = [entry for task in worker.tasks for entry in task.batch]
+            self._drop(worker)
+            self._queue.extendleft(reversed(entries))
+            self._start(warm=True)
         return list(given)
 
     def _deadline(self, worker: _Worker) -> float:
@@ -214,6 +225,7 @@ class Ray:
     def _lose(self, worker: _Worker, reason: str) -> None:
         """Replaces a worker; its designs are tried alone, and one that was alone already is tried again or has failed."""
         self._drop(worker)
+        self._cluster.sweep()
         if worker.starting:
             self._false_starts += not worker.warmed
             if self._false_starts > STARTS:
@@ -234,8 +246,13 @@ class Ray:
 
     def _drop(self, worker: _Worker) -> None:
         self._workers.remove(worker)
+        self._gone += worker.cpu
         with contextlib.suppress(Exception):  # it may be dead
             self._ray.kill(worker.actor)
+
+
+Answer = tuple[list[Result], bool, float]
+"""Results; whether the process is as fresh as it was, or holds what failed; what it has taken of the processors. [s]"""
 
 
 class Actor:
@@ -246,24 +263,37 @@ class Actor:
         self._retries = retries
         self._memory = memory
 
-    def here(self) -> None:
+    def here(self) -> Answer:
         """Answers once the process runs."""
+        return [], True, time.process_time()
 
-    def warm(self, example: Batch) -> None:
+    def warm(self, example: Batch) -> Answer:
         """Imports and compiles by doing; memory counts from here."""
         if example:
             attempted(self._evaluate, example, 0)
+        left.adopting()
         _limit_memory(self._memory)
+        return [], True, time.process_time()
 
-    def evaluated(self, batch: Batch) -> list[Result]:
+    def evaluated(self, batch: Batch) -> Answer:
         """Results of a batch, whatever it raises."""
-        return attempted(self._evaluate, batch, self._retries)
+        before, since = _held(), left.now()
+        found = attempted(self._evaluate, batch, self._retries)
+        if not any(result.error for result in found):
+            return found, True, time.process_time()
+        left.end(since)
+        return found, left.held() - before < left.MEMORY, time.process_time()
+
+
+def _held() -> int:
+    """Memory that this process holds, as the kernel has it at once. [B]"""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
 
 
 def _limit_memory(nbytes: float) -> None:
     """Allocations that go beyond what is held now by more than some bytes raise MemoryError; where the kernel counts them."""
     import resource
-    from pathlib import Path
 
     status = Path("/proc/self/status")
     if not status.exists():
@@ -285,52 +315,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ray.exceptions.RayTaskError):  # the worker's own traceback: where it was first, what it was last
         return f"its worker: {lines[-1]}"
     return f"{type(error).__name__}: {lines[0]}"
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Holds back Ctrl-C until the end: Ray that is interrupted while it starts can take the process with it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
-
-
-def _connected(crew: Crew) -> bool:
-    """Starts Ray here, or finds the cluster at the address; False where the caller's own Ray is used."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    import ray
-
-    if ray.is_initialized():
-        return False
-    # Ray would print a paragraph on standard output for each worker that dies; why it did is stored with its design
-    ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    if not crew.address:
-        with _undisturbed():
-            ray.init(
-                address="local",
-                num_cpus=crew.count or cpus(),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        return True
-    host, _, port = crew.address.removeprefix("ray://").rpartition(":")
-    try:
-        if port.isdigit():  # Ray itself would try for minutes
-            socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address=crew.address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
-    return True

@@ -5,64 +5,32 @@
 True
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dse.build import question
-from dse.compose import compose, folder_of, studies
+from dse.answer import Evaluation, answered
+from dse.ask_tell import searched
+from dse.compose import compose, folder_of
 from dse.database import exists
+from dse.evaluators import METRICS
 from dse.frame import search_frame, with_front
 from dse.loop import run_study
-from dse.records import Source
+from dse.overrides import studies
 from dse.samplers import Ask
 from dse.screen import Screened, stored
+from dse.space.errors import DesignError
 from dse.store import Result, Store
+from dse.strangers import as_data
 from dse.study import Study, stored_at, study
 from dse.verify import Verified, verified
-from evaluators import METRICS, PHYSICS, explain
-from evaluators import evaluate as evaluate_designs
-from evaluators.breakdown import Breakdown
-from evaluators.evaluation import infeasible
-from space.design import Design, stacked
-from space.errors import DesignError
-from space.limits import Infeasible
-from space.workload import Workload
 
 if TYPE_CHECKING:
     from dse.report import Part
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One design under one workload.
-
-    Attributes:
-        metrics: by name, in SI; `evaluators.METRICS` has units and definitions.
-        infeasible: what binds, None where every limit holds.
-        fidelity: the reader that it was evaluated by.
-    """
-
-    design: Design
-    workload: Workload
-    metrics: dict[str, float]
-    infeasible: Infeasible | None
-    sources: tuple[Source, ...]
-    fidelity: str
-
-    @cached_property
-    def breakdown(self) -> Breakdown:
-        """Time by operator, of the first case."""
-        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
-
-    def frame(self) -> pd.DataFrame:
-        """The operators as a table."""
-        return pd.DataFrame([row.record() for row in self.breakdown.rows])
 
 
 @dataclass(frozen=True)
@@ -128,9 +96,7 @@ class Loaded:
         found: dict[int, tuple[Ask, Result]] = {}
         if exists(asked.store):
             with closing(Store(asked.store, create=False)) as store:
-                known = store.results(asked.context)
-                asks = store.asks(asked.name, PHYSICS)
-            found = {ask.number: (ask, known[design]) for ask, design in asks if design in known}
+                found = searched(asked, store)
         screened = stored(asked) if asked.screen["run"] else None
         return search_frame(asked, found), screened
 
@@ -140,26 +106,47 @@ class Loaded:
         return {name: metric.unit for name, metric in METRICS.items()}
 
 
-def evaluate(*overrides: str) -> Evaluation:
-    """One design, by Hydra overrides as on the command line."""
-    config = compose(overrides)
-    asked = question(config, folder_of(config))
-    outcomes = evaluate_designs(stacked([asked.base]), asked.workload, fidelity=config["fidelity"])
-    metrics = {name: float(column[0]) for name, column in outcomes.columns.items()}
-    why = infeasible(asked.base, asked.workload)
-    return Evaluation(asked.base, asked.workload, metrics, why, asked.sources, config["fidelity"])
+def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
+    """One design, by Hydra overrides as on the command line, or by a list of them.
+
+    Args:
+        overrides: as they are typed.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: naming the override that is wrong.
+    """
+    return answered(compose(words(overrides), trust=trust))
 
 
-def run(name: str, *overrides: str) -> Loaded:
+def words(overrides: Iterable[str | Sequence[str]]) -> list[str]:
+    """Overrides, those in lists among them.
+
+    Raises:
+        DesignError: something is neither text nor a list of texts.
+
+    >>> words(["chip=a100", ["model=qwen3_8b", "workload.batch=[4]"]])
+    ['chip=a100', 'model=qwen3_8b', 'workload.batch=[4]']
+    """
+    found: list[str] = []
+    for override in overrides:
+        some = [override] if isinstance(override, str) else override
+        if not isinstance(some, list | tuple) or not all(isinstance(word, str) for word in some):
+            raise DesignError(f"overrides: {override!r} is none; write them as on the command line: 'chip=a100', 'seed=1'")
+        found += some
+    return found
+
+
+def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> Loaded:
     """Starts a study or goes on with it."""
-    asked = study_of(name, *overrides)
+    asked = study_of(name, *overrides, trust=trust)
     run_study(asked)
     return Loaded(asked)
 
 
-def load(name: str, *overrides: str) -> Loaded:
-    """A study with what is stored of it here."""
-    return Loaded(study_of(name, *overrides))
+def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> Loaded:
+    """A study with what is stored of it here; what its files and its store say runs no code unless trusted."""
+    return Loaded(study_of(name, *overrides, trust=trust))
 
 
 def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
@@ -174,23 +161,27 @@ def compare(loaded: Sequence[Loaded], out: str = "") -> Path:
     return write_page([one.part() for one in loaded], path)
 
 
-def study_of(name: str, *overrides: str) -> Study:
+def study_of(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
     """A study by name: one that ships or is in the working folder, or one that ran here, as it was run."""
-    known = studies()
-    place = None if overrides else stored_at(Path("runs") / name)
+    known, overrides, run_dir = studies(), words(given), Path("runs") / name
+    place = None if overrides else stored_at(run_dir)
     if name not in known and place is None:
         compose([f"study={name}"])  # raises with the nearest name
-    config = compose([f"study={name}", *overrides] if place is None else _as_run(name, place))
+    line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)
+    config = compose(line, trust=trust)
     if place is not None:
-        config["store"] = place  # overrides are kept without passwords
+        config |= {"store": place, "run_dir": str(run_dir)}  # overrides are kept without passwords, and are somebody's
     return study(config, known[name].parent if name in known else folder_of(config))
 
 
-def _as_run(name: str, place: str) -> list[str]:
-    """The overrides of a study's last run."""
+def _as_run(name: str, place: str, *, trust: bool) -> list[str]:
+    """The overrides of a study's last run; as data, unless they are trusted."""
     with closing(Store(place, create=False)) as store:
         runs = store.runs(name)
     if not runs:
         raise DesignError(f"no run of study {name!r} in {store.place}")
-    overrides: Any = runs[-1]["facts"]["overrides"]
-    return list(overrides)
+    facts = runs[-1]["facts"]
+    overrides: Any = facts.get("overrides") if isinstance(facts, dict) else None
+    if not isinstance(overrides, list):
+        raise DesignError(f"{store.place}: the last run of study {name!r} says no overrides; give them: study={name} ...")
+    return overrides if trust else as_data(overrides, store.place)

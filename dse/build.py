@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dse.records import NOTES, Source, inner, parsed, record
+from dse.space import memory, network
+from dse.space.chip import MeshChip, TileChip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, checked, spec_at
+from dse.space.kinds import CHIPS, KINDS, WHERE, asked
+from dse.space.knobs import Choice, Interval, Knob, Space
+from dse.space.memory import MemoryChip
+from dse.space.network import NetworkChip
+from dse.space.workload import Case, Collective, Stream, Workload
 from dse.workloads import workload
-from space import memory, network
-from space.chip import MeshChip, TileChip
-from space.design import Design
-from space.errors import DesignError
-from space.fields import addresses, checked, spec_at
-from space.kinds import CHIPS, KINDS, WHERE, asked
-from space.knobs import Choice, Interval, Knob, Space
-from space.memory import MemoryChip
-from space.network import NetworkChip
-from space.workload import Case, Collective, Stream, Workload
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,9 @@ def _check_shape(config: Dict[str, Any]) -> None:
         if not isinstance(config[key], kinds):
             wanted = "a group of fields" if dict in kinds else "text"
             raise DesignError(f"{key}: {config[key]!r} is not {wanted}")
-    if not config["name"] or set(config["name"]) & set('/\\:*?"<>|') or config["name"].startswith("."):
-        raise DesignError(f"name: {config['name']!r} cannot name a folder")
+    name = config["name"]
+    if not name.isprintable() or set(name) & set('/\\:*?"<>|') or name.strip() != name or name[:1] in ("", ".", "-"):
+        raise DesignError(f"name: {name!r} cannot name a folder")
 
 
 def _knob(address: str, config: Dict[str, Any], base: Design) -> Knob:

@@ -1,6 +1,7 @@
-"""Configuration: overrides in, a plain dictionary out, and the one room of Hydra.
+"""Configuration: overrides in, a plain dictionary out, by Hydra.
 
-Hydra composes once, here; its sweep grammar becomes plain knob dictionaries, and its errors one line each.
+Hydra composes here; its sweep grammar becomes plain knob dictionaries (`dse.sweeps`), its errors one line each, and what it
+reads of others is checked (`dse.sources`, `dse.strangers`). What belongs to a chip follows the composed chip.
 """
 
 import contextlib
@@ -9,41 +10,33 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf
-from space.errors import DesignError, nearest
+from dse import from_hf, strangers
+from dse.overrides import DEFAULT, Line, line, studies
+from dse.space.errors import DesignError, nearest
+from dse.strangers import TRUST
 
-STUDIES = Path(__file__).resolve().parent.parent / "studies"
-CONF = Path(__file__).resolve().parent.parent / "conf"
+STUDIES, CONF = strangers.STUDIES, strangers.CONF
 
 
-def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.build`."""
+def compose(overrides: Sequence[str], *, trust: bool = False) -> dict[str, Any]:
+    """The configuration of some overrides, ``study=NAME`` among them, as a plain dictionary ready for `dse.build`.
+
+    Args:
+        overrides: Hydra's, and its flags.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override or a file is not understood, or a file of others would run code.
+    """
     found: list[dict[str, Any]] = []
-    if any(override.startswith("-") for override in overrides):
-        hydra_job(list(overrides), found.append)
-        return found[0]
-    from hydra import compose, initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with _refused(list(overrides)), initialize_config_module(version_base="1.3", config_module="conf"):
-            return _plain(compose("config", overrides=_checked(list(overrides))), list(overrides))
-    finally:
-        GlobalHydra.instance().hydra = before
-
-
-def studies() -> dict[str, Path]:
-    """Study definitions by name: those of the working folder hide those that ship."""
-    found = {}
-    for folder in (STUDIES, Path.cwd() / "studies"):
-        found.update({path.parent.name: path for path in sorted(folder.glob("*/study.yaml"))})
-    return found
+    hydra_job([*overrides, *([TRUST] if trust else [])], found.append)
+    if not found:
+        raise DesignError(f"{' '.join(overrides)}: asks for text, not for a configuration")
+    return found[0]
 
 
 def folder_of(config: Mapping[str, Any]) -> Path:
@@ -61,21 +54,136 @@ def bibliography() -> dict[str, str]:
 
 
 def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:
-    """Composes under Hydra's own command line, so that all its flags work, and hands a plain dictionary to the task."""
+    """Composes what a command line says, and hands a plain dictionary to the task.
+
+    Hydra's own program runs where one of its flags or settings asks for it, and with ``--trust``.
+    """
+    words = [word for word in arguments if word != TRUST]
+    trust = len(words) < len(arguments)
+    with _refused(words, trust=trust):
+        typed = line(words, trust=trust)
+        jobs = _under_hydra(typed) if typed.flags or trust or typed.sets_hydra else [_plain(*_composed(typed), typed)]
+    for plain in jobs:
+        task(plain)
+
+
+def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
+    """The configuration of a line, and what is chosen in it by group.
+
+    Where nobody chose a mapping it is the one that the composed chip or workload names. Hydra needs it before it has composed
+    the chip, so one is supposed; where another comes out, Hydra composes again.
+    """
+    from hydra.errors import HydraException
+
+    supposed = replace(typed, usual=_supposed(typed))
+    try:
+        config, choices = _by_hydra(supposed)
+    except HydraException:  # a value that the mapping which was supposed does not have?
+        named = _named(*_by_hydra(supposed.choices))
+        if named in (None, supposed.usual):
+            raise
+    else:
+        named = _named(config, choices)
+        if named in (None, supposed.usual):
+            return config, choices | {"mapping": named or choices.get("mapping")}
+    config, choices = _by_hydra(replace(typed, usual=str(named)))
+    return config, choices | {"mapping": named}
+
+
+def _supposed(typed: Line) -> str:
+    """The usual mapping as far as the chosen chip's own file says it; the composed chip has the last word."""
+    chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
+    if not chips:
+        for place in typed.places:
+            path = Path(place.partition("://")[2]) / "study.yaml"
+            if path.is_file():
+                with path.open(errors="replace") as stream:
+                    chips += re.findall(r"^ *- override /chip: *(\w+)", stream.read(strangers.MOST_BYTES), re.MULTILINE)
+    loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
+    files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
+    for group, names, fields in [*files, ("chip", chips[-1:], ["mapping"])]:
+        for path, field in ((CONF / group / f"{name}.yaml", field) for name in names for field in fields):
+            found = re.search(rf"^{re.escape(field)}: *(\w+)", path.read_text(), re.MULTILINE) if path.is_file() else None
+            if found:
+                return found[1]
+    return DEFAULT
+
+
+def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
+    """What Hydra composes, and what is chosen in it by group."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf, open_dict
+
+    from dse.sources import register
+
+    register()
+    before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module(version_base="1.3", config_module="dse.conf"):
+            config = hydra_compose("config", overrides=typed.words, return_hydra_config=True)
+    finally:
+        GlobalHydra.instance().hydra = before
+    choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
+    with open_dict(config):
+        del config["hydra"]
+    strangers.check_choices(choices)
+    return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
+
+
+def _named(config: Any, choices: Mapping[str, Any]) -> str | None:
+    """The mapping that the composed chip names for this kind of workload, or the workload does, or the chip for most.
+
+    None where one was chosen.
+    """
+    from omegaconf import DictConfig
+
+    from dse.space.kinds import called
+
+    if choices.get("mapping") != "usual":
+        return None
+    chip, workload = (
+        {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
+    )
+    for group, name, field in (
+        (chip, "chip", f"mapping_{called(workload)}"),
+        (workload, "workload", "mapping"),
+        (chip, "chip", "mapping"),
+    ):
+        if (named := group.get(field)) is not None:
+            if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
+                raise DesignError(f"{name}.{field}: {named!r} is not the name of a mapping")
+            return named
+    return DEFAULT
+
+
+def _under_hydra(typed: Line) -> list[dict[str, Any]]:
+    """What Hydra's own program makes of a line, so that all its flags work: none, one configuration or several."""
     import hydra
+    from hydra.core.hydra_config import HydraConfig
 
     jobs: list[dict[str, Any]] = []
 
     def job(config: Any) -> None:
-        jobs.append(_plain(config, arguments))
+        mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
+        jobs.append(_plain(*_composed(replace(typed, overrides=mine)), typed))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
+    several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
     try:
-        sys.argv = ["dse", *_checked(arguments)]
+        if not several:
+            typed = replace(typed, usual=_composed(typed)[1]["mapping"])
+        else:
+            from dse.sources import register
+
+            register()
+        sys.argv = ["dse", *typed.flags, *typed.words]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own many lines and exit with 1
-        with _refused(arguments), contextlib.redirect_stderr(complaint):
-            hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)()
+        with contextlib.redirect_stderr(complaint):
+            hydra.main(version_base="1.3", config_path="pkg://dse.conf", config_name="config")(job)()
     except SystemExit:  # from its argument parser, which has said why
         raise DesignError((complaint.getvalue().strip().splitlines() or ["no such flag"])[-1].removeprefix("dse: ")) from None
     finally:
@@ -84,159 +192,62 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
             os.environ.pop("HYDRA_FULL_ERROR", None)
         else:
             os.environ["HYDRA_FULL_ERROR"] = saved[1]
-    for plain in jobs:
-        task(plain)
+    return jobs
 
 
 @contextlib.contextmanager
-def _refused(arguments: list[str]) -> Iterator[None]:
+def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     """Errors of Hydra's, one line each."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from dse.sweeps import one_line
+
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise DesignError(_explained(error, arguments)) from None
+        raise DesignError(_explained(error, typed, trust=trust)) from None
     except DesignError:
         raise
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
-        raise DesignError(f"configuration: {_one_line(error)}") from None
+        raise DesignError(f"configuration: {one_line(error)}") from None
 
 
-def _plain(config: Any, arguments: list[str]) -> dict[str, Any]:
-    """A composed configuration as a dictionary."""
-    from omegaconf import OmegaConf
+def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
+    """A composed configuration as a dictionary; ``choices`` has what was chosen in it by group."""
+    from dse.sweeps import knobs
 
-    plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    named = {"space": _knobs(plain.get("space") or {}), "overrides": arguments, "model": _models(plain, arguments)}
-    return {**plain, **named}
-
-
-def _checked(arguments: list[str]) -> list[str]:
-    """The arguments as Hydra knows them, when the user's own files are sound."""
-    translated = _translated(arguments)
-    for folder in _own_folders(translated):
-        _check_numbers(folder)
-    return translated
+    plain = _values(config, [strangers.MOST_NODES])
+    if not typed.trust:
+        strangers.check_plain(plain)
+        strangers.check_cluster(plain, typed.typed)
+    words = list(typed.typed)
+    named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
+    return {**plain, **named, "model": _models({**plain, **named}, words)}
 
 
-def _own_folders(arguments: list[str]) -> list[Path]:
-    """Folders of the user's files: of ``--config-dir`` and of the study."""
-    found = []
-    for flag, following in pairwise([*arguments, ""]):
-        name, _, value = flag.partition("=")
-        if name in ("--config-dir", "-cd"):
-            found.append(Path(value or following))
-        elif name == "hydra.searchpath":
-            found.append(Path(value.strip("[]").split(",")[0].removeprefix("file://")))
-    return [folder for folder in found if folder.is_dir()]
+def _values(node: Any, left: list[int]) -> Any:
+    """The values of a node with its interpolations resolved; refuses more than are left."""
+    from omegaconf import DictConfig, ListConfig, OmegaConf
+
+    def at(key: Any) -> Any:
+        value = node[key]
+        if isinstance(value, DictConfig | ListConfig) and OmegaConf.is_interpolation(node, key):
+            left[0] -= GROUP
+        return _values(value, left)
+
+    left[0] -= 1
+    if left[0] < 0:
+        raise DesignError(f"configuration: more than {strangers.MOST_NODES:,} values, interpolations written out")
+    if isinstance(node, DictConfig):
+        return {key: at(key) for key in node}
+    if isinstance(node, ListConfig):
+        return [at(place) for place in range(len(node))]
+    return node
 
 
-NUMBER = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
-
-
-def _check_numbers(folder: Path) -> None:
-    """Refuses whole numbers that YAML 1.1 reads otherwise than they look: ``010`` is 8 to it, and ``12:30`` is 750."""
-    import yaml
-
-    for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*/*.yaml")):
-        try:
-            root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except (yaml.YAMLError, UnicodeDecodeError, OSError):
-            continue  # Hydra reads it as well, where it is asked for
-        nodes = [root] if root is not None else []
-        while nodes:
-            node = nodes.pop()
-            if isinstance(node, yaml.MappingNode):
-                nodes += [part for pair in node.value for part in pair]
-            elif isinstance(node, yaml.SequenceNode):
-                nodes += node.value
-            elif node.tag == "tag:yaml.org,2002:int" and not NUMBER.fullmatch(node.value):
-                number = yaml.safe_load(node.value)
-                raise DesignError(
-                    f"{path}, line {node.start_mark.line + 1}: YAML reads {node.value} as {number}; write a decimal number"
-                )
-
-
-VALUED = {
-    "--cfg",
-    "-c",
-    "--config-dir",
-    "-cd",
-    "--config-name",
-    "-cn",
-    "--config-path",
-    "-cp",
-    "--info",
-    "-i",
-    "--package",
-    "-p",
-}
-"""Flags of Hydra's that take a value."""
-
-
-def _translated(arguments: list[str]) -> list[str]:
-    """The arguments as Hydra knows them: flags first, sweeps quoted, a field for each phase, and ``study=NAME`` as its file.
-
-    That file, NAME/study.yaml, is composed over everything but the user's own overrides; groups of its own (chip, space, ...)
-    may stand in its folder.
-    """
-    flags: list[str] = []
-    overrides: list[str] = []
-    places: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        key, equals, value = argument.partition("=")
-        if re.fullmatch(r"\{\s*\}", value.strip()):
-            address = key.lstrip("+~")
-            raise DesignError(
-                f"{address}: {{}} is merged into what is there, and so changes nothing; take a field away with ~{address}.FIELD"
-            )
-        if argument.startswith("-"):
-            flags.append(argument)
-            if argument in VALUED:
-                flags += [next(rest, "")]
-        elif key == "study" and equals:
-            known = studies()
-            if value not in known:
-                raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
-            folder = known[value].parent
-            places += [f"file://{folder}", f"file://{folder.parent}"]
-            overrides = [f"+{value}@_global_=study", f"name={value}", *overrides]
-        elif key == "hydra.searchpath":
-            places = [*value.strip("[]").split(","), *places]
-        elif key.lstrip("+~").startswith("mapping.both."):
-            overrides += [argument.replace(".both.", f".{phase}.", 1) for phase in ("prefill", "decode")]
-        elif key.lstrip("+").startswith("space.") and value[:1] not in ("'", '"', "{", "["):
-            overrides.append(f"{key}='{value}'")  # a sweep is a value here; bare, Hydra takes it for a multirun
-        elif key == "model.from_hf" and value[:1] not in ("'", '"', "[") and value not in ("", "null"):
-            overrides.append("{}='{}'".format(key, value.replace("'", "\\'")))  # bare, many a path is no value to Hydra
-        else:
-            overrides.append(argument)
-    overrides += _usual_mapping(overrides, places)
-    path = [f"hydra.searchpath=[{','.join(places)}]"] if places else []
-    return [*flags, *path, *overrides]
-
-
-def _usual_mapping(overrides: list[str], places: list[str]) -> list[str]:
-    """The mapping that a chip's file names for the workload, or the workload's, or the chip's for what it usually does; where
-    the command line chooses one of these and no mapping, and no study does.
-    """
-    if any(override.startswith("mapping=") or "@_global_=" in override for override in overrides):
-        return []
-    folders = [Path(place.removeprefix("file://")) for place in places] + [CONF]
-    chosen = {
-        group: [override.partition("=")[2] for override in overrides if override.startswith(f"{group}=")][-1:]
-        for group in ("workload", "chip")
-    }
-    usual = [("chip", f"mapping_{name}") for name in chosen["workload"]] + [("workload", "mapping"), ("chip", "mapping")]
-    for group, field in usual:
-        for path in (folder / group / f"{name}.yaml" for name in chosen[group] for folder in folders):
-            named = re.search(rf"^{re.escape(field)}: *(\w+)", path.read_text(), re.MULTILINE) if path.exists() else None
-            if named:
-                return [f"mapping={named[1]}"]
-    return []
+GROUP = 100
+"""For how many values a group counts that stands at another address too: such groups in groups multiply."""
 
 
 def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
@@ -244,89 +255,33 @@ def _models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     models = config.get("model")
     if not isinstance(models, dict):
         return models
-    named = {name: entry for name, entry in models.items() if name != "from_hf"}
-    if models.get("from_hf") is None:
-        return named
-    if any(argument.startswith("model=") for argument in arguments):
-        raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
-    return from_hf.entries(models["from_hf"], folder_of(config))
+    named = {name: entry for name, entry in models.items() if name not in ("from_hf", "max_position")}
+    if models.get("from_hf") is not None:
+        if any(argument.startswith("model=") for argument in arguments):
+            raise DesignError("model: chosen by name and by model.from_hf as well; give one of them")
+        named = dict(from_hf.entries(models["from_hf"], folder_of(config)))
+    return _extended(named, models.get("max_position"))
 
 
-def _knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Hydra's sweep grammar as plain knob dictionaries by dotted address.
+def _extended(models: dict[str, Any], least: Any) -> dict[str, Any]:
+    """The models, all of which are taken for sequences of so many tokens or more; none is shortened."""
+    if least is None:
+        return models
+    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        raise DesignError(f"model.max_position: {least!r} is not a whole number of tokens above 0, or null")
 
-    ``range(a, b, step)`` leaves out its end, as Hydra's and Python's do; ``interval(a, b)`` has both ends.
-    """
-    if not isinstance(space, dict):
-        raise DesignError(
-            f"space.{prefix.rstrip('.')}: {space!r} is not a sweep; write choice(...), range(...) or interval(...)"
-        )
-    found: dict[str, dict[str, Any]] = {}
-    for key, entry in space.items():
-        address = f"{prefix}{key}"
-        if isinstance(entry, dict) and "sweep" in entry:
-            unknown = set(entry) - {"sweep", "when"}
-            if unknown:
-                raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
-            found[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
-        elif isinstance(entry, dict):
-            found |= _knobs(entry, f"{address}.")
-        elif isinstance(entry, list):
-            found[address] = {"values": entry}
-        elif entry is not None:
-            found[address] = _sweep(address, entry)
-    return found
+    def longer(model: Any) -> bool:
+        own = model.get("max_position") if isinstance(model, dict) else None
+        return isinstance(own, int) and own < least
+
+    return {name: model | {"max_position": least} if longer(model) else model for name, model in models.items()}
 
 
-MOST = 100_000
-"""Values of a range."""
-
-
-def _sweep(address: str, text: Any) -> dict[str, Any]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
-    from hydra.errors import HydraException
-
-    where = f"space.{address}"
-    try:
-        sweep: Any = OverridesParser.create().parse_override(f"x={text}").value()
-    except HydraException as error:
-        raise DesignError(f"{where}: {str(text)!r} is not a sweep: {_one_line(error)}") from None
-    if not isinstance(sweep, ChoiceSweep | RangeSweep | IntervalSweep):
-        raise DesignError(f"{where}: {str(text)!r} is not a sweep; write choice(...), range(...) or interval(...)")
-    units = sorted(sweep.tags - {"log"})
-    if len(units) > 1:
-        raise DesignError(f"{where}: more than one unit in {str(text)!r}: {', '.join(units)}")
-    unit = {"unit": units[0]} if units else {}
-    if isinstance(sweep, IntervalSweep):
-        return {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags} | unit
-    if isinstance(sweep, ChoiceSweep):
-        return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
-    start: Any = sweep.start
-    if sweep.step and (sweep.stop - start) / sweep.step > MOST:
-        raise DesignError(f"{where}: {str(text)!r} has more than {MOST:,} values; write interval(a, b), or a larger step")
-    values: list[Any] = []
-    while (start + len(values) * sweep.step - sweep.stop) * sweep.step < 0:
-        values.append(start + len(values) * sweep.step)
-    if not values:
-        raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
-    return {"values": values} | unit
-
-
-def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs = []
-    for key, value in group.items():
-        if isinstance(value, dict):
-            pairs += _flat(value, f"{prefix}{key}.")
-        else:
-            pairs.append((f"{prefix}{key}", value))
-    return pairs
-
-
-def _explained(error: Exception, arguments: list[str]) -> str:
+def _explained(error: Exception, typed: list[str], *, trust: bool) -> str:
     """Hydra's error in one line, with the nearest valid name where it is about a name."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines)
+    from dse.sweeps import one_line
+
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
     if group:
         known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
@@ -335,16 +290,18 @@ def _explained(error: Exception, arguments: list[str]) -> str:
         r"Could not override '([^']+)'", text
     )
     if key:
-        return _misspelt(key.groups()[-1], arguments)
-    return _one_line(error)
+        return _misspelt(key.groups()[-1], typed, trust=trust)
+    return one_line(error)
 
 
-def _misspelt(address: str, arguments: list[str]) -> str:
-    """What to write for an address that the configuration of some arguments does not have."""
-    config = _chosen_groups(arguments)
+def _misspelt(address: str, typed: list[str], *, trust: bool) -> str:
+    """What to write for an address that the configuration of a command line does not have."""
+    from dse.sweeps import knobs
+
+    config = _chosen_groups(typed, trust=trust)
     if address.startswith("space."):
-        knobs = _knobs(config.get("space") or {})
-        hint = f"; {nearest(address.removeprefix('space.'), knobs)}" if knobs else ""
+        known = knobs(config.get("space") or {})
+        hint = f"; {nearest(address.removeprefix('space.'), known)}" if known else ""
         return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
     *path, last = address.split(".")
     at: Any = config
@@ -360,28 +317,14 @@ def _misspelt(address: str, arguments: list[str]) -> str:
     return f"no field {address!r}; {'.'.join(path)} is a value"
 
 
-def _chosen_groups(arguments: list[str]) -> dict[str, Any]:
-    """The configuration of a command line without the values that it sets: study, chip, mapping and other choices only."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
+def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:
+    """The configuration of a command line without the values that it sets."""
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
-    def chooses(override: str) -> bool:
-        key = override.partition("=")[0].lstrip("+")
-        return "@" in key or key == "hydra.searchpath" or (CONF / key).is_dir()
-
-    GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
-        try:
-            composed = hydra_compose("config", [override for override in _translated(arguments) if chooses(override)])
-        except HydraException:  # a choice that is wrong as well
-            composed = hydra_compose("config")
-        found: Any = OmegaConf.to_container(composed, resolve=False)
+    try:
+        composed = _composed(line(typed, trust=trust).choices)[0]
+    except HydraException:  # a choice that is wrong as well
+        composed = _composed(line([], trust=trust))[0]
+    found: Any = OmegaConf.to_container(composed, resolve=False)
     return dict(found)
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:2]) if lines else type(error).__name__

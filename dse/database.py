@@ -3,6 +3,8 @@
 import contextlib
 import os
 import re
+import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from urllib.parse import quote
 import orjson
 import sqlalchemy as sql
 
-from space.errors import DesignError, nearest
+from dse.space.errors import DesignError, nearest
+from dse.space.shown import masked
 
 
 def engine(place: str, *, create: bool) -> tuple[sql.Engine, Path | None, str]:
@@ -47,13 +50,9 @@ def exists(place: str) -> bool:
     return not url.drivername.startswith("sqlite") or Path(url.database or "").is_file()
 
 
-def masked(text: str) -> str:
-    """A text without the passwords of the URLs in it.
-
-    >>> masked("store=postgresql://me:secret@host/db")
-    'store=postgresql://me:***@host/db'
-    """
-    return re.sub(r"(://[^/@:\s]*:)[^/\s]*@|([?&]password=)[^&\s]*", lambda m: f"{m[1]}***@" if m[1] else f"{m[2]}***", text)
+def same(place: str, other: str) -> bool:
+    """Whether two places are one store, whatever the password."""
+    return _url(place).set(password=None) == _url(other).set(password=None)
 
 
 @contextlib.contextmanager
@@ -61,7 +60,7 @@ def told(shown: str) -> Iterator[None]:
     """Turns what a database reports into one line for the user."""
     try:
         yield
-    except (sql.exc.SQLAlchemyError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
+    except (sql.exc.SQLAlchemyError, sqlite3.DatabaseError, orjson.JSONDecodeError, UnicodeDecodeError) as error:
         origin = getattr(error, "orig", None) or error
         reason = next((line.strip() for line in str(origin).splitlines() if line.strip()), type(origin).__name__)
         code = getattr(origin, "sqlite_errorname", None) or getattr(origin, "sqlstate", None) or ""
@@ -70,6 +69,26 @@ def told(shown: str) -> Iterator[None]:
         remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, f"{code} {reason}")), OTHER)
         raise DesignError(f"store: {shown}: {masked(reason)}; {remedy}") from error
 
+
+def written_ahead(connection: sql.Connection) -> None:
+    """Readers of a file do not wait for its writers from here on; kept in the file.
+
+    To change this SQLite reads first and then wants the file alone. It waits for nobody then, as two who do so at once would
+    wait for each other; so this is tried again for as long as SQLite waits elsewhere.
+    """
+    end = time.monotonic() + BUSY
+    while True:
+        try:
+            connection.execute(sql.text("PRAGMA journal_mode=WAL"))
+            return
+        except sql.exc.OperationalError as error:
+            if getattr(error.orig, "sqlite_errorname", "") != "SQLITE_BUSY" or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+BUSY = 10.0
+"""How long to wait for a file that another program keeps locked. [s]"""
 
 OTHER = "choose another with store=PATH or store=URL"
 DAMAGED = (
@@ -136,6 +155,6 @@ def _file_url(path: Path, place: str, *, create: bool) -> sql.URL:
 
 def _durable(connection: Any, record: Any) -> None:
     cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.execute(f"PRAGMA busy_timeout={BUSY * 1000:.0f}")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()

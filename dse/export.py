@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pandas as pd
+from rich.markup import escape
 
 from dse.api import Loaded, load
+from dse.drafts import draft
+from dse.evaluators import METRICS
 from dse.progress import say
-from evaluators import METRICS
-from space.errors import DesignError
-from space.fields import spec_at
+from dse.space.errors import DesignError
+from dse.space.fields import spec_at
+from dse.space.shown import printable
 
 
-def export(name: str, to: str, out: str, *overrides: str) -> int:
+def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
     """Writes a study's results to a file, at once or not at all; units beside it where the format has no place for them."""
-    loaded = load(name, *overrides)
+    loaded = load(name, *overrides, trust=trust)
     asked = loaded.study
     frame = loaded.frame()
     if not len(frame):
@@ -25,16 +29,12 @@ def export(name: str, to: str, out: str, *overrides: str) -> int:
         raise DesignError(
             f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
         )
-    draft = path.with_name(f".{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    try:
-        FORMATS[to](loaded, frame, draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with draft(path) as place:
+        FORMATS[to](loaded, frame, place)
     if to in ("csv", "json"):
-        path.with_name(f"{path.name}.units.json").write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
-    say(f"{len(frame):,} designs written to {path}")
+        with draft(path.with_name(f"{path.name}.units.json")) as place:
+            place.write_bytes(orjson.dumps(columns(loaded, frame), option=orjson.OPT_INDENT_2))
+    say(f"{len(frame):,} designs written to {escape(str(path))}")
     return 0
 
 
@@ -77,7 +77,21 @@ def _parquet(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
 
 
 def _csv(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False)
+    numbers = pd.api.types.is_numeric_dtype
+    cells = {name: frame[name] if numbers(frame[name]) else frame[name].map(_as_text) for name in frame.columns}
+    frame.assign(**cells).rename(columns=_as_text).to_csv(path, index=False)
+
+
+def _as_text(cell: Any) -> Any:
+    """A cell that a spreadsheet does not take for a formula: a text that would start one is quoted; numbers stay numbers."""
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if text.lstrip()[:1] in FORMULA else text
+
+
+FORMULA = tuple("=+-@")
+"""How a formula starts."""
 
 
 def _json(loaded: Loaded, frame: pd.DataFrame, path: Path) -> None:

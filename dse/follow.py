@@ -5,21 +5,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from dse.api import Loaded, load
 from dse.database import exists
 from dse.progress import say
 from dse.report import Live, payload, place
 from dse.screen import blocks
+from dse.space.errors import DesignError
 from dse.store import Store
-from space.errors import DesignError
 
 PERIOD = 2.0
 """Seconds between two looks at a store."""
 
 
-def follow(names: list[str], out: str = "", *, period: float = PERIOD) -> int:
+def follow(names: list[str], out: str = "", *, period: float = PERIOD, trust: bool = False) -> int:
     """Writes the report of studies whenever there are new results, until all have ended or Ctrl-C; returns the exit status."""
-    loaded = [load(name) for name in names]
+    loaded = [load(name, trust=trust) for name in names]
     for one in loaded:
         if not exists(one.study.store):
             raise DesignError(
@@ -27,7 +29,7 @@ def follow(names: list[str], out: str = "", *, period: float = PERIOD) -> int:
             )
     path = Path(out).resolve() if out else place([one.study for one in loaded])
     page, seen, data = Live(path), None, None
-    say(f"report  {path} is kept up to date; Ctrl-C stops that, and not the study")
+    say(f"report  {escape(str(path))} is kept up to date; Ctrl-C stops that, and not the study")
     try:
         while True:
             running = [one for one in loaded if _running(one)]
@@ -48,7 +50,7 @@ def follow(names: list[str], out: str = "", *, period: float = PERIOD) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         time.sleep(2 * period)  # for pages that are open to hear of it
     page.remove()
-    say(f"report  {path}")
+    say(f"report  {escape(str(path))}")
     return 0
 
 

@@ -5,12 +5,13 @@ formats are not the model's here but those of `mapping.precision`. Multi-token p
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from space.errors import DesignError, nearest
+from dse.space.errors import DesignError, nearest
 
 Entry = dict[str, Any]
 
@@ -372,7 +373,7 @@ def _family(file: File) -> tuple[str, Family]:
 
 
 def _found(text: str, folder: Path) -> Path:
-    given = Path(text).expanduser()
+    given = Path(os.path.expanduser(text))  # which leaves a ~ that stands for nobody
     for path in (given, folder / given):
         if path.is_dir():
             path = path / "config.json"

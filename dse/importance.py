@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 LEVELS = 16
 """Groups into which a knob with more values than this is cut, equally full."""

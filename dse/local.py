@@ -1,7 +1,7 @@
 """Pareto local search with a model: designs near the front, those first that promise most, never the same twice.
 
 An archive keeps the designs that no other beats. Its members are moved, crossed and continued along the lines between them;
-of such neighbours a model (`dse/promise.py`) chooses. There is no generation: an ask uses whatever has been told.
+of such neighbours a model (`dse/acquisition.py`) chooses. There is no generation: an ask uses whatever has been told.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from dse.acquisition import Known, Promise
+from dse.encoding import Places
 from dse.pareto import minimised
-from dse.places import Places
-from dse.promise import Known, Promise
-from dse.samplers import Ask, Told, Values, sobol
-from space.elementwise import Array
-from space.knobs import Space
+from dse.samplers import Ask, Possible, Told, Values, every, sobol
+from dse.space.elementwise import Array
+from dse.space.knobs import Space
+
+FURTHER = 32
+"""Times as far that the Sobol sequence of the first asks is looked through for possible designs."""
 
 NEIGHBOURS = 200
 """Designs that the model chooses from."""
@@ -39,18 +42,20 @@ class Local:
         directions: "max" or "min" for each objective.
         seed: of the study.
         start: the most asks of a Sobol sequence to begin with; two a knob and two more do.
+        possible: designs that are worth an ask.
     """
 
     designs = None
 
-    def __init__(self, space: Space, directions: Sequence[str], seed: int, start: int) -> None:
+    def __init__(self, space: Space, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
         knobs = len(space.knobs)
+        self._possible = possible
         self._places = Places(space)
         self._promise = Promise(self._places)
         self._directions = directions
         self._seed = seed
         start = min(start, 2 * knobs + 2)
-        self._points = self._places.at(sobol(knobs, 0, 1 << (start - 1).bit_length(), seed)[:start])
+        self._points = self._first(knobs, start)
         self._asked: set[bytes] = set()
         self._waiting: dict[int, Array] = {}
         self._rows: list[Array] = []
@@ -128,11 +133,27 @@ class Local:
                 )
             rows = self._places.canonical(rows)
             for row in rows:
-                if (name := row.tobytes()) not in self._asked:
-                    found.setdefault(name, row)
+                name = row.tobytes()
+                if name not in self._asked and name not in found and self._possible(self._places.values(row)):
+                    found[name] = row
             if len(found) >= NEIGHBOURS // 4:
                 break
         return np.array(list(found.values()) or rows[:1])
+
+    def _first(self, knobs: int, start: int) -> Array:
+        """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
+        size = 1 << (start - 1).bit_length()
+        rows = self._places.at(sobol(knobs, 0, size, self._seed))
+        if self._possible is every:
+            return rows[:start]
+        rows = self._places.at(sobol(knobs, 0, size * FURTHER, self._seed))
+        kept: list[Array] = []
+        for row in rows:
+            if self._possible(self._places.values(self._places.canonical(row[None])[0])):
+                kept.append(row)
+            if len(kept) == start:
+                break
+        return np.array(kept or rows[:start])
 
     def _bred(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
         """A third each of moved members, crosses of two, and members continued along a line; half of the latter moved too."""

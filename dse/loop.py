@@ -8,28 +8,33 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.markup import escape
 
 from dse.actors import hired
-from dse.ask_tell import base_of, search
+from dse.afford import affordable
+from dse.ask_tell import base_of, search, searched
 from dse.compose import folder_of
-from dse.database import masked
-from dse.facts import clock, facts
+from dse.drafts import draft
+from dse.evaluators import PHYSICS, alone
 from dse.frame import search_frame, values_of, with_front
+from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, say
+from dse.provenance import Clock, facts
 from dse.report import Part, write
-from dse.samplers import suited
+from dse.samplers import every, suited
 from dse.screen import Screened, screen
 from dse.search import sampler
 from dse.show import front_table, verified_table
+from dse.signals import status
+from dse.space.design import key
+from dse.space.errors import DesignError
+from dse.space.shown import masked, masked_in
 from dse.stop import Stops
-from dse.store import Result, Store
+from dse.store import SEARCH, Result, Store
 from dse.study import STORE_URL, Study, study
 from dse.verify import Verified, verify
 from dse.warm import Warm, warm
 from dse.workers import evaluator
-from evaluators import PHYSICS, alone
-from space.design import key
-from space.errors import DesignError
 
 
 def run(config: Mapping[str, Any]) -> int:
@@ -47,7 +52,7 @@ def run_study(asked: Study) -> int:
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={asked.fidelity}; add search=nsga2 or search=random"
         )
-    say(f"[bold]{asked.name}[/]  {asked.text}".rstrip())
+    say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
     space = asked.question.space
     grid = space.combinations
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
@@ -61,31 +66,32 @@ def _run(asked: Study, store: Store) -> int:
     identity = asked.identity()
     _same(asked, store, identity)
     number = store.begin(asked.name, identity, facts(asked))
-    elapsed = clock()
+    elapsed = Clock()
     try:
         _note_place(asked)
         screened = _screen(asked) if asked.screen["run"] else None
-        found = _search(asked, store, screened)
+        found = _search(asked, store, screened, elapsed)
         frame = with_front(asked, found, screened)
         if not len(frame):
             raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
-        checked = _verify(asked, store, frame)
-    except KeyboardInterrupt:
+        checked = _verify(asked, store, frame, elapsed)
+        counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
+        done = elapsed() | counts
+        path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
+    except KeyboardInterrupt as error:
         store.end(number, "interrupted", elapsed())
         say("\n[yellow]stopped[/]: what is finished is stored; the same command goes on from here")
-        return 130
+        return status(error)
     except BaseException as error:
         with contextlib.suppress(DesignError):  # where the store is what failed, the first reason counts
             store.end(number, "failed", {**elapsed(), "error": masked(f"{type(error).__name__}: {error}")})
         raise
-    counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
-    store.end(number, "done", elapsed() | counts)
-    path = write(Part(asked, frame, screened, store.runs(asked.name), checked))
+    store.end(number, "done", done)
     front_table(asked, frame)
     if checked is not None:
         verified_table(asked, checked)
-    say(f"report  {path}")
-    say(f"results {store.place}")
+    say(f"report  {escape(str(path))}")
+    say(f"results {escape(store.place)}")
     return 0
 
 
@@ -97,13 +103,16 @@ def open_store(asked: Study) -> Store:
     return store
 
 
-def chosen(asked: Study, screened: Screened | None, begun: Mapping[str, Any] | None) -> tuple[str, str]:
+def chosen(
+    asked: Study, screened: Screened | None, begun: Mapping[str, Any] | None, allowed: Callable[[], tuple[int, str]]
+) -> tuple[str, str]:
     """The sampler of a study, and why.
 
     Args:
         asked: the study.
         screened: what its screen found.
         begun: the notes of its first ask, where it was begun before.
+        allowed: says how many designs its budget and time allow, and why where it is the time.
     """
     wanted = asked.search["sampler"]
     if wanted != "auto":
@@ -112,7 +121,9 @@ def chosen(asked: Study, screened: Screened | None, begun: Mapping[str, Any] | N
         return begun.get("sampler", "nsga2"), "as it was begun"
     if screened is not None and screened.exact and asked.fidelity == "closed":
         return "none", "the screen looked at every design at this fidelity, so its front is exact"
-    return suited(asked.question.space, len(asked.objectives), asked.search["budget"])
+    designs, time_says = allowed()
+    name, why = suited(asked.question.space, len(asked.objectives), designs)
+    return name, f"{time_says}; {why}" if time_says else why
 
 
 def _screen(asked: Study) -> Screened:
@@ -125,15 +136,22 @@ def _screen(asked: Study) -> Screened:
     return found
 
 
-def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFrame:
-    before = store.asks(asked.name, PHYSICS)
+def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Clock) -> pd.DataFrame:
+    mine = store.search(asked.name, asked.identity())
+    before, others = store.asks(mine, PHYSICS), {*store.searches(asked.name, PHYSICS)} - {mine}
     begun = before[0][0].marks if before else None
-    name, why = chosen(asked, screened, begun)
+    limits = limits_of(asked.question.space, asked.question.workload, asked.fidelity)
+    possible, ruled_out = (limits.possible, limits.ruled_out) if limits else (every, nothing_ruled_out)
+    name, why = chosen(asked, screened, begun, lambda: affordable(asked, store, possible))
     say(f"  search: {name} ({why})")
+    if others:
+        count = store.asked(asked.name, PHYSICS) - len(before)
+        say(f"  {count:,} designs were asked by other searches of this study: their results are used, and shown too")
     if name == "none":
-        return search_frame(asked, {})
+        return search_frame(asked, searched(asked, store))
     space, stop = asked.question.space, asked.search["stop"]
-    source = sampler(name, space, asked.directions, seed=asked.seed, population=asked.search["population"])
+    population = asked.search["population"]
+    source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible)
     taken = _warm(asked)
     seeds = [*taken.seeds, *(seed for seed in _seeds(asked, screened) if seed not in taken.seeds)]
     about = {"sampler": name, "warm": len(taken.seeds)}
@@ -151,7 +169,7 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
         example=[(key(base), {}, base)],
         say=lambda text: say(f"  {text}"),
     )
-    with contextlib.closing(workers), Progress("search") as bar:
+    with elapsed.hired(workers), Progress("search") as bar:
         best = _Best(asked)
         found = search(
             asked,
@@ -164,16 +182,21 @@ def _search(asked: Study, store: Store, screened: Screened | None) -> pd.DataFra
             stops=Stops(asked.directions, **stop, every=asked.search["window"]),
             given=taken.results,
             about=about,
+            ruled_out=ruled_out,
         )
     failed = sum(1 for _, result in found.values() if result.error)
     say(
         f"  search: {len(found):,} designs asked, {len({r.key for _, r in found.values()}):,} different"
         + (f", {failed} failed" if failed else "")
     )
-    return search_frame(asked, found)
+    out = counted({result.key: result for _, result in found.values()}.values())
+    if out:
+        most = ", ".join(f"{limit} {count:,}" for limit, count in out.items())
+        say(f"  search: {sum(out.values()):,} of them break a limit that is known before, and are not of the budget: {most}")
+    return search_frame(asked, searched(asked, store) if others else found)
 
 
-def _verify(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
+def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> Verified | None:
     if asked.verify["fidelity"] == "none":
         return None
     if not asked.higher:
@@ -192,6 +215,7 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
             frame,
             lambda done, total: bar.update(done, total, f"at {asked.higher}"),
             lambda text: say(f"  {text}"),
+            elapsed,
         )
     failed = int(found.after["error"].notna().sum())
     say(f"  verify: {len(found.after):,} designs at {found.high}" + (f", {failed} failed" if failed else ""))
@@ -218,27 +242,29 @@ def _warm(asked: Study) -> Warm:
 
 
 class _Best:
-    """The front's size for the progress line, at most twice a second."""
+    """The front's size for the progress line, at most twice a second; what is off the front is not looked at again."""
 
     def __init__(self, asked: Study) -> None:
         self._asked = asked
         self._time = 0.0
-        self._text = ""
+        self._seen = 0
+        self._front = np.zeros((0, len(asked.objectives)))
 
-    def __call__(self, results: Callable[[], Iterable[Result]]) -> str:
+    def __call__(self, results: Callable[[int], Iterable[Result]]) -> str:
         if time.monotonic() - self._time > 0.5:
             from dse.pareto import front
 
-            rows = [
-                [result.metrics[name] for name in self._asked.objectives]
-                for result in results()
-                if result.metrics
-                and not result.limit
-                and all(b.excess(result.metrics[b.metric]) <= 0 for b in self._asked.bounds)
-            ]
-            self._text = f"front {int(front(np.array(rows), self._asked.directions).sum())}" if rows else "front 0"
+            fresh = list(results(self._seen))
+            self._seen += len(fresh)
+            rows = [[result.metrics[name] for name in self._asked.objectives] for result in fresh if self._good(result)]
+            both = np.vstack([self._front, np.array(rows)]) if rows else self._front
+            self._front = both[front(both, self._asked.directions)]
             self._time = time.monotonic()
-        return self._text
+        return f"front {len(self._front)}"
+
+    def _good(self, result: Result) -> bool:
+        bounds = self._asked.bounds
+        return bool(result.metrics) and not result.limit and all(b.excess(result.metrics[b.metric]) <= 0 for b in bounds)
 
 
 def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
@@ -252,10 +278,13 @@ def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:
 
 
 def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
-    before = store.identity(asked.name)
+    before = masked_in(store.identity(asked.name))
     if before is None or before == now:
         return
-    changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k)]
+    # another way to search asks anew, of the same designs and results
+    changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
+    if not changed:
+        return
     first = changed[0]
     more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
     raise DesignError(
@@ -270,5 +299,6 @@ def _note_place(asked: Study) -> None:
     path.unlink(missing_ok=True)
     if asked.config["store"]:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)  # a URL may hold a password
-        path.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))
+        with draft(path) as place:
+            place.touch(mode=0o600)  # a URL may hold a password
+            place.write_text(asked.store if "://" in asked.store else str(Path(asked.store).resolve()))

@@ -1,10 +1,4 @@
-"""The command line.
-
-    dse run study=NAME [overrides]     start a study or go on with it
-    dse evaluate [overrides]           one design: metrics, operators, what binds
-    dse report STUDY [STUDY...]        write a report again, or one that compares; --follow while it runs
-    dse validate [FILE...]             published against simulated
-    dse list | show STUDY | export STUDY --to parquet|csv|json|optuna
+"""The command line: what is typed, to what does it; `dse.options` says what each command takes.
 
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
@@ -12,37 +6,27 @@ Heavy libraries are imported where they are used, so that help and completion an
 import errno
 import os
 import sys
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dse.compose import STUDIES, hydra_job, studies
-from space.errors import DesignError, nearest
-
-HELP = """\
-mesh-dse: which chip and which mapping for this model and this load, and why
-
-  dse run study=NAME [overrides]      start the study or go on with it; ends with the front and the path of the report
-  dse evaluate [overrides]            one design: metrics, time by operator, what binds; --json for machines,
-                                      --trace FILE for a timeline viewer
-  dse report STUDY [STUDY...]         write the report of a study again, or one that compares studies; --out FILE;
-                                      --follow keeps the open page up to date while they run
-  dse validate [FILE...]              published figures against simulated ones; --json for machines
-  dse list                            studies that ship, studies that ran here
-  dse show STUDY                      a study's question, knobs, objectives and state
-  dse export STUDY --to FORMAT        parquet, csv, json or optuna; --out FILE
-                                      what ran elsewhere is found by store=URL, with show, report and export
-
-Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
-A model as Hugging Face publishes it: model.from_hf=FOLDER/config.json
-Hydra's flags work with run and evaluate: --cfg job, --config-dir DIR (own chips and models), --help, --info.
-"""
+from dse.locale import readable
+from dse.options import COMMANDS, flags, overview, parsed
+from dse.signals import status, stoppable
+from dse.space.errors import DesignError, nearest
+from dse.strangers import TRUST
 
 
 def main() -> None:
     """Entry point of ``dse``; exits with 2 on anything the user can fix."""
     try:
-        sys.exit(_command(sys.argv[1:]))
+        with stoppable():
+            readable()
+            sys.exit(_command(sys.argv[1:]))
+    except KeyboardInterrupt as error:
+        print("\ndse: stopped; what was stored stays", file=sys.stderr)
+        sys.exit(status(error))
     except DesignError as error:
         print(f"dse: {error}", file=sys.stderr)
         sys.exit(2)
@@ -53,7 +37,7 @@ def main() -> None:
         if error.errno not in PLACES:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        print(f"dse: {where}{os.strerror(error.errno)}; {PLACES[error.errno]}", file=sys.stderr)
+        print(f"dse: {DesignError(f'{where}{os.strerror(error.errno)}')}; {PLACES[error.errno]}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -63,6 +47,8 @@ PLACES = {
     errno.ENOSPC: AGAIN,
     errno.EDQUOT: AGAIN,
     errno.EFBIG: AGAIN,
+    errno.ENAMETOOLONG: ELSEWHERE,
+    errno.ELOOP: ELSEWHERE,
     errno.EROFS: ELSEWHERE,
     errno.EACCES: ELSEWHERE,
     errno.EPERM: ELSEWHERE,
@@ -73,7 +59,24 @@ PLACES = {
 
 
 def _command(arguments: list[str]) -> int:
-    commands: dict[str, Callable[[list[str]], int]] = {
+    if any(argument in ("-sc", "--shell-completion") for argument in arguments):
+        return _complete(arguments)
+    name, *rest = arguments or ["--help"]
+    if name == "help" and rest:
+        name, rest = rest[0], ["--help"]
+    if name in ("-h", "--help", "help"):
+        print(overview(), end="")
+        return 0
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"mesh-dse {version('mesh-dse')}")
+        return 0
+    if name.startswith("-"):
+        raise DesignError(f"no flag {name!r}; {nearest(name, ('--help', '--version', '--shell-completion'))}")
+    if name not in COMMANDS:
+        raise DesignError(f"no command {name!r}; {nearest(name, COMMANDS)}")
+    does: dict[str, Callable[[Namespace], int]] = {
         "run": _run,
         "evaluate": _evaluate,
         "report": _report,
@@ -82,24 +85,14 @@ def _command(arguments: list[str]) -> int:
         "show": _show,
         "export": _export,
     }
-    if any(argument in ("-sc", "--shell-completion") for argument in arguments):
-        return _complete(arguments, list(commands))
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
-        return 0
-    if arguments[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"mesh-dse {version('mesh-dse')}")
-        return 0
-    name, *rest = arguments
-    if name not in commands:
-        raise DesignError(f"no command {name!r}; {nearest(name, commands)}")
-    return commands[name](rest)
+    return does[name](parsed(name, rest))
 
 
-def _run(arguments: list[str]) -> int:
-    if not any(argument.startswith(("study=", "--", "-c", "-i", "-h")) for argument in arguments):
+def _run(typed: Namespace) -> int:
+    from dse.compose import hydra_job
+    from dse.overrides import studies
+
+    if not typed.hydra and not any(word.startswith("study=") for word in typed.words):
         raise DesignError(f"run: say which study, as in dse run study=quickstart; {nearest('quickstart', studies())}")
 
     def task(config: dict[str, Any]) -> None:
@@ -108,131 +101,119 @@ def _run(arguments: list[str]) -> int:
         codes.append(run(config))
 
     codes: list[int] = []
-    hydra_job(arguments, task)
+    hydra_job(_line(typed), task)
     return codes[0] if codes else 0
 
 
-def _evaluate(arguments: list[str]) -> int:
-    as_json, trace = "--json" in arguments, ""
-    rest = iter(argument for argument in arguments if argument != "--json")
-    others = []
-    for argument in rest:
-        flag, _, value = argument.partition("=")
-        if flag == "--trace":
-            trace = value or next(rest, "")
-            if not trace:
-                raise DesignError("evaluate --trace: takes a file, as in --trace step.json")
-        else:
-            others.append(argument)
+def _evaluate(typed: Namespace) -> int:
+    from dse.compose import hydra_job
 
     def task(config: dict[str, Any]) -> None:
-        from dse.show import evaluation
+        from dse.sheet import sheet
 
-        evaluation(config, as_json=as_json, trace=trace)
+        sheet(config, as_json=typed.json, trace=typed.trace)
 
-    hydra_job(others, task)
+    hydra_job(_line(typed), task)
     return 0
 
 
-def _report(arguments: list[str]) -> int:
+def _report(typed: Namespace) -> int:
+    from rich.markup import escape
+
     from dse.api import compare, load
     from dse.progress import say
 
-    follow, out = "--follow" in arguments, ""
-    names: list[str] = []
-    overrides: list[str] = []
-    rest = iter(argument for argument in arguments if argument != "--follow")
-    for argument in rest:
-        flag, _, value = argument.partition("=")
-        if flag == "--out":
-            out = value or next(rest, "")
-            if not out:
-                raise DesignError("report --out: takes a file, as in --out report.html")
-        elif flag.startswith("-"):
-            raise DesignError(f"report: no flag {flag!r}; {nearest(flag, ('--follow', '--out'))}")
-        else:
-            (overrides if value else names).append(argument)
+    names, overrides = _split(typed.words)
     if not names:
         raise DesignError("report: takes the name of a study, or of several, as dse list shows them; got nothing")
-    if follow:
-        from dse.follow import follow as followed
+    if typed.follow:
+        from dse.follow import follow
 
-        return followed(names, out)
-    say(f"report  {compare([load(name, *overrides) for name in names], out)}")
+        return follow(names, typed.out, trust=typed.trust)
+    path = compare([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
+    say(f"report  {escape(str(path))}")
     return 0
 
 
-def _validate(arguments: list[str]) -> int:
+def _validate(typed: Namespace) -> int:
+    from dse.compose import STUDIES
     from dse.validate import validate
 
-    files = [Path(argument) for argument in arguments if not argument.startswith("--")]
-    unknown = [argument for argument in arguments if argument.startswith("--") and argument != "--json"]
-    if unknown:
-        raise DesignError(f"validate: no flag {unknown[0]!r}; valid: --json")
-    return validate(files or sorted(STUDIES.glob("*/published.csv")), as_json="--json" in arguments)
+    return validate([Path(word) for word in typed.words] or sorted(STUDIES.glob("*/published.csv")), as_json=typed.json)
 
 
-def _list(arguments: list[str]) -> int:
+def _list(typed: Namespace) -> int:
+    from dse.overrides import studies
     from dse.show import listing
 
-    _named("list", arguments, 0)
+    if typed.words:
+        raise DesignError(f"list: takes nothing; got {' '.join(typed.words)}")
     return listing(studies())
 
 
-def _show(arguments: list[str]) -> int:
-    (name,) = _named("show", [word for word in arguments if "=" not in word], 1)
+def _show(typed: Namespace) -> int:
+    name, overrides = _one("show", typed.words)
     from dse.api import load
     from dse.show import summary
 
-    loaded = load(name, *(word for word in arguments if "=" in word))
+    loaded = load(name, *overrides, trust=typed.trust)
     return summary(loaded.study, loaded.runs())
 
 
-def _export(arguments: list[str]) -> int:
+def _export(typed: Namespace) -> int:
     from dse.export import FORMATS, export
 
-    options = {"--to": "parquet", "--out": ""}
-    names = []
-    rest = iter(arguments)
-    for argument in rest:
-        flag, _, value = argument.partition("=")
-        if flag in options:
-            options[flag] = value or next(rest, "")
-        elif flag.startswith("--"):
-            raise DesignError(f"export: no flag {flag!r}; {nearest(flag, options)}")
-        else:
-            names.append(argument)
-    (name,) = _named("export", [word for word in names if "=" not in word], 1)
-    if options["--to"] not in FORMATS:
-        raise DesignError(f"export --to: no format {options['--to']!r}; {nearest(options['--to'], FORMATS)}")
-    return export(name, options["--to"], options["--out"], *(word for word in names if "=" in word))
+    name, overrides = _one("export", typed.words)
+    to = typed.to or "parquet"
+    if to not in FORMATS:
+        raise DesignError(f"export --to: no format {to!r}; {nearest(to, FORMATS)}")
+    return export(name, to, typed.out, *overrides, trust=typed.trust)
 
 
-def _named(command: str, arguments: list[str], count: int) -> list[str]:
-    flags = [argument for argument in arguments if argument.startswith("-")]
-    if flags:
-        raise DesignError(f"{command}: no flag {flags[0]!r}; dse --help lists what there is")
-    if len(arguments) != count:
-        wanted = "the name of a study, as dse list shows it" if count else "nothing"
-        raise DesignError(f"{command}: takes {wanted}; got {' '.join(arguments) or 'nothing'}")
-    return arguments
+def _line(typed: Namespace) -> list[str]:
+    """What Hydra is given: its flags and the overrides."""
+    return [*typed.hydra, *typed.words, *([TRUST] if typed.trust else [])]
 
 
-def _complete(arguments: list[str], commands: list[str]) -> int:
-    """Shell completion: the command itself here, everything after it by Hydra."""
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Names, and overrides."""
+    return [word for word in words if "=" not in word], [word for word in words if "=" in word]
+
+
+def _one(command: str, words: list[str]) -> tuple[str, list[str]]:
+    """The one name that a command takes, and overrides."""
+    names, overrides = _split(words)
+    if len(names) != 1:
+        raise DesignError(f"{command}: takes the name of a study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+    return names[0], overrides
+
+
+def _complete(arguments: list[str]) -> int:
+    """Shell completion: commands, flags and studies here, overrides by Hydra."""
     line = os.environ.get("COMP_LINE", "")
     words = line.split()
-    if line and (len(words) == 1 or (len(words) == 2 and not line.endswith(" "))):
-        start = words[1] if len(words) == 2 else ""
-        print(" ".join(command for command in commands if command.startswith(start)))
-        return 0
-    if len(words) > 1 and words[1] in commands:
-        current = "" if line.endswith(" ") else words[-1]
-        if current.startswith("study="):
-            print(" ".join(f"study={name}" for name in studies() if f"study={name}".startswith(current)))
+    current = "" if line.endswith(" ") else (words or [""])[-1]
+    if line and (len(words) == 1 or (len(words) == 2 and current)):
+        return _offer(COMMANDS, current)
+    from dse.compose import hydra_job
+    from dse.overrides import studies
+
+    if len(words) > 1 and words[1] in COMMANDS:
+        if current.startswith("-"):
+            return _offer(flags(words[1]), current)
+        if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
+            return _offer([f"study={name}" for name in studies()], current)
+        if words[1] in ("show", "report", "export") and "=" not in current:
+            return _offer(studies(), current)
+        if not COMMANDS[words[1]].hydra:
             return 0
         os.environ["COMP_LINE"] = line.replace(f" {words[1]}", "", 1)
-    hydra_job([argument for argument in arguments if argument not in commands], lambda config: None)
+    hydra_job([argument for argument in arguments if argument not in COMMANDS], lambda config: None)
+    return 0
+
+
+def _offer(words: Iterable[str], start: str) -> int:
+    print(" ".join(word for word in words if word.startswith(start)))
     return 0
 
 

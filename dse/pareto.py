@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 
 def front(values: Array, directions: Sequence[str]) -> Array:

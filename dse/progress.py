@@ -2,15 +2,43 @@
 
 import sys
 import time
+from functools import cache
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
+
+from dse.space.shown import masked, printable
+
+
+class Terminal(Console):
+    """Where everything that people read is printed: no text takes a password or a terminal's commands there.
+
+    Args:
+        width: of the lines where they do not go to a terminal.
+        how: as `rich.console.Console` takes it.
+    """
+
+    def __init__(self, width: int | None = None, **how: Any) -> None:
+        super().__init__(highlight=False, **how)
+        if width is not None and not self.is_terminal:
+            self.width = width
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """A text as it is shown."""
+        return super().render_str(printable(masked(text)), **how)
 
 
 def say(text: str) -> None:
     """A line on standard error, with rich's markup."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    Terminal(stderr=True, soft_wrap=True).print(text)
+
+
+@cache
+def say_once(text: str) -> None:
+    """The same, however often it comes up in this process."""
+    say(text)
 
 
 class Progress:
@@ -34,7 +62,7 @@ class Progress:
                 TextColumn("{task.fields[rate]}"),
                 TextColumn("{task.fields[note]}"),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Terminal(stderr=True),
                 transient=True,
             )
             self._task = self._bar.add_task("", total=None, rate="", note="")

@@ -5,9 +5,9 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from space.errors import DesignError, nearest
-from space.fields import checked
-from space.units import parse
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import checked
+from dse.space.units import parse
 
 T = TypeVar("T")
 

@@ -4,17 +4,28 @@ Ask number k is made when exactly the results of asks 0 to k - window have been 
 So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from space.elementwise import Array
-from space.errors import DesignError
-from space.knobs import Choice, Knob, Space
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.knobs import Choice, Knob, Space
 
 Values = dict[str, Any]
+
+Possible = Callable[[Values], bool]
+"""Whether a design keeps the limits that are known before anything is played."""
+
+TRIES = 400
+"""Designs that a sampler looks at for one that is possible; then it asks the last of them, and is told what it breaks."""
+
+
+def every(values: Values) -> bool:
+    """All designs are possible, as far as anybody knows."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +33,9 @@ class Told:
     """What a sampler learns of one design.
 
     Attributes:
-        objectives: in the order of the study's objectives; None where the evaluation failed.
-        constraints: by name; above 0 means violated.
+        objectives: in the order of the study's objectives; None where the evaluation failed, and where a limit ruled the
+            design out, so that it was not evaluated.
+        constraints: by name; above 0 means violated. Empty where the evaluation failed.
     """
 
     objectives: tuple[float, ...] | None
@@ -100,21 +112,25 @@ def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
 
 
 class Uniform:
-    """Every knob uniform over its values, logs over logs; learns nothing."""
+    """Every knob uniform over its values, logs over logs, of those designs that are possible; learns nothing."""
 
     designs = None
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: Space, seed: int, possible: Possible = every) -> None:
         self._space = space
         self._seed = seed
+        self._possible = possible
 
     def ask(self, number: int, forced: Values | None) -> Ask:
         """Independent of all other asks."""
         if forced is not None:
             return Ask(number, forced)
-        unit = np.random.Generator(np.random.PCG64([self._seed, number])).random(len(self._space.knobs))
-        values = {knob.address: at_unit(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
-        return Ask(number, self._space.canonical(values))
+        rng = np.random.Generator(np.random.PCG64([self._seed, number]))
+        for _ in range(TRIES):
+            values = from_unit(self._space, rng.random(len(self._space.knobs)))
+            if self._possible(values):
+                break
+        return Ask(number, values)
 
     def tell(self, ask: Ask, told: Told) -> None:
         """Nothing to learn."""
@@ -124,34 +140,44 @@ class Uniform:
 
 
 class Quasirandom:
-    """A scrambled Sobol sequence: any first part of it covers the space evenly; learns nothing."""
+    """A scrambled Sobol sequence: any first part of it covers the possible designs evenly; learns nothing."""
 
     designs = None
     BLOCK = 256
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: Space, seed: int, possible: Possible = every) -> None:
         self._space = space
         self._seed = seed
+        self._possible = possible
         self._start = -1
         self._points = np.zeros((0, 0))
+        self._next = 0
 
     def ask(self, number: int, forced: Values | None) -> Ask:
-        """The point of this number."""
+        """The next point of the sequence that is a possible design, from that of this number on."""
         if forced is not None:
             return Ask(number, forced)
-        start = number - number % self.BLOCK
-        if start != self._start:
-            self._start = start
-            self._points = sobol(len(self._space.knobs), start, start + self.BLOCK, self._seed)
-        unit = self._points[number - start]
-        values = {knob.address: at_unit(knob, float(u)) for knob, u in zip(self._space.knobs, unit, strict=True)}
-        return Ask(number, self._space.canonical(values))
+        first = max(self._next, number)
+        for place in range(first, first + TRIES):
+            values = self._at(place)
+            if self._possible(values):
+                break
+        self._next = place + 1
+        return Ask(number, values, {} if place == number else {"next": self._next})
 
     def tell(self, ask: Ask, told: Told) -> None:
         """Nothing to learn."""
 
     def restore(self, ask: Ask, told: Told | None) -> None:
-        """Nothing to remember."""
+        """Where the sequence goes on."""
+        self._next = ask.marks.get("next", self._next)
+
+    def _at(self, place: int) -> Values:
+        start = place - place % self.BLOCK
+        if start != self._start:
+            self._start = start
+            self._points = sobol(len(self._space.knobs), start, start + self.BLOCK, self._seed)
+        return from_unit(self._space, self._points[place - start])
 
 
 class Exhaustive:
@@ -188,6 +214,11 @@ def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
     if start:
         engine.fast_forward(start)
     return np.asarray(engine.random(stop - start))
+
+
+def from_unit(space: Space, unit: Array) -> Values:
+    """The design at a point of the unit cube, shape (knobs,)."""
+    return space.canonical({knob.address: at_unit(knob, float(u)) for knob, u in zip(space.knobs, unit, strict=True)})
 
 
 def at_unit(knob: Knob, unit: float) -> Any:

@@ -4,7 +4,8 @@ No sampler and no store: the same grid gives the same rows, so a block that is o
 that fits, the front is exact.
 """
 
-import os
+import io
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.markup import escape
 
+from dse.database import same
+from dse.drafts import draft
+from dse.evaluators import PHYSICS, evaluate
+from dse.evaluators.account.metrics import LIMITS
 from dse.pareto import front
+from dse.progress import say_once
 from dse.samplers import sobol
-from dse.study import Study
-from evaluators import PHYSICS, evaluate
-from evaluators.metrics import LIMITS
-from space.design import digest
-from space.elementwise import Array
-from space.errors import DesignError
-from space.knobs import Choice, Columns
+from dse.space.design import digest
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.knobs import Choice, Columns
+from dse.study import Study, stored_at
 
 BLOCK = 131_072
 """Rows of one Parquet file."""
@@ -65,13 +70,21 @@ def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
 
 
 def stored(study: Study) -> Screened | None:
-    """The blocks of a screen that are on disk, perhaps not yet all; None where there are none."""
-    return _screened(study, lambda done, total, size: None, evaluating=False)
+    """The blocks of a screen that are on disk, perhaps not yet all; None where there are none.
+
+    They belong to the results of the same run folder, and are none of those of another store.
+    """
+    return _screened(study, lambda done, total, size: None, evaluating=False) if _belongs(study) else None
 
 
 def blocks(study: Study) -> list[Path]:
     """The files of a screen that are on disk."""
-    return sorted(_plan(study)[2].glob("block-*.parquet"))
+    return sorted(_plan(study)[2].glob("block-*.parquet")) if _belongs(study) else []
+
+
+def _belongs(study: Study) -> bool:
+    """Whether the run folder of a study is that of its store."""
+    return same(study.store, stored_at(study.run_dir) or str(study.run_dir / "results.sqlite"))
 
 
 def _plan(study: Study) -> tuple[int, bool, Path]:
@@ -94,16 +107,16 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
     paths = []
     for number, start in enumerate(range(0, total, BLOCK)):
         stop = min(start + BLOCK, total)
-        path = folder / f"block-{number:05d}.parquet"
-        table = _read(path)
-        if table is None and not evaluating:
+        block = _read(folder, number)
+        if block is None and not evaluating:
             continue
-        if table is None:
+        if block is None:
             columns = space.grid(start, stop) if exact else space.sample(sobol(len(space.knobs), start, stop, study.seed))
             size = len(best) if best is not None else 0
             table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
-            _write(table, path)
+            block = _write(table, folder, number), table
             evaluated += table.num_rows
+        path, table = block
         paths.append(path)
         rows += table.num_rows
         good, found = _front(study, table)
@@ -128,18 +141,19 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
     limit = np.empty(size, dtype=np.int8)
     excess = np.empty(size)
-    for start in range(0, size, rows):
-        part = slice(start, min(start + rows, size))
+    done = 0
+    for part in space.parts(columns, rows):
         outcomes = evaluate(space.stack({address: column[part] for address, column in columns.items()}), workload)
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column
         limit[part] = outcomes.limit
         excess[part] = outcomes.excess
-        progress(part.stop)
+        done += len(part)
+        progress(done)
     for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
         for name in names:
-            if name not in metrics:
+            if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
                 raise DesignError(f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}")
     arrays: dict[str, Any] = {}
     for knob in space.knobs:
@@ -170,17 +184,28 @@ def _merge(study: Study, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return both[front(both[list(study.objectives)].to_numpy(), study.directions)]
 
 
-def _read(path: Path) -> pa.Table | None:
-    try:
-        return pq.read_table(path) if path.exists() else None
-    except (OSError, pa.ArrowInvalid):  # a damaged block is evaluated again
-        return None
+def _read(folder: Path, number: int) -> tuple[Path, pa.Table] | None:
+    """A block that is on disk, and is what its name says; of a damaged one this is told, as it will be evaluated again."""
+    for path in sorted(folder.glob(f"block-{number:05d}.*.parquet")):
+        content = path.read_bytes()
+        if path.name == _name(number, content):
+            return path, pq.read_table(pa.BufferReader(content))
+        say_once(f"[yellow]screen[/]: {escape(str(path))}: damaged; left out, and a run evaluates it again")
+    return None
 
 
-def _write(table: pa.Table, path: Path) -> None:
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        pq.write_table(table, draft, compression="zstd")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+def _write(table: pa.Table, folder: Path, number: int) -> Path:
+    out = io.BytesIO()
+    pq.write_table(table, out, compression="zstd")
+    path = folder / _name(number, out.getvalue())
+    with draft(path) as place:
+        place.write_bytes(out.getvalue())
+    for other in folder.glob(f"block-{number:05d}.*.parquet"):
+        if other != path:
+            other.unlink(missing_ok=True)
+    return path
+
+
+def _name(number: int, content: bytes) -> str:
+    """A name with the checksum of the whole file: Parquet has one for its pages, and none for what says where they are."""
+    return f"block-{number:05d}.{zlib.crc32(content):08x}.parquet"

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 
 from dse.local import Local
-from dse.samplers import Ask, Exhaustive, Quasirandom, Sampler, Told, Uniform, Values
-from space.errors import DesignError, nearest
-from space.knobs import Interval, Knob, Space
+from dse.samplers import TRIES, Ask, Exhaustive, Possible, Quasirandom, Sampler, Told, Uniform, Values, at_unit, every
+from dse.space.errors import DesignError, nearest
+from dse.space.knobs import Interval, Knob, Space
+
+PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
+"""How many a sampler makes for a design that is possible, by what they cost, before the last of them is moved to one."""
 
 SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
 
 
-def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, population: int) -> Sampler:
+def sampler(
+    name: str, space: Space, directions: Sequence[str], *, seed: int, population: int, possible: Possible = every
+) -> Sampler:
     """The sampler of a name.
 
     Args:
@@ -28,6 +33,7 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
         directions: "max" or "min" for each objective.
         seed: of the study.
         population: of the genetic ones; the most evenly spread designs that the local one starts from.
+        possible: designs that are worth an ask; the exhaustive one asks all the same.
 
     Raises:
         DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
@@ -39,9 +45,9 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
         "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
     }
     plain: dict[str, Callable[[], Sampler]] = {
-        "local": lambda: Local(space, directions, seed, start=population),
-        "random": lambda: Uniform(space, seed),
-        "qmc": lambda: Quasirandom(space, seed),
+        "local": lambda: Local(space, directions, seed, start=population, possible=possible),
+        "random": lambda: Uniform(space, seed, possible),
+        "qmc": lambda: Quasirandom(space, seed, possible),
         "exhaustive": lambda: Exhaustive(space, seed),
     }
     if name in plain:
@@ -53,7 +59,7 @@ def sampler(name: str, space: Space, directions: Sequence[str], *, seed: int, po
             import torch  # noqa: F401
         except ImportError:
             raise DesignError("search.sampler: gp needs PyTorch; pip install 'mesh-dse[gp]', or choose tpe") from None
-    return Learning(space, directions, seed, learning[name])
+    return Learning(space, directions, seed, learning[name], possible, tries=PROPOSALS[name])
 
 
 class Learning:
@@ -64,11 +70,22 @@ class Learning:
         directions: "max" or "min" for each objective.
         seed: of the study.
         make: the sampler from Optuna's module of samplers.
+        possible: designs that are worth an ask.
+        tries: how many proposals it makes for one that is, before the last is moved.
     """
 
     designs = None
 
-    def __init__(self, space: Space, directions: Sequence[str], seed: int, make: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        space: Space,
+        directions: Sequence[str],
+        seed: int,
+        make: Callable[[Any], Any],
+        possible: Possible = every,
+        *,
+        tries: int = 1,
+    ) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -82,6 +99,11 @@ class Learning:
             self._sampler = make(optuna.samplers)
         # the space never changes; found anew from all trials, as Optuna does, it costs a third of an ask
         self._sampler.infer_relative_search_space = lambda study, trial: relative
+        self._possible, self._tries = possible, tries
+        self._propose = self._sampler.sample_relative
+        if possible is not every:
+            self._sampler.sample_relative = self._proposed
+        self._worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -111,23 +133,25 @@ class Learning:
 
     def tell(self, ask: Ask, told: Told) -> None:
         """Values and constraints of a trial that is under way."""
-        if told.objectives is None:
+        objectives = self._objectives(told)
+        if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
         # what Trial.set_constraint writes; after a resume there is no Trial object for an ask under way
         for name, value in told.constraints.items():
             self._storage.set_trial_system_attr(self._trial(ask.number), f"constraints:{name}", value)
-        self._study.tell(ask.number, told.objectives)
+        self._study.tell(ask.number, objectives)
 
     def restore(self, ask: Ask, told: Told | None) -> None:
         """Puts back a trial as it was, and the populations that Optuna had settled on when it was asked."""
         states = self._optuna.trial.TrialState
-        state = states.RUNNING if told is None else states.FAIL if told.objectives is None else states.COMPLETE
+        objectives = self._objectives(told) if told else None
+        state = states.RUNNING if told is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in told.constraints.items()} if told else {}
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
-                values=told.objectives if told else None,
+                values=objectives,
                 params=ask.marks["params"],
                 distributions=self._distributions,
                 system_attrs={**ask.marks["trial"], **constraints},
@@ -136,6 +160,35 @@ class Learning:
         for name, value in ask.marks["study"].items():
             self._storage.set_study_system_attr(self._id, name, value)
             self._study_marks.add(name)
+
+    def _objectives(self, told: Told) -> Sequence[float] | None:
+        """Of a design that was not evaluated, as bad as can be; None of one that failed."""
+        return self._worst if told.objectives is None and told.constraints else told.objectives
+
+    def _proposed(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of a possible design: as the sampler proposes them, or with as many of them moved as it takes."""
+        rng = np.random.Generator(np.random.PCG64([self._seed, trial.number]))
+        knobs = [knob for knob in self._space.knobs if knob.address in space]
+
+        def drawn(knob: Knob) -> Any:
+            return self._inward(knob, {knob.address: at_unit(knob, float(rng.random()))})
+
+        params: dict[str, Any] = {}
+        for attempt in range(TRIES):
+            if attempt < self._tries or not params:
+                params = dict(self._propose(study, trial, space))
+                moved = [knob for knob in knobs if knob.address not in params]  # those that it leaves to chance, at first all
+            else:
+                share = max(1 / len(knobs), attempt / TRIES)
+                moved = [knob for knob in knobs if rng.random() < share]
+            there = params | {knob.address: drawn(knob) for knob in moved}
+            if self._possible(self._values_at(there)):
+                break
+        return there
+
+    def _values_at(self, params: Mapping[str, Any]) -> Values:
+        given = {knob.address: params.get(knob.address, self._inward(knob, {})) for knob in self._space.knobs}
+        return self._space.canonical({knob.address: self._outward(knob, given[knob.address]) for knob in self._space.knobs})
 
     def _reseed(self, number: int) -> None:
         seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)

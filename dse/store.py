@@ -1,14 +1,15 @@
 """Results that outlive a run. SQLite by default, PostgreSQL by URL, the same statements.
 
 The store is the truth: a result is here, committed, before a sampler is told, and a design that is here is not evaluated
-again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only.
+again. One transaction holds the asks and the results of one round, so that a killed run leaves whole rounds only. A row that
+is not as it was written (`dse/sound.py`) is told and left out; whoever runs the study takes it away and evaluates it again.
 """
 
 import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +17,18 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sql
+from rich.markup import escape
 
-from dse.database import DAMAGED, engine, told
-from dse.hold import FileHold, ServerHold, number
+from dse.database import DAMAGED, engine, told, written_ahead
+from dse.progress import say_once
 from dse.samplers import Ask
-from space.errors import DesignError
+from dse.sound import faults, read, rebuilt, upgraded
+from dse.space.errors import DesignError
+from dse.study_lock import FileHold, ServerHold, number
+from dse.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
 
-SCHEMA = 1
-"""Version of the tables; raised when they change."""
+SEARCH = "search."
+"""What begins the settings of a search in the identity of a study; a colon, which no name of a study has, ends its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +63,6 @@ class Result:
     error: str = ""
 
 
-_tables = sql.MetaData()
-_about = sql.Table("about", _tables, sql.Column("key", sql.String, primary_key=True), sql.Column("value", sql.Text))
-_results = sql.Table(
-    "results",
-    _tables,
-    sql.Column("design", sql.String(32), primary_key=True),
-    sql.Column("workload", sql.String(32), primary_key=True),
-    sql.Column("fidelity", sql.String(16), primary_key=True),
-    sql.Column("physics", sql.Integer, primary_key=True),
-    sql.Column("base", sql.String(32), nullable=False),
-    sql.Column("values", sql.Text, nullable=False),
-    sql.Column("metrics", sql.Text, nullable=False),
-    sql.Column("limit_address", sql.String, nullable=False),
-    sql.Column("need", sql.Float, nullable=False),
-    sql.Column("have", sql.Float, nullable=False),
-    sql.Column("seconds", sql.Float, nullable=False),
-    sql.Column("error", sql.Text, nullable=False),
-    sql.Column("version", sql.String, nullable=False),
-)
-_bases = sql.Table("bases", _tables, sql.Column("base", sql.String(32), primary_key=True), sql.Column("design", sql.Text))
-_studies = sql.Table(
-    "studies", _tables, sql.Column("study", sql.String, primary_key=True), sql.Column("identity", sql.Text, nullable=False)
-)
-_asks = sql.Table(
-    "asks",
-    _tables,
-    sql.Column("study", sql.String, primary_key=True),
-    sql.Column("physics", sql.Integer, primary_key=True),
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("design", sql.String(32), nullable=False),
-    sql.Column("values", sql.Text, nullable=False),
-    sql.Column("marks", sql.Text, nullable=False),
-)
-_runs = sql.Table(
-    "runs",
-    _tables,
-    sql.Column("id", sql.Integer, primary_key=True, autoincrement=True),
-    sql.Column("study", sql.String, nullable=False),
-    sql.Column("started", sql.String, nullable=False),
-    sql.Column("ended", sql.String),
-    sql.Column("state", sql.String, nullable=False),
-    sql.Column("facts", sql.Text, nullable=False),
-)
-
-
 class Store:
     """One database of results.
 
@@ -122,6 +82,13 @@ class Store:
         server = None if self._path else ServerHold(self._engine)
         self._server = server
         self._hold: FileHold | ServerHold = server or FileHold(Path(str(self._path)))
+        self._schema = SCHEMA
+        self._mine = ""
+        """The study that is held."""
+        self._looked = False
+        """Whether the pages of the file were looked at."""
+        self._files: list[int | None] = []
+        """Of a run, which files it writes to."""
         try:
             self._open(create=create)
         except BaseException:
@@ -130,9 +97,25 @@ class Store:
 
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
+        rows = self._rows(STUDIES, study=study)
+        return orjson.loads(rows[0].identity) if rows else None
+
+    def search(self, study: str, identity: Mapping[str, Any]) -> str:
+        """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.
+
+        A study is searched in several ways, each a sequence of asks of its own; their results are one another's.
+        """
+        first = self.identity(study) or identity
+        settings = sorted(key for key in first.keys() | identity.keys() if key.startswith(SEARCH))
+        other = [f"{key.removeprefix(SEARCH)}={identity.get(key)}" for key in settings if first.get(key) != identity.get(key)]
+        return f"{study}:{','.join(other)}" if other else study
+
+    def searches(self, study: str, physics: int) -> list[str]:
+        """What the asks of a study are kept under, that of the search it was begun with first; as `search` names them."""
+        ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
+        query = sql.select(ASKS.c.study).distinct().where(ours, ASKS.c.physics == physics)
         with self._reading() as connection:
-            row = connection.execute(sql.select(_studies.c.identity).where(_studies.c.study == study)).first()
-            return orjson.loads(row[0]) if row else None
+            return sorted(connection.execute(query).scalars())
 
     def begin(self, study: str, identity: dict[str, Any], facts: dict[str, Any]) -> int:
         """Notes a run of a study, and holds the study until the run's end, `close` or the end of the process.
@@ -147,30 +130,39 @@ class Store:
             mine = self._hold.take(study)
         if not mine:
             raise DesignError(self._held_by(study))
+        self._mine = study
         try:
             self._check_pages()
+            known = self.identity(study) is not None
+            left = [run for run in self._rows(RUNS, study=study) if run.state == "running"]
             with self._writing() as connection:
-                if connection.execute(sql.select(_studies.c.study).where(_studies.c.study == study)).first() is None:
-                    connection.execute(sql.insert(_studies), {"study": study, "identity": _text(identity)})
-                # who holds the study knows that no other run of it goes on
-                left = sql.update(_runs).where(_runs.c.study == study, _runs.c.state == "running")
-                connection.execute(left.values(state="killed"))
-                run = {"study": study, "started": _now(), "state": "running", "facts": _text(whereabouts() | facts)}
-                return int(connection.execute(sql.insert(_runs), run).inserted_primary_key[0])  # type: ignore[index]
+                if not known:
+                    connection.execute(sql.insert(STUDIES), sealed(STUDIES, {"study": study, "identity": _text(identity)}))
+                for run in left:  # who holds the study knows that no other run of it goes on
+                    _change(connection, {**run._mapping, "state": "killed"})
+                new = {"study": study, "started": _now(), "state": "running", "facts": _text(whereabouts() | facts)}
+                number = int(connection.execute(sql.insert(RUNS), sealed(RUNS, new)).inserted_primary_key[0])  # type: ignore[index]
+            self._files = self._inodes()
+            return number
         except BaseException:
-            self._hold.release()
+            self._release()
             raise
 
     def end(self, run: int, state: str, facts: dict[str, Any]) -> None:
         """Notes how a run ended, and lets go of its study."""
         try:
+            rows = self._rows(RUNS, id=run)
             with self._writing() as connection:
-                row = connection.execute(sql.select(_runs.c.facts).where(_runs.c.id == run)).first()
-                known = orjson.loads(row[0]) if row else {}
-                values = {"ended": _now(), "state": state, "facts": _text(known | facts)}
-                connection.execute(sql.update(_runs).where(_runs.c.id == run).values(**values))
+                for row in rows:
+                    known = orjson.loads(row.facts)
+                    _change(connection, {**row._mapping, "ended": _now(), "state": state, "facts": _text(known | facts)})
         finally:
-            self._hold.release()
+            self._release()
+
+    def ended(self, run: int, state: str, facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """The runs of the study that is held, as they will be once a run has ended so."""
+        ends = {"ended": _now(), "state": state}
+        return [{**one, **ends, "facts": one["facts"] | facts} if one["id"] == run else one for one in self._runs(self._mine)]
 
     def runs(self, study: str) -> list[dict[str, Any]]:
         """The runs of a study, oldest first.
@@ -205,7 +197,7 @@ class Store:
             return
         with self._writing() as connection:
             if results:
-                self._insert_new(connection, _bases, [{"base": base[0], "design": base[1]}])
+                self._insert_new(connection, BASES, [{"base": base[0], "design": base[1]}])
                 rows = [
                     {
                         "design": result.key,
@@ -225,7 +217,7 @@ class Store:
                     # in one order for all, or two studies that evaluate the same designs wait for each other at a server
                     for result in sorted(results, key=lambda result: result.key)
                 ]
-                self._insert_new(connection, _results, rows)
+                self._insert_new(connection, RESULTS, rows)
             if asks:
                 rows = [
                     {
@@ -238,76 +230,107 @@ class Store:
                     }
                     for ask, key in asks
                 ]
-                self._insert_new(connection, _asks, rows)
+                self._insert_new(connection, ASKS, rows)
+
+    def note_base(self, base: tuple[str, str]) -> None:
+        """Key and text of a design that values of results change, where it is not noted yet."""
+        if not any(row.base == base[0] for row in self._rows(BASES)):
+            with self._writing() as connection:
+                self._insert_new(connection, BASES, [{"base": base[0], "design": base[1]}])
 
     def asks(self, study: str, physics: int) -> list[tuple[Ask, str]]:
-        """The asks of a study with the keys of their designs, in order."""
-        query = sql.select(_asks.c.number, _asks.c["values"], _asks.c.marks, _asks.c.design)
-        query = query.where(_asks.c.study == study, _asks.c.physics == physics).order_by(_asks.c.number)
-        with self._reading() as connection:
-            rows = connection.execute(query).all()
-            return [(Ask(number, orjson.loads(values), orjson.loads(marks)), key) for number, values, marks, key in rows]
+        """The asks of a study with the keys of their designs, in order; for who runs it, those before the first damaged one.
+
+        An ask depends on all before it, so the others are asked again; their results are stored.
+        """
+        rows = sorted(self._rows(ASKS, study=study, physics=physics), key=lambda row: row.number)
+        if study.partition(":")[0] == self._mine:
+            whole = next((place for place, row in enumerate(rows) if row.number != place), len(rows))
+            if whole < len(rows):
+                with self._writing() as connection:
+                    of = (ASKS.c.study == study, ASKS.c.physics == physics)
+                    connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
+            rows = rows[:whole]
+        return [(Ask(row.number, orjson.loads(row[4]), orjson.loads(row.marks)), row.design) for row in rows]
 
     def asked(self, study: str, physics: int) -> int:
-        """How many asks a study has."""
-        query = sql.select(sql.func.count()).where(_asks.c.study == study, _asks.c.physics == physics)
+        """How many asks a study has, those of all its searches."""
+        ours = (ASKS.c.study == study) | ASKS.c.study.startswith(f"{study}:", autoescape=True)
+        query = sql.select(sql.func.count()).where(ours, ASKS.c.physics == physics)
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
     def results(self, context: Context) -> dict[str, Result]:
         """All results of a context, by design key; those of any study."""
-        columns = ("design", "values", "metrics", "limit_address", "need", "have", "seconds", "error")
-        query = sql.select(*(_results.c[name] for name in columns)).where(
-            _results.c.workload == context.workload,
-            _results.c.fidelity == context.fidelity,
-            _results.c.physics == context.physics,
-        )
-        with self._reading() as connection:
-            rows = connection.execute(query).all()
-            loads = orjson.loads
-            return {row[0]: Result(row[0], loads(row[1]), loads(row[2]), *row[3:]) for row in rows}
+        loads = orjson.loads
+        found = {}
+        for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
+            design, _, _, _, _, values, metrics, limit, need, have, seconds, error = row[:12]
+            found[design] = Result(design, loads(values), loads(metrics), limit, need, have, seconds, error)
+        return found
 
     def counted(self, context: Context) -> int:
         """How many results of a context there are."""
         query = sql.select(sql.func.count()).where(
-            _results.c.workload == context.workload,
-            _results.c.fidelity == context.fidelity,
-            _results.c.physics == context.physics,
+            RESULTS.c.workload == context.workload,
+            RESULTS.c.fidelity == context.fidelity,
+            RESULTS.c.physics == context.physics,
         )
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
 
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
-        """Of every result of a context, by design key, all leaves of the design that its values change."""
-        query = (
-            sql.select(_results.c.design, _results.c.base)
-            .where(_results.c.workload == context.workload, _results.c.fidelity == context.fidelity)
-            .where(_results.c.physics == context.physics)
-        )
-        with self._reading() as connection:
-            texts = {base: orjson.loads(text) for base, text in connection.execute(sql.select(_bases)).all()}
-            return {design: texts[base] for design, base in connection.execute(query).all()}
+        """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
+        texts = {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
+        rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
+        return {row.design: texts[row.base] for row in rows if row.base in texts}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
         query = (
-            sql.select(_results.c.physics, sql.func.count())
-            .where(_results.c.workload == context.workload, _results.c.fidelity == context.fidelity)
-            .where(_results.c.physics != context.physics)
-            .group_by(_results.c.physics)
+            sql.select(RESULTS.c.physics, sql.func.count())
+            .where(RESULTS.c.workload == context.workload, RESULTS.c.fidelity == context.fidelity)
+            .where(RESULTS.c.physics != context.physics)
+            .group_by(RESULTS.c.physics)
         )
         with self._reading() as connection:
             return {int(physics): int(count) for physics, count in connection.execute(query).all()}
 
     def close(self) -> None:
         """Lets go of the database, and of the study that is held."""
-        self._hold.release()
+        self._release()
         self._engine.dispose()
 
+    def _release(self) -> None:
+        self._hold.release()
+        self._mine, self._files = "", []
+
     def _runs(self, study: str) -> list[dict[str, Any]]:
+        rows = sorted(self._rows(RUNS, study=study), key=lambda row: row.id)
+        return [{**row._mapping, "facts": orjson.loads(row.facts)} for row in rows]
+
+    def _rows(self, table: sql.Table, **where: Any) -> list[Any]:
+        """The sound rows of a table that match; who runs a study takes damaged ones away."""
+        if table in (ASKS, RESULTS):
+            self._check_pages()
         with self._reading() as connection:
-            rows = connection.execute(sql.select(_runs).where(_runs.c.study == study).order_by(_runs.c.id)).mappings().all()
-            return [{**row, "facts": orjson.loads(row["facts"])} for row in rows]
+            found = read(connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE)
+        if found.damaged:
+            self._tell(f"{found.damaged} damaged row{'s' * (found.damaged > 1)} of {table.name}")
+            if self._mine:
+                with self._writing() as connection:
+                    for key in [] if self._path else found.keys:
+                        connection.execute(sql.delete(table).where(*(table.c[name] == value for name, value in key.items())))
+                    if self._path:
+                        connection.execute(sql.text("BEGIN IMMEDIATE"))
+                        rebuilt(connection, table)
+        return found.sound
+
+    def _tell(self, what: str) -> None:
+        does = (
+            "taken away, and what was lost is evaluated again" if self._mine else "left out; a run evaluates again what is lost"
+        )
+        say_once(f"[yellow]store[/]: {escape(self.place)}: {what}; {does}")
 
     def _open(self, *, create: bool) -> None:
         with self._reading() as connection:
@@ -316,44 +339,57 @@ class Store:
                 self._check_schema(connection, found)
         if not found and not create:
             raise DesignError(f"store: {self.place}: there are no results in it yet; run a study with store={self.place}")
-        if not found:
+        if create and (not found or self._schema < SCHEMA):
             with self._writing() as connection:
                 connection.execute(sql.text("BEGIN IMMEDIATE" if self._path else f"SELECT pg_advisory_xact_lock({number('')})"))
                 found = sql.inspect(connection).get_table_names()  # another driver may have been quicker
                 if not found:
-                    _tables.create_all(connection)
-                    connection.execute(sql.insert(_about), {"key": "schema", "value": str(SCHEMA)})
+                    TABLES.create_all(connection)
+                    connection.execute(sql.insert(ABOUT), {"key": "schema", "value": str(SCHEMA)})
                 else:
                     self._check_schema(connection, found)
-        if create and self._path:  # readers do not wait for writers; kept in the file
+                    if self._schema < SCHEMA:
+                        upgraded(connection, self._schema, file=bool(self._path))
+            self._schema = SCHEMA
+        if create and self._path:
             with self._reading() as connection:
-                connection.execute(sql.text("PRAGMA journal_mode=WAL"))
+                written_ahead(connection)
 
     def _check_schema(self, connection: sql.Connection, found: Sequence[str]) -> None:
         columns = {one["name"] for one in sql.inspect(connection).get_columns("about")} if "about" in found else set()
         row = None
         if {"key", "value"} <= columns:
-            row = connection.execute(sql.select(_about.c.value).where(_about.c.key == "schema")).first()
-        missing = _tables.tables.keys() - set(found)
+            row = connection.execute(sql.select(ABOUT.c.value).where(ABOUT.c.key == "schema")).first()
+        missing = TABLES.tables.keys() - set(found)
         if row is None or missing:
             tables = ", ".join(sorted(found)[:4]) + (", ..." if len(found) > 4 else "")
             raise DesignError(
                 f"store: {self.place}: a database of something else (tables {tables}); it is left as it is; "
                 "choose another with store=PATH or store=URL"
             )
-        if str(row[0]) != str(SCHEMA):
+        if str(row[0]) not in map(str, range(1, SCHEMA + 1)):
             raise DesignError(
-                f"store: {self.place} was written with schema {row[0]}, this version reads {SCHEMA}; "
+                f"store: {self.place} was written with schema {row[0]}, this version reads up to {SCHEMA}; "
                 "run again with store=PATH, or read it with the version that wrote it"
             )
+        self._schema = int(row[0])
 
     def _check_pages(self) -> None:
         """Reads a file whole, as a page that is damaged may be one that is written first and read years later."""
-        if self._path:
-            with self._reading() as connection:
-                found = connection.execute(sql.text("PRAGMA quick_check(1)")).scalar_one()
-            if found != "ok":
-                raise DesignError(f"store: {self.place}: {' '.join(str(found).split())}; {DAMAGED}")
+        if self._looked or not self._path:
+            return
+        self._looked = True
+        with self._reading() as connection:
+            fault, whole = faults(connection)
+        if fault and not whole:
+            raise DesignError(f"store: {self.place}: {fault}; {DAMAGED}")
+        if fault:
+            self._tell(fault)
+            if self._mine:
+                with self._writing() as connection:
+                    connection.execute(sql.text("BEGIN IMMEDIATE"))
+                    for table in (ABOUT, *CHECKED):
+                        rebuilt(connection, table)
 
     def _held_by(self, study: str) -> str:
         running = [run for run in self.runs(study) if run["state"] == "running"]
@@ -375,21 +411,50 @@ class Store:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sql.Connection]:
         """One transaction; in the session that holds the study, so that who has lost the one cannot do the other."""
-        with told(self.place):
-            session = self._server.session if self._server else None
-            if session is not None:
-                with session.begin():
-                    yield session
-            else:
-                with self._engine.begin() as connection:
-                    yield connection
+        try:
+            with told(self.place):
+                session = self._server.session if self._server else None
+                if session is not None:
+                    with session.begin():
+                        yield session
+                else:
+                    with self._engine.begin() as connection:
+                        yield connection
+        except BaseException:  # an interrupted connection is closed, and the last one takes its write-ahead log along
+            if self._files and self._inodes()[0] == self._files[0]:
+                self._engine.dispose()
+                with contextlib.suppress(DesignError), self._reading() as connection:
+                    connection.execute(sql.select(ABOUT)).all()
+                    self._files = self._inodes()
+            raise
+        if self._files and self._inodes() != self._files:
+            raise DesignError(
+                f"store: {self.place} was removed or replaced while study {self._mine!r} ran; nothing more is stored there; "
+                "put it back if it was moved, then run the same command again"
+            )
 
-    def _insert_new(self, connection: sql.Connection, table: sql.Table, rows: Iterable[dict[str, Any]]) -> None:
+    def _inodes(self) -> list[int | None]:
+        """Which files a database is in: its own and the one that is written first."""
+        if not self._path:
+            return []
+        found: list[int | None] = []
+        for path in (self._path, Path(f"{self._path}-wal")):
+            try:
+                found.append(path.stat().st_ino)
+            except OSError:
+                found.append(None)
+        return found
+
+    def _insert_new(self, connection: sql.Connection, table: sql.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         if self._path:
             from sqlalchemy.dialects.sqlite import insert
         else:
             from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-        connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
+        connection.execute(insert(table).on_conflict_do_nothing(), [sealed(table, row) for row in rows])
+
+
+def _change(connection: sql.Connection, run: Mapping[str, Any]) -> None:
+    connection.execute(sql.update(RUNS).where(RUNS.c.id == run["id"]).values(**sealed(RUNS, run)))
 
 
 def whereabouts() -> dict[str, Any]:

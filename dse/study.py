@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 
 from dse.build import Question, question
+from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
+from dse.evaluators.account.metrics import METRICS, metric
+from dse.evaluators.evaluation import infeasible, shorter
+from dse.evaluators.passes.part import PART
 from dse.records import parsed
 from dse.search import SAMPLERS
+from dse.space.design import digest
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import addresses
+from dse.space.shown import masked_in
+from dse.space.units import show
+from dse.space.workload import Workload
 from dse.store import Context
 from dse.workers import Crew
-from evaluators import FIDELITIES, PHYSICS, fidelities, smaller
-from evaluators.evaluation import infeasible
-from evaluators.graph.part import PART
-from evaluators.metrics import METRICS, metric
-from space.design import digest
-from space.errors import DesignError, nearest
-from space.fields import addresses
-from space.units import show
-from space.workload import Workload
 
 SETTINGS = {
     "screen": {"run", "limit", "keep"},
@@ -117,7 +118,7 @@ class Study:
         return f"on at most {side} x {side} cores, each as it is: {smaller(self.question.base, self.question.workload)}"
 
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for its results to go on; flat, so that a difference has a name."""
+        """What must stay the same for its results to go on, and how it is searched; flat, so that a difference has a name."""
         keep = {
             group: self.config[group]
             for group in ("chip", "model", "mapping", "workload", "space", "objectives", "constraints")
@@ -127,7 +128,7 @@ class Study:
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
         if self.search["warm_start"]:
             flat["search.warm_start"] = str(self.search["warm_start"])
-        return flat
+        return dict(masked_in(flat))
 
 
 def study(config: Mapping[str, Any], folder: Path) -> Study:
@@ -141,6 +142,8 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
     nouns = question(dict(config), folder)
+    if shorter(nouns.workload):
+        raise DesignError(f"model: no design of this study can be: {shorter(nouns.workload)}")
     verdict = infeasible(nouns.base, nouns.workload)
     if verdict is not None and verdict.limit.startswith("model."):
         raise DesignError(f"model: no design of this study can be: {verdict}")

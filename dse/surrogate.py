@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 ROOT5 = np.sqrt(5.0)
 STEPS = 20

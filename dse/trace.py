@@ -6,9 +6,9 @@ Of a load, the first iterations: cores, links and memory as tracks, requests as 
 from pathlib import Path
 from typing import Any
 
+from dse.evaluators.account.breakdown import Breakdown
 from dse.json_text import json_text
-from evaluators.breakdown import Breakdown
-from space.errors import DesignError
+from dse.space.errors import DesignError
 
 STREAMS = ("compute", "communication", "prefetch")
 

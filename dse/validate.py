@@ -10,27 +10,34 @@ check, report (compared, not scored).
 import csv
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
+from dse.evaluators import METRICS, Outcomes, evaluate
+from dse.evaluators.account.metrics import metric
+from dse.evaluators.serving.traces import broken, undecodable
 from dse.json_text import json_text
-from evaluators import METRICS, Outcomes, evaluate
-from evaluators.metrics import metric
-from space.design import stacked
-from space.errors import DesignError, nearest
-from space.fields import spec_at
-from space.units import parse
+from dse.progress import Terminal
+from dse.space.design import stacked
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import spec_at
+from dse.space.units import parse
+from dse.strangers import as_data
 
 COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
 ROLES = ("calibration", "check", "report")
+MESSAGE = 1000
+"""Characters of a message."""
+
+NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +68,14 @@ def validate(files: Sequence[Path], *, as_json: bool) -> int:
     if as_json:
         print(json_text({path: [asdict(row) for row in rows] for path, rows in report.items()}, indent=1))
         return 0
-    console = Console(highlight=False, width=None if Console().is_terminal else 150)
+    console = Terminal(150)
     for path, rows in report.items():
-        table = Table(title=path, title_justify="left", box=None)
+        table = Table(title=escape(path), title_justify="left", box=None)
         for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
             table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
         for row in rows:
-            table.add_row(row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+            shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+            table.add_row(*(escape(text) for text in shown))
         console.print(table)
         console.print(f"  {summary(rows)}\n")
     return 0
@@ -88,17 +96,50 @@ def compare(path: Path) -> list[Compared]:
 def _compare(path: Path, changed: int) -> tuple[Compared, ...]:
     """Once for each state of a file: findings and READMEs come back to the same figures."""
     compared = []
-    with path.open(newline="") as file:
-        rows = csv.DictReader(file)
-        absent = [column for column in COLUMNS if column not in (rows.fieldnames or [])]
-        if absent:
-            raise DesignError(f"{path}: no column {', '.join(absent)}; a file of published figures has {', '.join(COLUMNS)}")
-        for number, row in enumerate(rows, start=2):
-            try:
-                compared.append(_compared(row))
-            except DesignError as error:
-                raise DesignError(f"{path}, row {number} ({row['id']}): {error}") from None
+    for number, row in _rows(path):
+        try:
+            compared.append(_compared(row))
+        except DesignError as error:
+            raise DesignError(f"{path}, row {number} ({_line(row['id'][:40])}): {_line(str(error))}") from None
     return tuple(compared)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows of a file with the lines that they begin on, each with all columns.
+
+    Raises:
+        DesignError: what is no table of published figures, with the row.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table, start = csv.reader(file, strict=True), 1
+            header = next(table, [])
+            for column in COLUMNS:
+                if header.count(column) != 1:
+                    raise DesignError(
+                        f"{path}, row 1: column {column!r} stands {header.count(column)} times; "
+                        f"a file of published figures has once each {', '.join(COLUMNS)}"
+                    )
+            while True:
+                start = table.line_num + 1
+                values = next(table, None)
+                if values is None:
+                    return
+                if values and len(values) != len(header):
+                    raise DesignError(f"{path}, row {start}: {len(values)} columns where the header has {len(header)}")
+                if values:
+                    yield start, dict(zip(header, values, strict=True))
+    except OSError as error:
+        raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DesignError(f"{path}, row {undecodable(path)}: not text in UTF-8; write the file as UTF-8") from None
+    except csv.Error as error:
+        raise DesignError(f"{path}, row {start}: {broken(error)}") from None
+
+
+def _line(text: str) -> str:
+    """A message that quotes a stranger's text: what a terminal would not print is escaped, and of very much the first part."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
 
 
 def summary(rows: Sequence[Compared]) -> str:
@@ -111,8 +152,9 @@ def summary(rows: Sequence[Compared]) -> str:
 
 def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
-        raise DesignError(f"role: no role {row['role']!r}; {nearest(row['role'], ROLES)}")
-    overrides, baseline = (tuple(shlex.split(row[column])) for column in ("overrides", "baseline"))
+        raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
+    overrides, baseline = (_words(row, column) for column in ("overrides", "baseline"))
+    low, high = _range(row["value"])
     simulated, fits = measured(overrides, row["metric"]), True
     if simulated is None:
         simulated, fits = measured(overrides, row["metric"], strict=False), False
@@ -123,14 +165,29 @@ def _compared(row: dict[str, str]) -> Compared:
         simulated = simulated / base if base else None
     elif simulated is not None and row["unit"] not in ("ratio", ""):
         simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
-    low, _, high = row["value"].partition("..")
-    bounds = (float(low), float(high or low))
     error = None
     if simulated is not None:
-        error = min(0.0, simulated / bounds[0] - 1 if bounds[0] else 0.0) + max(0.0, simulated / bounds[1] - 1)
+        error = min(0.0, simulated / low - 1 if low else 0.0) + max(0.0, simulated / high - 1)
     return Compared(
         row["id"], row["where"], row["role"], row["metric"], row["unit"], row["value"], simulated, error, row["note"], fits
     )
+
+
+def _words(row: dict[str, str], column: str) -> tuple[str, ...]:
+    try:
+        return tuple(as_data(shlex.split(row[column]), column))
+    except ValueError as error:
+        text = f"{row[column][:80]!r}: {str(error).lower()}"
+        raise DesignError(f"column {column}: {text}; expected overrides, as on the command line") from None
+
+
+def _range(text: str) -> tuple[float, float]:
+    """The ends of a published value, which are one where it is a number."""
+    ends = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
+    low, high = (float(ends[1]), float(ends[2] or ends[1])) if ends else (0.0, 0.0)
+    if not 0 <= low <= high < float("inf") or not high:
+        raise DesignError(f"column value: {text[:40]!r} is not a number above 0, or two from low to high, as in 0.9..1.1")
+    return low, high
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,6 @@ to be played flit by flit are compared on a part: both readers play the same par
 """
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +13,15 @@ import numpy as np
 import pandas as pd
 
 from dse.actors import hired
+from dse.evaluators.account.metrics import METRICS
 from dse.frame import judged, rounded, search_frame, values_of
 from dse.pareto import layers
+from dse.provenance import Clock
 from dse.samplers import Ask
+from dse.space.elementwise import Array
 from dse.store import Store
 from dse.study import Study
 from dse.workers import evaluator
-from evaluators.metrics import METRICS
-from space.elementwise import Array
 
 DIGITS = 9
 """Digits of a metric that count where designs are ranked: what differs beyond is the rounding of sums."""
@@ -89,7 +89,13 @@ class Shift:
 
 
 def verify(
-    asked: Study, store: Store, base: tuple[str, str], frame: pd.DataFrame, progress: Callable[[int, int], None], say: Any
+    asked: Study,
+    store: Store,
+    base: tuple[str, str],
+    frame: pd.DataFrame,
+    progress: Callable[[int, int], None],
+    say: Any,
+    elapsed: Clock,
 ) -> Verified:
     """Evaluates what is not stored yet of a study's best designs, at the fidelities of `Study.compared`.
 
@@ -100,6 +106,7 @@ def verify(
         frame: as `dse.frame.with_front` has it.
         progress: called with designs done and designs in all, of those that were not stored.
         say: tells the user what workers do.
+        elapsed: counts what their processes take.
     """
     space, wanted = asked.question.space, _wanted(asked, frame)
     for fidelity in _played(asked):
@@ -111,7 +118,7 @@ def verify(
         evaluate = evaluator(asked.question.workload, fidelity)
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
-        with closing(crew) as workers:
+        with elapsed.hired(crew) as workers:
             workers.submit(left)
             done = 0
             while done < len(left):

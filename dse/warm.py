@@ -14,11 +14,11 @@ import numpy as np
 
 from dse.pareto import layers
 from dse.samplers import Values
+from dse.space.errors import DesignError
+from dse.space.fields import addresses
+from dse.space.knobs import Choice, Space
 from dse.store import Result, Store
 from dse.study import Study, stored_at
-from space.errors import DesignError
-from space.fields import addresses
-from space.knobs import Choice, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def warm(asked: Study, places: Iterable[str], keep: int) -> Warm:
             bases, results = store.bases(asked.context), store.results(asked.context)
         for key, result in results.items():
             stored += 1
-            values = None if result.error else within(space, bases[key], result.values, key)
+            values = None if result.error or key not in bases else within(space, bases[key], result.values, key)
             if values is not None:
                 found.setdefault(
                     key, Result(key, values, result.metrics, result.limit, result.need, result.have, result.seconds)

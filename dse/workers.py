@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from dse.evaluators import evaluate
+from dse.evaluators.account.metrics import LIMITS
+from dse.space.design import Design, stacked
+from dse.space.workload import Workload
 from dse.store import Result
-from evaluators import evaluate
-from evaluators.metrics import LIMITS
-from space.design import Design, stacked
-from space.workload import Workload
 
 Entry = tuple[str, dict[str, Any], Design]
 """(key, values, design) of a design to evaluate."""
@@ -56,6 +56,10 @@ class Crew:
 class Workers(Protocol):
     """Whoever evaluates."""
 
+    @property
+    def cpu(self) -> float:
+        """Of the processors, what processes of their own have taken. [s]"""
+
     def submit(self, batch: Batch) -> None:
         """Designs to evaluate, sooner those submitted sooner."""
 
@@ -74,6 +78,7 @@ class Serial:
         self._retries = retries
         self._queue: deque[Entry] = deque()
         self.pace = Pace()
+        self.cpu = 0.0  # it has no process of its own
 
     def submit(self, batch: Batch) -> None:
         """Nothing happens before they are collected."""
@@ -110,6 +115,11 @@ class Auto:
         self._say = say
         self._rounds = 0
         self._hired: Workers | None = None
+
+    @property
+    def cpu(self) -> float:
+        """Of those that were hired. [s]"""
+        return self._hired.cpu if self._hired is not None else 0.0
 
     def submit(self, batch: Batch) -> None:
         """To whoever works now."""

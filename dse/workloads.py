@@ -8,12 +8,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dse.records import NOTES, parsed, record
-from space.errors import DesignError, nearest
-from space.kinds import asked
-from space.model import Model
-from space.requests import requests
-from space.workload import (
+from dse.space.errors import DesignError, nearest
+from dse.space.kinds import asked
+from dse.space.model import Model
+from dse.space.requests import requests
+from dse.space.workload import (
     ALONG,
     COMBINE,
     DECODE_AT,
@@ -132,11 +134,13 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     _refuse_others(spec, (*where, "ttft", "tpot"), "workload: served requests have ")
     count = None if spec.get("requests") is None else _whole_numbers(spec, "requests")[0]
     if spec.get("trace") is not None:
-        from evaluators.serving.traces import read
+        from dse.evaluators.serving.traces import read
 
         served = read(_found(spec["trace"], "workload.trace", given.folder), ticks=spec.get("ticks"))
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
+        if spec.get("clip") is None:
+            _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
         served = requests([(_whole_numbers(spec, "prompt")[0], _whole_numbers(spec, "output")[0])] * (count or 1000))
     served = served.clipped(_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
@@ -150,6 +154,21 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     slo = [parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot")]
     label = f"{len(served):,} requests at {served.rate:.3g} a second"
     return [Load(f"{model.name} {label}", model, served, *slo) for model in models(given.model).values()]
+
+
+def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
+    """Raises where requests of a file are longer than a model was made for."""
+    for model in models(given.model).values():
+        beyond = np.flatnonzero(served.total > model.max_position)
+        if len(beyond):
+            worst = beyond[served.total[beyond].argmax()]
+            more = f", and {len(beyond) - 1:,} more rows are too long" if len(beyond) > 1 else ""
+            length = f"{served.prompt[worst]:,} prompt and {served.output[worst]:,} output tokens"
+            raise DesignError(
+                f"{where}, row {served.rows[worst]}: {length}{more}; {model.name} was made for {model.max_position:,}: "
+                f"use {do.format(most=model.max_position)}, a model for longer ones, leave such rows out, or say that it was "
+                f"extended: model.max_position={served.total[worst]}"
+            )
 
 
 def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
@@ -321,11 +340,12 @@ def _equal_requests(spec: dict[str, Any], given: _Given) -> Requests:
 
 
 def _drawn_requests(spec: dict[str, Any], given: _Given) -> Requests:
-    from evaluators.serving.traces import read
+    from dse.evaluators.serving.traces import read
 
     found = _found(spec["lengths"], "workload.lengths", given.folder)
     (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
     picked = read(found).drawn(wanted, given.seed)
+    _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
     drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
     for batch in _whole_numbers(spec, "batch"):
@@ -340,7 +360,10 @@ def _drawn_requests(spec: dict[str, Any], given: _Given) -> Requests:
 def _found(name: Any, address: str, folder: Path) -> Path:
     """A file here, or in the folder of a study."""
     path = Path(str(name))
-    found = next((p for p in (path, folder / path) if p.exists()), None)
+    try:
+        found = next((p for p in (path, folder / path) if p.exists()), None)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise DesignError(f"{address}: {str(path)[:80]!r}: {error.strerror}") from None
     if found is None:
         raise DesignError(f"{address}: no file {str(path)!r} here or in {folder}")
     return found

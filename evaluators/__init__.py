@@ -1,6 +1,9 @@
 """Designs in, metrics out. `evaluate` is the one door."""
 
-from evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, smaller
-from evaluators.metrics import METRICS, Metric, Outcomes
+if __name__ == "evaluators":  # a second copy of every class, where the repository is on the path
+    raise ImportError("import dse.evaluators: this folder is part of the package dse")
+
+from dse.evaluators.account.metrics import METRICS, Metric, Outcomes
+from dse.evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, smaller
 
 __all__ = ["FIDELITIES", "METRICS", "PHYSICS", "Metric", "Outcomes", "alone", "evaluate", "explain", "fidelities", "smaller"]

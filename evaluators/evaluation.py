@@ -1,68 +1,51 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from evaluators import (
-    attention,
-    collective,
-    die,
-    die_product,
-    die_serving,
-    flat,
-    mesh,
-    product,
-    stream,
-    submesh,
-    tile_product,
-    tile_serving,
-    tiles,
-    traffic,
-)
-from evaluators.breakdown import Breakdown
-from evaluators.graph.part import PART
-from evaluators.metrics import LIMITS, METRICS, Judged, Outcomes, empty
-from space.chip import Chip, MeshChip, TileChip
-from space.design import Design, Designs
-from space.elementwise import maximum
-from space.errors import DesignError, nearest
-from space.fields import leaves, replaced
-from space.limits import Infeasible, Limit
-from space.mapping import FlatMapping
-from space.memory import MemoryChip
-from space.network import NetworkChip
-from space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
+from dse.evaluators.allocator import MANY, keep_freed_memory
+from dse.evaluators.passes.part import PART, cut
+from dse.space.chip import Chip, MeshChip, TileChip
+from dse.space.design import Design, Designs
+from dse.space.elementwise import maximum
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import leaves, replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.memory import MemoryChip
+from dse.space.network import NetworkChip
+from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
-PHYSICS = 6
+PHYSICS = 7
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
 
-READERS: dict[tuple[type, type], ModuleType] = {
-    (Chip, Case): die,
-    (Chip, Product): die_product,
-    (Chip, Load): die_serving,
-    (MeshChip, Case): mesh,
-    (MeshChip, Product): product,
-    (TileChip, Case): tiles,
-    (TileChip, Product): tile_product,
-    (MemoryChip, Stream): stream,
-    (TileChip, Stream): stream,
-    (NetworkChip, Traffic): traffic,
-    (TileChip, Collective): collective,
-    (TileChip, Attention): attention,
-    (TileChip, Load): tile_serving,
+READERS: dict[tuple[type, type], str] = {
+    (Chip, Case): "models",
+    (Chip, Product): "die_product",
+    (Chip, Load): "die_serving",
+    (MeshChip, Case): "models",
+    (MeshChip, Product): "product",
+    (TileChip, Case): "models",
+    (TileChip, Product): "tile_product",
+    (MemoryChip, Stream): "stream",
+    (TileChip, Stream): "stream",
+    (NetworkChip, Traffic): "traffic",
+    (TileChip, Collective): "collective",
+    (TileChip, Attention): "attention",
+    (TileChip, Load): "tile_serving",
 }
-"""Who judges designs, by kinds of chip and of case; each says at which fidelities."""
-
-WHOLE: dict[tuple[type, type], ModuleType] = {(FlatMapping, Case): flat}
-"""Who does instead, by kinds of mapping and of case."""
-
+"""Who judges designs, by kinds of chip and of case: modules of `judges`, imported when they first judge. Each says at which
+fidelities."""
 
 PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models", Stream: "streams"}
 """Kinds of cases whose names count, for people."""
@@ -81,30 +64,30 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         DesignError: an unknown algorithm name, or a fidelity that is unknown or has nothing to play on this chip. Infeasible
             designs are answered, not raised.
     """
-    outcomes = empty(len(designs))
-    if cases:
-        shape = (len(workload.cases), len(designs))
-        outcomes.cases.update({name: np.full(shape, np.nan) for name in (*METRICS, "fits")})
+    if len(designs) >= MANY:
+        keep_freed_memory()
+    outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     for rows, design in designs.groups:
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design):
             reader = _reader(design, workload.cases[0], fidelity)
-            _fill(outcomes, rows, reader.judged(design, workload, fidelity), len(workload.cases))
+            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common], len(workload.cases))
             continue
         for place, row in enumerate(rows):
-            _fill(outcomes, np.array([row]), _alone(_picked(design, place), workload, fidelity), len(workload.cases))
+            found = _alone(_picked(design, place), workload, fidelity)
+            _fill(outcomes, np.array([row]), [*found, *common], len(workload.cases))
     return outcomes
 
 
 def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tuple[str, ...]:
     """The readers that a kind of chip has for a kind of workload, lowest first."""
-    return _readers(_judge(design, workload.cases[0]), part)
+    return _readers(_judge(design, workload.cases[0]), design, part)
 
 
 def alone(design: Design, fidelity: str) -> list[str]:
     """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
-    kinds = (case for (chip, case), reader in READERS.items() if chip is type(design.chip) and fidelity in reader.FIDELITIES)
-    return [_plural(kind) for kind in kinds]
+    own = ((case, _module(name)) for (chip, case), name in READERS.items() if chip is type(design.chip))
+    return [_plural(case) for case, judge in own if fidelity in _readers(judge, design)]
 
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
@@ -112,24 +95,49 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     _refuse_faults(design, case, fidelity)
     if PART in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
-    breakdown: Breakdown = _reader(design, case, fidelity).explain(design, case, decode_at, fidelity)
+    reader = _reader(design, case, fidelity)
+    if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
+        return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
+    breakdown: Breakdown = reader.explain(design, case, decode_at, fidelity)
     return breakdown
 
 
 def smaller(design: Design, workload: Workload) -> str:
     """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
+    from dse.evaluators.judges import submesh  # with the judges of all kernels
+
     known = submesh.SMALLER.get((type(design.chip), type(workload.cases[0])))
-    return known.said if known else getattr(_judge(design, workload.cases[0]), "SMALLER", "")
+    return known.said if known else _in_part(_judge(design, workload.cases[0]), design)
+
+
+def on_part(design: Design, case: Asked, fidelity: str) -> str:
+    """Which cores a fidelity on a part of the mesh plays of a case, for people."""
+    from dse.evaluators.judges import submesh  # with the judges of all kernels
+
+    rows, cols = submesh.extent(design)
+    found = submesh.part(design, case, cut(fidelity)[1])
+    if found is None:
+        return f"each kernel on at most {cut(fidelity)[1]} x {cut(fidelity)[1]} of the {rows} x {cols} cores"
+    return "{} x {} of the {} x {} cores".format(*submesh.extent(found[0]), rows, cols)
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
-    """Every limit of a design under a workload, itemised; leaves broadcast over designs."""
-    found = _reader(design, workload.cases[0], "closed").judged(design, workload, "closed")
-    return [limit for judged in found for limit in judged.limits]
+    """Every limit of a design under a workload, itemised; leaves broadcast over designs. No request is played for it."""
+    reader = _reader(design, workload.cases[0], "closed")
+    if hasattr(reader, "limits"):
+        found: list[Limit] = reader.limits(design, workload)
+    else:
+        found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
+    return [*found, *(limit for judged in lengths(workload) for limit in judged.limits)]
 
 
-def infeasible(design: Design, workload: Workload) -> Infeasible | None:
-    """What binds one design most, itemised, with what would do; None where every limit holds."""
+def plays(design: Design, workload: Workload, fidelity: str) -> bool:
+    """Whether an evaluation takes far longer than its limits do: requests are served, or kernels played."""
+    return fidelity != "closed" or hasattr(_judge(design, workload.cases[0]), "limits")
+
+
+def binding(design: Design, workload: Workload) -> Infeasible | None:
+    """What binds one design most, itemised; None where every limit holds."""
     worst: Infeasible | None = None
     for limit in limits(design, workload):
         row = int(np.argmax(limit.need))
@@ -137,7 +145,42 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
         verdict = Infeasible(limit.address, _pick(limit.need, row), _pick(limit.have, row), limit.unit, parts)
         if verdict.excess > (worst.excess if worst else 0.0):
             worst = verdict
-    return _reader(design, workload.cases[0], "closed").remedied(worst, design, workload) if worst else None
+    return worst
+
+
+def infeasible(design: Design, workload: Workload) -> Infeasible | None:
+    """What binds one design most, itemised, with what would do; None where every limit holds."""
+    worst = binding(design, workload)
+    if worst is None or worst.limit == LENGTH:
+        return replace(worst, remedy=shorter(workload)) if worst else None
+    remedied: Infeasible = _reader(design, workload.cases[0], "closed").remedied(worst, design, workload)
+    return remedied
+
+
+LENGTH = "model.max_position"
+
+
+def lengths(workload: Workload) -> list[Judged]:
+    """That models are asked for no longer sequences than they were made for, whatever the design."""
+    return [
+        Judged((row,), {}, [Limit(LENGTH, float(case.longest), float(case.model.max_position), "token")])
+        for row, case in enumerate(workload.cases)
+        if isinstance(case, Case | Load)
+    ]
+
+
+def shorter(workload: Workload) -> str:
+    """In words, what to do about sequences that are longer than a model was made for; "" where there are none."""
+    models = [case for case in workload.cases if isinstance(case, Case | Load)]
+    beyond = [case for case in models if case.longest > case.model.max_position]
+    if not beyond:
+        return ""
+    worst = max(beyond, key=lambda case: case.longest / case.model.max_position)
+    several = f"{len(beyond)} of {len(models)} cases, the longest with " if len(models) > 1 else ""
+    return (
+        f"{several}{worst.longest:,} tokens of prompt and output on {worst.model.name}: make requests shorter, choose a model "
+        f"for longer ones, or say that it was extended: model.max_position={worst.longest}"
+    )
 
 
 def _plural(kind: type) -> str:
@@ -145,7 +188,12 @@ def _plural(kind: type) -> str:
 
 
 def _judge(design: Design, case: Asked) -> ModuleType:
-    return WHOLE.get((type(design.mapping), type(case))) or READERS[type(design.chip), type(case)]
+    return _module(READERS[type(design.chip), type(case)])
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    return import_module(f"dse.evaluators.judges.{name}")
 
 
 def _broken(design: Design) -> bool:
@@ -158,7 +206,7 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
     models = isinstance(case, Case | Load)
     if not _broken(design) or (fidelity == "cycles" and not models):
         return
-    alone = models or "cycles" not in _judge(design, case).FIDELITIES
+    alone = models or "cycles" not in _readers(_judge(design, case), design)
     do = "cycles has, for products, collectives and attention by themselves" if alone else "cycles has"
     raise DesignError(f"chip.faults: {fidelity} has no ways round what is broken; {do}, or say none")
 
@@ -177,14 +225,16 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, str]:
     """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
+    from dse.evaluators.judges import submesh  # with the judges of all kernels
+
     word, _, side = fidelity.partition(PART)
     if not side.isdecimal() or not int(side):
         raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
     found = submesh.part(design, case, int(side))
-    if found is None and hasattr(_judge(design, case), "IN_PART"):
+    if found is None and _in_part(_judge(design, case), design):
         return design, case, fidelity
     if found is None:
-        valid = ", ".join(_judge(design, case).FIDELITIES)
+        valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
         raise DesignError(f"fidelity: {fidelity} is of {what}; valid here: {valid}")
     return *found, word
@@ -201,10 +251,10 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     if word not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(fidelity, FIDELITIES)}")
     reader = _judge(design, case)
-    known = _readers(reader, bool(part))
+    known = _readers(reader, design, bool(part))
     if word not in known:
         valid = ", ".join(known)
-        if word in _readers(reader, True):
+        if word in _readers(reader, design, True):
             what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 of them"
         elif isinstance(design.chip, Chip):
             what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
@@ -214,9 +264,19 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     return reader
 
 
-def _readers(judge: ModuleType, part: bool) -> tuple[str, ...]:
+def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:
+    """Fidelities of a judge, of all of a mesh or on a part of it: its own, or those that it has for a layout."""
+    if hasattr(judge, "fidelities"):
+        own: tuple[str, ...] = judge.fidelities(design, part)
+        return own
     found: tuple[str, ...] = getattr(judge, "IN_PART", judge.FIDELITIES) if part else judge.FIDELITIES
     return found
+
+
+def _in_part(judge: ModuleType, design: Design) -> str:
+    """What a judge makes of a case on a part of its mesh, for people; "" where it makes nothing of it."""
+    said: str = judge.in_part(design) if hasattr(judge, "in_part") else getattr(judge, "SMALLER", "")
+    return said
 
 
 def _pick(value: Any, row: int) -> float:
@@ -229,23 +289,28 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int) -> Non
     worst: Any = 0.0
     for judged in found:
         share = len(judged.rows) / cases
-        if outcomes.cases:
+        if isinstance(outcomes.cases, Columns):
             here = np.asarray(judged.rows)[:, None]
             for name, value in judged.metrics.items():
-                outcomes.cases[name][here, rows] = value
-            outcomes.cases["fits"][here, rows] = np.asarray(judged.limits[0].need <= judged.limits[0].have)
+                outcomes.cases.put(name, (here, rows), value)
+            for limit in judged.limits:
+                outcomes.cases["fits"][here, rows] *= np.asarray(limit.need <= limit.have)
         for name, value in judged.metrics.items():
             over = METRICS[name].over
             many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
             if over == "mean":
-                total[name] = total.get(name, 0.0) + (value.mean(axis=0) if many else value) * share
+                value = value.mean(axis=0) if many else value
+                value = value if share == 1 else value * share
+                total[name] = total[name] + value if name in total else value
             else:
                 value = getattr(value, over)(axis=0) if many else value
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
-    for name, value in total.items():
-        outcomes.columns[name][rows] = value
+    every = len(rows) == len(outcomes) and bool((rows[1:] > rows[:-1]).all())
+    for name in METRICS:
+        if name in total:
+            outcomes.columns.put(name, ... if every else rows, total[name])
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:

@@ -5,10 +5,12 @@ own memory, that reach each other through routers. `TileChip` is such a mesh wit
 engine in each core, and with HBM.
 """
 
-from space.elementwise import Number
-from space.fields import quantity, record, replaced, whole, word
-from space.memory import Memory
-from space.technology import MeshTechnology, Technology, TileTechnology
+from typing import Any
+
+from dse.space.elementwise import Number, where
+from dse.space.fields import quantity, record, replaced, whole, word
+from dse.space.memory import Memory
+from dse.space.technology import MeshTechnology, Technology, TileTechnology
 
 
 @record
@@ -208,8 +210,8 @@ PLACES = ("south", "north", "west", "east", "core")
 class MainMemory:
     """HBM of a mesh of tiles; `banks` is the memory that its transactions are priced on, where a reader goes that far."""
 
-    capacity: Number = quantity("B", "capacity", positive=True)
-    channels: Number = whole("channels that are served independently")
+    capacity: Number = quantity("B", "capacity of all channels; of each core's, where channels are at cores", positive=True)
+    channels: Number = whole("channels that are served independently; where they are at cores, as many as cores")
     bandwidth: Number = quantity("B/s", "of one channel", positive=True)
     achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
     latency: Number = quantity("s", "from a request at the channel to its first word")
@@ -245,18 +247,37 @@ class TileChip:
     decode: DecodeCore | None = None
 
 
+def memory_of(chip: TileChip) -> Number:
+    """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
+    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if chip.hbm.place == "core" else chip.hbm.capacity
+
+
+def memory_of_core(chip: TileChip) -> Number:
+    """A core's share of main memory. [B]"""
+    return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
+
+
+def memory_channels(chip: TileChip) -> Number:
+    """Channels of main memory on the whole chip."""
+    return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
+
+
 def decoding(chip: TileChip) -> TileChip:
     """The chip as if all its cores were of those that only decode."""
     own, tile = chip.decode, chip.tile
     if own is None:
         return chip
-    lanes = own.lanes or tile.vector.lanes
+
+    def of(said: Any, usual: Any) -> Any:
+        return where(said > 0, said, usual)
+
+    lanes = of(own.lanes, tile.vector.lanes)
     changes = {
-        "tile.matrix.rows": own.rows or tile.matrix.rows,
-        "tile.matrix.cols": own.cols or tile.matrix.cols,
+        "tile.matrix.rows": of(own.rows, tile.matrix.rows),
+        "tile.matrix.cols": of(own.cols, tile.matrix.cols),
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
-        "tile.sram": own.sram or tile.sram,
-        "hbm.bandwidth": own.bandwidth or chip.hbm.bandwidth,
+        "tile.sram": of(own.sram, tile.sram),
+        "hbm.bandwidth": of(own.bandwidth, chip.hbm.bandwidth),
     }
     return replaced(chip, changes)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from space.chip import Chip, MeshChip, TileChip
-from space.elementwise import Array
-from space.fields import leaves, replaced
-from space.mapping import (
+from dse.space.chip import Chip, MeshChip, TileChip
+from dse.space.elementwise import Array
+from dse.space.fields import leaves, replaced
+from dse.space.mapping import (
     AttentionMapping,
     CollectiveMapping,
     FlatMapping,
@@ -23,8 +23,8 @@ from space.mapping import (
     TileServingMapping,
     TrafficMapping,
 )
-from space.memory import MemoryChip
-from space.network import NetworkChip
+from dse.space.memory import MemoryChip
+from dse.space.network import NetworkChip
 
 
 @dataclass(frozen=True, slots=True)

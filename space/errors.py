@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
 
+from dse.space.shown import masked, printable
+
 T = TypeVar("T")
 
 
@@ -11,8 +13,8 @@ class DesignError(ValueError):
     """Says what was expected, what came, and where to go, in the user's addresses."""
 
     def __str__(self) -> str:
-        """One line, whatever it quotes."""
-        return " ".join(super().__str__().splitlines())
+        """One line, whatever it quotes: without passwords, and without what a terminal would obey."""
+        return printable(masked(" ".join(super().__str__().splitlines())))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -28,11 +30,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def chosen(options: Mapping[str, T], name: str, address: str) -> T:
-    """The option of a name in a registry.
+    """The option of a name in a registry, one that ships or one that an installed package adds (`space.registry`).
 
     Raises:
         DesignError: no such option at that address; the message lists them.
     """
-    if name not in options:
-        raise DesignError(f"{address}: no option {name!r}; {nearest(name, options)}")
-    return options[name]
+    try:
+        return options[name]
+    except KeyError:
+        names: Iterable[str] = getattr(options, "names", options.keys)()
+        raise DesignError(f"{address}: no option {name!r}; {nearest(name, names)}") from None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast, dataclass_transform
 
-from space.errors import DesignError, nearest
+from dse.space.errors import DesignError, nearest
 
 T = TypeVar("T")
 

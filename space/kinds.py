@@ -3,8 +3,8 @@
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
-from space.chip import Chip, MeshChip, TileChip
-from space.mapping import (
+from dse.space.chip import Chip, MeshChip, TileChip
+from dse.space.mapping import (
     AttentionMapping,
     CollectiveMapping,
     FlatMapping,
@@ -18,9 +18,9 @@ from space.mapping import (
     TileServingMapping,
     TrafficMapping,
 )
-from space.memory import MemoryChip
-from space.network import NetworkChip
-from space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
+from dse.space.memory import MemoryChip
+from dse.space.network import NetworkChip
+from dse.space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
 
 
 class Kind(NamedTuple):
@@ -82,3 +82,11 @@ WHERE: dict[type, str] = {
 def asked(workload: Dict[str, Any]) -> type:
     """The kind of case that a workload's fields say."""
     return next((case for field, case in CASES.items() if workload.get(field) is not None), Case)
+
+
+def called(workload: Dict[str, Any]) -> str:
+    """What a workload of such fields is called in a chip's ``mapping_NAME``: as in conf/workload, whatever file it is from."""
+    case = asked(workload)
+    if case is Product:
+        return str(workload.get("kernel"))
+    return {Case: "static", Load: "serving"}.get(case, case.__name__.lower())

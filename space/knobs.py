@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from space.design import Design, Designs, digest, entry, hashed
-from space.elementwise import Array
-from space.errors import DesignError
-from space.fields import addresses, at, checked, leaves, replaced, spec_at
+from dse.space.design import Design, Designs, digest, entry, hashed
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, at, checked, leaves, replaced, spec_at
 
 Value = float | int | str
 
@@ -179,6 +179,31 @@ class Space:
             groups.append((rows, replaced(self.base, changes)))
         return Designs(size, tuple(groups))
 
+    def parts(self, columns: Columns, most: int) -> list[Array]:
+        """Rows in parts of at most so many, those of one structure together: what shapes depend on is one number in each part.
+
+        Structure is words, and those choices of the mapping and counts of things on the chip whose values leave each structure
+        a quarter of a part or more, on average. A part ends with a structure once it is a quarter full.
+        """
+        size, least = len(next(iter(columns.values()))) if columns else 1, max(most // 4, 1)
+        if not size:
+            return []
+        code, kinds = np.zeros(size, dtype=np.int64), 1
+        for knob in self._order():
+            column, count = columns[knob.address], len(knob.values) + 1
+            if (column == column[0]).all() or not (knob.words or (kinds * count * least <= size and self._shapes(knob))):
+                continue
+            place = column if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
+            code, kinds = code * count + place + (1 if knob.words else 0), kinds * count
+        rows = np.argsort(code, kind="stable") if (code[1:] < code[:-1]).any() else np.arange(size)
+        ends = [*(np.flatnonzero(np.diff(code[rows])) + 1).tolist(), size]
+        found, start = [], 0
+        for end, after in zip(ends, [*ends[1:], None], strict=True):
+            if after is None or end - start >= least or after - start > most:
+                found += np.array_split(rows[start:end], -(-(end - start) // most))
+                start = end
+        return found
+
     def row(self, columns: Columns, index: int) -> dict[str, Value]:
         """One row of columns as values; inactive knobs are left out."""
         values: dict[str, Value] = {}
@@ -205,6 +230,11 @@ class Space:
         for address in self.targets[knob.address]:
             full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
             changes[address] = full if (full != full[0]).any() else full[0].item()
+
+    def _shapes(self, knob: Choice) -> bool:
+        """Whether shapes may depend on a knob: of the mapping, or a count of things."""
+        counts = "whole" in spec_at(self.base, self.targets[knob.address][0]).metadata
+        return counts or knob.address.startswith("mapping.")
 
     def _order(self) -> Sequence[Choice]:
         knobs = [knob for knob in self.knobs if isinstance(knob, Choice)]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from space.elementwise import Number, ceil_div, maximum
-from space.units import show
+from dse.space.elementwise import Number, ceil_div, maximum
+from dse.space.units import show
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 Prefill and decode have each their own plan; where the same devices serve both, a limit holds the parallelism equal.
 """
 
-from space.elementwise import Number
-from space.fields import quantity, record, whole, word
+from dse.space.elementwise import Number
+from dse.space.fields import quantity, record, whole, word
 
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 """Number formats and their size. [B]"""
@@ -111,10 +111,10 @@ class AttentionMapping:
     """Attention of one layer on a mesh of tiles."""
 
     dataflow: str = word("attention: flash2, flash3, flat_seq, flat_tree, flat_hw or flat_async")
-    rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as suit the shape", low=0)
-    cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as suit the shape", low=0)
-    queries: Number = whole("queries of a tile's slice; 0 for as many as suit engine and memory", low=0)
-    keys: Number = whole("keys of a tile's slice; 0 for as many as suit engine and memory", low=0)
+    rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0)
+    cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0)
+    queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)
+    keys: Number = whole("keys of a tile's slice; 0 for as many as take the least time", low=0)
 
 
 @record

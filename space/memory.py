@@ -3,9 +3,9 @@
 from dataclasses import fields
 from typing import Any
 
-from space.elementwise import Number
-from space.errors import DesignError, nearest
-from space.fields import quantity, record, whole, word
+from dse.space.elementwise import Number
+from dse.space.errors import DesignError, nearest
+from dse.space.fields import quantity, record, whole, word
 
 ORDERS = {
     "row_group_bank_column": ("row", "group", "bank", "column"),
@@ -135,6 +135,14 @@ def refuse(memory: Memory, address: str = "memory") -> None:
     _refuse_timing(memory, f"{address}.timing")
 
 
+def _between_refreshes(memory: Memory) -> Any:
+    """Least cycles from one refresh of a bank to its next: half of them to read, or no row might ever be; banks take turns."""
+    t = memory.timing
+    if memory.refresh == "all":
+        return 2 * (t.rfc + t.ras + t.rp)
+    return max(2 * (t.rfc_bank + t.ras + t.rp), 2 * memory.groups * memory.banks)
+
+
 def _refuse_timing(memory: Memory, address: str) -> None:
     t = memory.timing
     needs = (
@@ -144,7 +152,7 @@ def _refuse_timing(memory: Memory, address: str) -> None:
         ("wtr_l", t.wtr_l, t.wtr_s, "wtr_s: the same bank group is no faster than another"),
         ("faw", t.faw, t.rrd_s, "rrd_s, which four activates cannot undercut"),
         ("rtw", t.rtw, t.cl + t.burst - t.cwl, "cl + burst - cwl, or data of a write would meet those of a read"),
-        ("refi", t.refi, 1 + (t.rfc if memory.refresh == "all" else t.rfc_bank), "the refresh itself"),
+        ("refi", t.refi, _between_refreshes(memory), "a refresh and of as much time to read rows before the next one"),
     )
     for name, have, need, why in needs:
         if have < need:

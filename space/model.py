@@ -1,6 +1,6 @@
 """Decoder-only transformers as their published configurations state them, and what follows: parameters and KV bytes."""
 
-from space.fields import flag, quantity, record, whole, word
+from dse.space.fields import flag, quantity, record, whole, word
 
 
 @record

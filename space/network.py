@@ -3,10 +3,10 @@
 import re
 from typing import Any, NamedTuple
 
-from space.chip import Mesh, MeshChip, TileChip
-from space.elementwise import Number
-from space.errors import DesignError
-from space.fields import flag, quantity, record, whole, word
+from dse.space.chip import Mesh, MeshChip, TileChip
+from dse.space.elementwise import Number
+from dse.space.errors import DesignError
+from dse.space.fields import flag, quantity, record, whole, word
 
 MOST_VCS, MOST_DEPTH = 16, 16_384
 """Virtual channels of a port that compiled routers are laid out for, and flits of each."""

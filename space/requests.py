@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from space.elementwise import Array
-from space.errors import DesignError, chosen
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError, chosen
 
 
 def _none() -> Array:
@@ -25,6 +25,7 @@ class Requests:
         starts: request i has the block hashes `hashes[starts[i]:starts[i + 1]]`; shape (requests + 1,), or empty for none.
         hashes: of the blocks of all prompts, numbered from 0; equal leading ones are a prefix that can be reused.
         block: tokens that a hash stands for.
+        rows: of a file that each stands in, as an editor counts; empty where there is none.
     """
 
     arrival: Array
@@ -33,6 +34,7 @@ class Requests:
     starts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     hashes: Array = field(default_factory=_none)
     block: int = 512
+    rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -45,6 +47,16 @@ class Requests:
         for part in parts:
             found.update(np.ascontiguousarray(part, float).tobytes())
         return found.hexdigest()[:32]
+
+    @cached_property
+    def total(self) -> Array:
+        """Prompt and output together, shape (requests,). [token]"""
+        return self.prompt.astype(np.int64) + self.output
+
+    @property
+    def longest(self) -> int:
+        """Prompt and output of the longest request. [token]"""
+        return int(self.total.max())
 
     @property
     def timed(self) -> bool:
@@ -103,7 +115,8 @@ class Requests:
         return replace(self, arrival=np.concatenate([[0.0], np.cumsum(between)]))
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
-        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows])
+        lines = self.rows[rows] if len(self.rows) else self.rows
+        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], rows=lines)
         if not len(self.starts):
             return some
         counts = np.diff(self.starts)[rows]

@@ -1,7 +1,7 @@
 """What silicon costs at a node: area per compute throughput, per byte of cache and per unit of off-die bandwidth."""
 
-from space.elementwise import Number
-from space.fields import quantity, record
+from dse.space.elementwise import Number
+from dse.space.fields import quantity, record
 
 
 @record

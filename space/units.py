@@ -1,13 +1,15 @@
 """Quantities with units: text to SI once, at the border, and SI to text for people.
 
-`pint` knows the units; this file adds those the field counts in (op, token, USD, cycle). It is the only file that knows pint.
+`pint` does the arithmetic on the units defined here: those of the field, with what it counts (op, token, USD, cycle), each
+once. Nothing is read from pint's own list, where a bit has no dimension, and nothing is kept between runs. It is the only
+file that knows pint.
 """
 
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from space.errors import DesignError
+from dse.space.errors import DesignError
 
 if TYPE_CHECKING:
     from pint import UnitRegistry
@@ -44,9 +46,12 @@ def show(value: float, unit: str, digits: int = 4) -> str:
 
     >>> show(104e6, "B"), show(2.5e-5, "s"), show(0.36e-6, "mm2/B"), show(518400.0, "1"), show(0.123456, "1")
     ('104 MB', '25 us', '3.6e-07 mm2/B', '518400', '0.1235')
+    >>> show(163840.0, "token")
+    '163840 token'
     """
-    if unit in ("", "1"):
-        return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e7 else f"{value:.{digits}g}"
+    if unit in ("", "1", "token"):
+        count = f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e7 else f"{value:.{digits}g}"
+        return f"{count} {unit}" if unit == "token" else count
     if unit not in SCALED or value == 0:
         return f"{value:.{digits}g} {unit}"
     scale, prefix = next(((s, p) for s, p in PREFIXES if abs(value) >= s), PREFIXES[-1])
@@ -67,14 +72,55 @@ def display(largest: float, unit: str) -> tuple[float, str]:
     return scale, f"{prefix}{unit}"
 
 
+DEFINITIONS = """
+femto- = 1e-15 = f-
+pico- = 1e-12 = p-
+nano- = 1e-9 = n-
+micro- = 1e-6 = u- = µ- = μ-
+milli- = 1e-3 = m-
+centi- = 1e-2 = c-
+kilo- = 1e3 = k-
+mega- = 1e6 = M-
+giga- = 1e9 = G-
+tera- = 1e12 = T-
+peta- = 1e15 = P-
+exa- = 1e18 = E-
+kibi- = 2**10 = Ki-
+mebi- = 2**20 = Mi-
+gibi- = 2**30 = Gi-
+tebi- = 2**40 = Ti-
+percent = 0.01 = %
+meter = [length] = m = metre
+second = [time] = s
+minute = 60 * second = min
+hour = 60 * minute = h = hr
+day = 24 * hour = d
+year = 365.25 * day
+gram = [mass] = g
+ampere = [current] = A
+kelvin = [temperature] = K
+hertz = 1 / second = Hz
+newton = kilogram * meter / second ** 2 = N
+joule = newton * meter = J
+watt = joule / second = W
+volt = watt / ampere = V
+ohm = volt / ampere = Ω
+farad = ampere * second / volt = F
+bit = [information]
+byte = 8 * bit = B
+operation = [operation] = op
+token = [token]
+cycle = [cycle]
+USD = [currency]
+"""
+"""Every unit there is, in pint's notation."""
+
+
 @cache
 def _registry() -> "UnitRegistry[Any]":
     import pint
 
-    registry: UnitRegistry[Any] = pint.UnitRegistry(cache_folder=":auto:")
-    for definition in ("bit = [information]", "op = [operation]", "token = [token]", "USD = [currency]", "cycle = [cycle]"):
-        registry.define(definition)
-    return registry
+    return pint.UnitRegistry(DEFINITIONS.strip().splitlines())
 
 
 QUANTITY = re.compile(

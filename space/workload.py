@@ -9,8 +9,8 @@ stream of requests, served as they come.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from space.model import Model
-from space.requests import Requests
+from dse.space.model import Model
+from dse.space.requests import Requests
 
 DECODE_AT = ("mean", "last")
 """Where on its way a decode phase is priced: at the mean context of each stretch between two requests' ends, which is
@@ -55,6 +55,11 @@ class Case:
     def output_tokens(self) -> int:
         """Tokens that the batch generates."""
         return sum(n * output for n, _, output in self.requests)
+
+    @property
+    def longest(self) -> int:
+        """Prompt and output of the longest request. [token]"""
+        return max(prompt + output for _, prompt, output in self.requests)
 
     @property
     def decode_steps(self) -> int:
@@ -282,6 +287,11 @@ class Load:
     requests: Requests
     ttft: float
     tpot: float
+
+    @property
+    def longest(self) -> int:
+        """Prompt and output of the longest request. [token]"""
+        return self.requests.longest
 
     @property
     def subject(self) -> Model:

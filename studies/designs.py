@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.design import stacked
-from space.fields import replaced
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.space.fields import replaced
 
 
 def metrics(name: str, changes: Sequence[Mapping[str, object]], *overrides: str) -> list[dict[str, float]]:

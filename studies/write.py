@@ -1,6 +1,7 @@
-"""Writes the numbers of the studies' findings into their README.md, between the marks; with --check, only compares.
+"""Writes the numbers of the studies' findings into their README.md, and those of all into the project's documents, between the
+marks; with --check, only compares.
 
-    python -m studies.write [--check] [STUDY ...]
+    python -m dse.studies.write [--check] [STUDY ...]
 
 A study with numbers has a ``finding.py`` whose function ``finding()`` returns Markdown.
 """
@@ -8,9 +9,22 @@ A study with numbers has a ``finding.py`` whose function ``finding()`` returns M
 import importlib
 import sys
 from pathlib import Path
+from statistics import median
 
-START, END = "<!-- numbers: python -m studies.write -->", "<!-- end of numbers -->"
-HERE = Path(__file__).parent
+from dse.validate import ROLES, compare
+
+START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
+HERE = Path(__file__).resolve().parent
+DOCUMENTS = {"README": "README.md", "accuracy": "docs/accuracy.md"}
+PAPERS = {
+    "preserve": "PRESERVE (dies with L2, prefetching)",
+    "waferllm": "WaferLLM (wafers, kernels on a mesh)",
+    "npusim": "NpuSim (LLM serving on multi-core NPUs)",
+    "flat": "FlatAttention (attention on tiles)",
+    "noc": "Router networks under load",
+    "hbm": "HBM under patterns of addresses",
+}
+"""By what the names of their studies begin with."""
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -20,23 +34,21 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def written(name: str) -> tuple[str, str]:
-    """A README as it is, and as its numbers make it; ``README`` is the project's own."""
+    """A document as it is, and as its numbers make it: the README of a study, or one of `DOCUMENTS`."""
     text = place(name).read_text()
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
-    finding = published() if name == "README" else importlib.import_module(f"studies.{name}.finding").finding()
+    finding = FINDINGS[name]() if name in DOCUMENTS else importlib.import_module(f"dse.studies.{name}.finding").finding()
     return text, f"{before}{START}\n\n{finding.strip()}\n\n{END}{after}"
 
 
 def place(name: str) -> Path:
-    """Where a README is."""
-    return HERE.parent / "README.md" if name == "README" else HERE / name / "README.md"
+    """Where a document is."""
+    return HERE.parent / DOCUMENTS[name] if name in DOCUMENTS else HERE / name / "README.md"
 
 
 def published() -> str:
     """Published against simulated, all studies, rows that are ratios or optima first; seconds are in the studies."""
-    from dse.validate import compare
-
     rows = []
     for path in sorted(HERE.glob("*/published.csv")):
         for row in compare(path):
@@ -49,10 +61,27 @@ def published() -> str:
     return table(["study", "figure", "published", "simulated", "error", "role"], rows)
 
 
+def summary() -> str:
+    """How far simulated figures are from published ones, a paper a row and a role in two columns."""
+    rows = []
+    for prefix, paper in PAPERS.items():
+        found = [row for path in sorted(HERE.glob(f"{prefix}_*/published.csv")) for row in compare(path)]
+        cells = []
+        for role in ROLES:
+            errors = sorted(abs(row.error) for row in found if row.role == role and row.error is not None)
+            cells += [f"{len(errors)}", f"{median(errors):.1%}, {errors[-1]:.1%}"] if errors else ["", ""]
+        rows.append([paper, *cells])
+    return table(["paper", *(word for role in ROLES for word in (f"{role} rows", "median, worst error"))], rows)
+
+
+FINDINGS = {"README": summary, "accuracy": published}
+"""What is written into the project's documents."""
+
+
 def names() -> list[str]:
-    """Studies that have a finding."""
+    """Studies that have a finding, and the project's documents where they are: a wheel has none."""
     found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
-    return [*found, "README"] if place("README").exists() else found
+    return [*found, *(name for name in DOCUMENTS if place(name).exists())]
 
 
 def main(arguments: list[str]) -> int:
@@ -67,7 +96,7 @@ def main(arguments: list[str]) -> int:
             place(name).write_text(new)
             print(f"{place(name)} written")
     if stale and "--check" in arguments:
-        print(f"numbers are stale in {', '.join(stale)}: run python -m studies.write", file=sys.stderr)
+        print(f"numbers are stale in {', '.join(stale)}: run python -m dse.studies.write", file=sys.stderr)
         return 1
     return 0
 

@@ -24,4 +24,4 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest goes first, so that nobody waits for it in the end."""
-    items.sort(key=lambda item: item.path.parent.name != "published")
+    items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")

@@ -9,10 +9,10 @@ import yaml
 from dse.build import Question, question
 from dse.compose import CONF, compose
 from dse.records import record
-from space.design import Design
-from space.fields import replaced
-from space.knobs import Choice, Interval, Space
-from space.memory import Memory
+from dse.space.design import Design
+from dse.space.fields import replaced
+from dse.space.knobs import Choice, Interval, Space
+from dse.space.memory import Memory
 
 
 @cache

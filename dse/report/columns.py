@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dse.evaluators import METRICS
+from dse.space.fields import spec_at
 from dse.study import Study
-from evaluators import METRICS
-from space.fields import spec_at
 
 LEVELS = 256
 """Different numbers up to which a knob's column is codes into them."""

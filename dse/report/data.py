@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dse.compose import bibliography
+from dse.evaluators import METRICS, PHYSICS
 from dse.frame import by_case, values_of
 from dse.importance import importance
 from dse.json_text import json_text
@@ -21,11 +22,11 @@ from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.screen import Screened
+from dse.space.elementwise import Array
+from dse.space.shown import masked, masked_in
+from dse.space.units import PREFIXES, SCALED
 from dse.study import Study
 from dse.verify import Verified
-from evaluators import METRICS, PHYSICS
-from space.elementwise import Array
-from space.units import PREFIXES, SCALED
 
 EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
@@ -174,7 +175,7 @@ def _in(config: Any, address: str) -> bool:
 
 
 def _evaluating(asked: Study) -> list[str]:
-    return [word for word in asked.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
+    return [masked(word) for word in asked.overrides if not word.lstrip("+~").startswith(RUN_ONLY)]
 
 
 def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
@@ -341,10 +342,11 @@ def _run(run: Mapping[str, Any]) -> dict[str, Any]:
         for name in ("version", "git", "host", "user", "wall_seconds", "cpu_seconds", "results", "error", "seed")
         if name in facts
     }
-    return {
+    shown = {
         "started": str(run["started"]),
         "ended": str(run["ended"] or ""),
         "state": str(run["state"]),
         "overrides": [str(word) for word in facts.get("overrides", [])],
         **{name: value if isinstance(value, int | float) else str(value) for name, value in kept.items()},
     }
+    return dict(masked_in(shown))

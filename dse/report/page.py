@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.offline
 
+from dse.drafts import draft
 from dse.report.data import Part, embedded, payload
 from dse.study import Study
 
@@ -100,6 +101,5 @@ class Live:
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    with draft(path) as place:
+        place.write_text(text, encoding="utf-8")

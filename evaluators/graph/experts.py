@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from space.elementwise import Array
-from space.model import Experts
+from dse.space.elementwise import Array
+from dse.space.model import Experts
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
-"""Operators of a model before anyone divides them, and what is left of one on a device after.
+"""Operators of a model before anyone divides them.
 
-A dimension says itself whether it may be divided between devices; the rest follows in `shard`.
+A dimension says itself whether it may be divided between devices; the rest follows in layouts.
 """
 
 from dataclasses import dataclass
@@ -89,50 +89,4 @@ class Part:
     name: str
     rows: Any
     operators: tuple[Operator, ...]
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one device does of an operator; leaves broadcast over steps and designs.
-
-    Attributes:
-        name, needs: as in the operator.
-        kind: matmul, attention or elementwise.
-        shape: (m, k, n) on the device; for attention (queries, positions, heads).
-        flop: on the matrix engine, a multiply-add counting two.
-        vector_op: on the vector engine.
-        streamed_op: elements of K and V that a vector engine would pass over to do the attention itself.
-        weight_bytes, kv_bytes: read from off-die memory unless prefetched.
-        kv_piece, kv_stride: contiguous bytes of a KV read, and bytes from one piece to the next.
-        activation_bytes: read and written beside weights and KV.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    kind: str
-    shape: tuple[Any, Any, Any]
-    flop: Any = 0.0
-    vector_op: Any = 0.0
-    streamed_op: Any = 0.0
-    weight_bytes: Any = 0.0
-    kv_bytes: Any = 0.0
-    kv_piece: Any = 0.0
-    kv_stride: Any = 0.0
-    activation_bytes: Any = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Works of one device from one collective to the next, `times` over.
-
-    Attributes:
-        payload: bytes that the collective before the works reduces over all devices; None where nothing is waited for.
-        order: positions of the works, breadth-first from that collective.
-    """
-
-    name: str
-    payload: Any
-    works: tuple[Work, ...]
-    order: tuple[int, ...]
     times: int

@@ -1,7 +1,7 @@
 """What the routers of a mixture of experts do beside their product, where a chip prices it."""
 
-from evaluators.graph.operators import Dim, Elementwise, MatMul, Part
-from space.model import Model
+from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part
+from dse.space.model import Model
 
 
 def routing(model: Model, part: Part) -> Part:

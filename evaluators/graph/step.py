@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from space.elementwise import minimum
-from space.workload import Case, stretches
+from dse.space.elementwise import minimum
+from dse.space.workload import Case, stretches
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ Not said here: how long anything takes, and who waits for whom across devices.
 
 from typing import Any
 
-from evaluators.graph.experts import touched
-from evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
-from evaluators.graph.step import Step
-from space.model import Experts, Latent, Model
+from dse.evaluators.graph.experts import touched
+from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.step import Step
+from dse.space.model import Experts, Latent, Model
 
 NORM = (4, 2)
 ROPE = (3, 2)

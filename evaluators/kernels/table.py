@@ -2,15 +2,24 @@
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from dse.space.elementwise import Array
+
 MOST_BITS = 22
-"""Of a table: 32 MB. Keys that need more are sorted instead."""
+"""Of a table: 32 MB. Keys that need more are numbered by their values first."""
 
 WIDEST = 62
 """Bits that one number holds."""
+
+SMALL = 2**16
+"""Values up to which keys are numbered without sorting; and places of the largest table by values that is kept: 512 kB."""
+
+TABLES = 64
+"""Tables by values that are kept."""
 
 
 def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
@@ -20,25 +29,51 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
     >>> add(np.array([1.0, 2.0, 1.0]), 3).tolist(), add(4, 4)
     ([4.0, 5.0, 4.0], 8)
     """
-    known = lru_cache(maxsize=None)(function)
+    known = lru_cache(maxsize=None)(lambda *keys: function(*map(int, keys)))
     tables: dict[tuple[int, ...], Any] = {}
+    kept = lru_cache(maxsize=TABLES)(lambda values, dims: np.full(prod(dims), np.nan))
+
+    def by_values(columns: list[Array]) -> Array:
+        values, codes = zip(*map(_numbered, columns), strict=True)
+        dims = tuple(map(len, values))
+        if prod(dims).bit_length() > WIDEST:
+            rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
+            each, which = np.unique(rows, axis=0, return_inverse=True)
+            shape = np.broadcast_shapes(*(column.shape for column in columns))
+            return np.array([known(*row) for row in each.tolist()], dtype=float)[which.reshape(shape)]
+        place = codes[0]
+        for code, count in zip(codes[1:], dims[1:], strict=True):
+            place = place * count + code
+
+        def found(places: Array) -> Array:
+            of = (value[at].tolist() for value, at in zip(values, np.unravel_index(places, dims), strict=True))
+            return np.array([known(*row) for row in zip(*of, strict=True)], dtype=float)
+
+        if prod(dims) > 1 << MOST_BITS:
+            each, which = np.unique(place, return_inverse=True)
+            return found(each)[which.reshape(place.shape)]
+        of_these = prod(dims) <= SMALL
+        table = kept(tuple(value.tobytes() for value in values), dims) if of_these else np.full(prod(dims), np.nan)
+        missing = place[np.isnan(table[place])]
+        if missing.size:
+            each = np.flatnonzero(np.bincount(missing, minlength=prod(dims)))
+            table[each] = found(each)
+        return np.asarray(table[place])
 
     @wraps(function)
     def of(*keys: Any) -> Any:
-        if not any(isinstance(key, np.ndarray) for key in keys):
-            return known(*(int(key) for key in keys))
+        try:
+            return known(*keys)
+        except TypeError:  # arrays cannot be looked up
+            if not any(isinstance(key, np.ndarray) for key in keys):
+                raise
         columns = [np.asarray(key).astype(np.int64) for key in keys]
         bits = tuple(int(column.max()).bit_length() for column in columns)
+        if sum(bits) > MOST_BITS:
+            return by_values(columns)
         place = columns[0]
         for column, width in zip(columns[1:], bits[1:], strict=True):
             place = (place << width) | column
-        if sum(bits) > WIDEST:
-            rows = np.stack([column.ravel() for column in np.broadcast_arrays(*columns)], axis=1)
-            each, which = np.unique(rows, axis=0, return_inverse=True)
-            return np.array([known(*map(int, row)) for row in each], dtype=float)[which.reshape(place.shape)]
-        if sum(bits) > MOST_BITS:
-            each, which = np.unique(place, return_inverse=True)
-            return np.array([known(*_keys(int(at), bits)) for at in each], dtype=float)[which.reshape(place.shape)]
         if bits not in tables:
             tables[bits] = np.full(1 << sum(bits), np.nan)
         table = tables[bits]
@@ -51,6 +86,17 @@ def tabulated(function: Callable[..., float]) -> Callable[..., Any]:
         return found
 
     return of
+
+
+def _numbered(column: Array) -> tuple[Array, Array]:
+    """Values of a column, each once, and the place of each element's among them."""
+    most = int(column.max())
+    if most > SMALL:
+        values, code = np.unique(column, return_inverse=True)
+        return values, code.reshape(column.shape)
+    there = np.zeros(most + 1, bool)
+    there[column] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[column]
 
 
 def _keys(place: int, bits: tuple[int, ...]) -> list[int]:

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.chip import TileChip
-from space.elementwise import Array, maximum, minimum
+from dse.space.chip import TileChip
+from dse.space.elementwise import Array, maximum, minimum
 
 
 class ColumnMemory(NamedTuple):

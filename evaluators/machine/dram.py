@@ -28,9 +28,9 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from evaluators.machine.crossing import FROM, TO, Ways, nowhere
-from evaluators.machine.kept import kept
-from space.elementwise import Array
+from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.crossing import FROM, TO, Ways, nowhere
+from dse.space.elementwise import Array
 
 ROW_HITS = 4
 """Hits of an open row after which a waiting request for another row may close it."""
@@ -294,7 +294,7 @@ _piece: Any = partial(njit, inline="always", error_model="numpy", _nrt=False)()
 _apart: Any = partial(njit, error_model="numpy", _nrt=False)()
 """Called by it, seldom enough."""
 
-_loop: Any = kept(error_model="numpy", _nrt=False)
+_loop: Any = cached_njit(error_model="numpy", _nrt=False)
 
 
 def _count_trailing_zeros(context, bits):

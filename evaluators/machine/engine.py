@@ -5,8 +5,8 @@ Every form takes numbers or arrays over designs.
 
 from typing import Any, NamedTuple
 
-from space.chip import MatrixEngine, TileChip, VectorEngine
-from space.elementwise import ceil_div, maximum, minimum
+from dse.space.chip import MatrixEngine, TileChip, VectorEngine
+from dse.space.elementwise import ceil_div, maximum, minimum
 
 ACCUMULATED = 4
 """Bytes of a partial sum."""
@@ -121,6 +121,18 @@ class Engines(NamedTuple):
         """
         busy = maximum(operations / self.vector.lanes, specials / self.vector.special)
         return maximum(busy, moved / self.sram_bandwidth) / self.clock
+
+    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
+        """Time of operations and special ones on elements that are in local memory; K and V go through the array. [s]"""
+        return self.instruction(operations, specials, 0.0)
+
+    def together(self, matrix: Any, vector: Any) -> Any:
+        """Time of what both engines have to do for one call, one after the other. [s]"""
+        return matrix + vector
+
+    def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
+        """Whose time that is: each one's own. [s]"""
+        return matrix, vector
 
 
 def engines(chip: TileChip) -> Engines:

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from evaluators.machine.engine import engines
-from space.chip import TileChip
-from space.elementwise import maximum
+from dse.evaluators.machine.engine import engines
+from dse.space.chip import MeshChip, TileChip
+from dse.space.elementwise import maximum
 
 
 class Fabric(NamedTuple):
@@ -55,6 +55,29 @@ class Fabric(NamedTuple):
     def pace(self) -> Any:
         """From one word of a message to the next. [s]"""
         return maximum(self.word, self.copy)
+
+
+def mesh_fabric(chip: MeshChip) -> Fabric:
+    """The network of a mesh of cores whose engines move words themselves."""
+    cycle = 1 / chip.clock
+    core, noc = chip.core, chip.noc
+    return Fabric(
+        hop=noc.hop * cycle,
+        stage=core.stage * cycle,
+        word=noc.word * cycle,
+        copy=core.copy * cycle,
+        post=core.post * cycle,
+        ramp=noc.ramp * cycle,
+        launch=core.launch * cycle,
+        call=core.call * cycle,
+        mac=core.mac * cycle,
+        operation=core.operation * cycle,
+        special=core.special * cycle,
+        word_bytes=noc.word_bytes,
+        cycle=cycle,
+        vcs=noc.vcs,
+        depth=noc.depth,
+    )
 
 
 def tile_fabric(chip: TileChip) -> Fabric:

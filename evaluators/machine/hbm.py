@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluators.machine import dram
-from evaluators.machine.crossing import Ways
-from evaluators.machine.dram import CAUSES, Queues, Served
-from space.elementwise import Array
-from space.errors import DesignError
-from space.memory import ORDERS, Memory, capacity, channels, peak, refuse
+from dse.evaluators.machine import dram
+from dse.evaluators.machine.crossing import Ways
+from dse.evaluators.machine.dram import CAUSES, Queues, Served
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.memory import ORDERS, Memory, capacity, channels, peak, refuse
 
 IDLE = (*CAUSES, "channels")
 """What a data bus waits for: `CAUSES` of its channel's, and at its end the other channels, which have more to do."""
@@ -191,7 +191,12 @@ def _report(
 
 
 def timing(memory: Memory) -> dram.Timing:
-    """The constraints as a channel has them."""
+    """The constraints as a channel has them.
+
+    Raises:
+        DesignError: they make no sense together, as where a search moved one of them: a refresh would never end.
+    """
+    refuse(memory)
     t, single = memory.timing, memory.refresh == "bank"
     named = {name: int(getattr(t, name)) for name in dram.Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
     refi = int(t.refi) // int(memory.groups * memory.banks) if single else int(t.refi)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from space.elementwise import Number, ceil_div, where
+from dse.space.elementwise import Number, ceil_div, where
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 HEAD, TAIL = 1, 2
 CORE, MEMORY = 4, 5
@@ -85,6 +85,8 @@ class Net(NamedTuple):
         target: of each packet: router << 3 plus port, or -1 minus the number of its tree.
         tree_out, tree_in: ports of each tree and router; `tree_in` is 0 for copies.
         table: next port by router and target, empty where routes are dimension by dimension.
+        around: whether packets go round what is broken, likewise; `tree_around`: of each tree.
+        apart: channels of a port that are for these alone, the first ones.
         offers, offered, proposals, won: what allocators work with in a cycle.
         sums: see the places below.
     """
@@ -128,6 +130,9 @@ class Net(NamedTuple):
     tree_out: Array
     tree_in: Array
     table: Array
+    around: Array
+    tree_around: Array
+    apart: int
     offers: Array
     offered: Array
     proposals: Array
@@ -210,6 +215,7 @@ def network(
         adding=np.full((n if sums else 0, ports * vcs, 3), -1, np.int32),
         target=zeros(packets or (channels + own) * depth + n, np.int32),
         tree_out=np.zeros((trees, n), np.uint8), tree_in=np.zeros((trees, n), np.uint8), table=np.zeros((0, 0), np.uint8),
+        around=np.zeros((0, 0), np.bool_), tree_around=np.zeros(trees, np.bool_), apart=0,
         offers=zeros(vcs), offered=zeros(n * ports, np.uint8),
         proposals=zeros(n * ports + 1), won=zeros(n * ports, TURN), sums=zeros(8, np.int64),
     )  # fmt: skip

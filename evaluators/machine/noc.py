@@ -16,29 +16,29 @@ seconds.
 
 import numpy as np
 
-from evaluators.machine.kept import kept
+from dse.evaluators.machine.compile_cache import cached_njit
 
 EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
 
-_kept = kept()
+_compiled = cached_njit()
 
 
-@_kept
+@_compiled
 def _direction(row, col, to_row, to_col):
     if col != to_col:
         return 0 if to_col > col else 1
     return 2 if to_row > row else 3
 
 
-@_kept
-def _link(row, col, way, shape):
+@_compiled
+def link_at(row, col, way, shape):
     """Line and place on it of the link from (row, col) on, and how long such lines are."""
     rows, cols = shape
     line, place, length = (row, col, cols) if way < 2 else (col, row, rows)
     return line, length - 1 - place if way & 1 else place, length
 
 
-@_kept
+@_compiled
 def _latest(links, way, first, count):
     """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
     latest = links[way, first]
@@ -49,8 +49,8 @@ def _latest(links, way, first, count):
     return latest
 
 
-@_kept
-def _steps(here, there, side, torus):
+@_compiled
+def steps(here, there, side, torus):
     """Links from one place of a line to another, negative the other way; over the edge where that is shorter on a torus."""
     far = there - here
     if torus and 2 * abs(far) > side:
@@ -58,7 +58,7 @@ def _steps(here, there, side, torus):
     return far
 
 
-@_kept
+@_compiled
 def _free_line(links, row, col, way, count, start, first, shape, hop):
     """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
 
@@ -66,18 +66,18 @@ def _free_line(links, row, col, way, count, start, first, shape, hop):
     """
     if count == 0:
         return start
-    line, place, length = _link(row, col, way, shape)
+    line, place, length = link_at(row, col, way, shape)
     if place + count > length:  # a line that closes goes on at its beginning
         start = max(start, _latest(links, way, line * length, place + count - length) - first - (length - place) * hop)
         count = length - place
     return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
 
 
-@_kept
+@_compiled
 def _hold_line(links, row, col, way, count, until, shape, hop):
     """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
     if count:
-        line, place, length = _link(row, col, way, shape)
+        line, place, length = link_at(row, col, way, shape)
         if place + count > length:
             for link in range(line * length, line * length + place + count - length):
                 links[way, link] = until + (length - place) * hop
@@ -89,7 +89,7 @@ def _hold_line(links, row, col, way, count, until, shape, hop):
             link += 1
 
 
-@_kept
+@_compiled
 def _cross(links, row, col, way, count, first, busy, shape, hop):
     """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
 
@@ -97,7 +97,7 @@ def _cross(links, row, col, way, count, first, busy, shape, hop):
     """
     if count == 0:
         return first
-    line, place, length = _link(row, col, way, shape)
+    line, place, length = link_at(row, col, way, shape)
     last = place + count
     first -= place * hop
     link = line * length + place
@@ -116,17 +116,17 @@ def _cross(links, row, col, way, count, first, busy, shape, hop):
     return first + last * hop
 
 
-@_kept
+@_compiled
 def _channel(row, col, way, ahead, shape):
     """Links there and back of the channel `ahead` of (row, col): index and place on its line of each."""
     row_step, col_step = (way == 2) - (way == 3), (way == 0) - (way == 1)
     r, c = (row + ahead * row_step) % shape[0], (col + ahead * col_step) % shape[1]
-    line, there, length = _link(r, c, way, shape)
-    back_line, back, _ = _link((r + row_step) % shape[0], (c + col_step) % shape[1], way ^ 1, shape)
+    line, there, length = link_at(r, c, way, shape)
+    back_line, back, _ = link_at((r + row_step) % shape[0], (c + col_step) % shape[1], way ^ 1, shape)
     return line * length + there, there, back_line * length + back, back
 
 
-@_kept
+@_compiled
 def _free_channels(links, row, col, way, count, start, shape, hop):
     """When `count` channels from (row, col) on are free both ways, at the earliest at `start`."""
     for ahead in range(count):
@@ -135,7 +135,7 @@ def _free_channels(links, row, col, way, count, start, shape, hop):
     return start
 
 
-@_kept
+@_compiled
 def _hold_channels(links, row, col, way, count, until, shape, hop):
     """Holds `count` channels from (row, col) on, both ways, until the same time."""
     for ahead in range(count):
@@ -144,7 +144,7 @@ def _hold_channels(links, row, col, way, count, until, shape, hop):
         links[way ^ 1, home] = until - back * hop
 
 
-@_kept
+@_compiled
 def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages from (sr, sc) to (tr, tc), each of `words` words, that the network carries.
 
@@ -161,7 +161,7 @@ def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, lin
     pace = max(fabric.word, fabric.copy)
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
-        east, south = _steps(col, to_col, shape[1], torus), _steps(row, to_row, shape[0], torus)
+        east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
         if across + down == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
@@ -180,13 +180,13 @@ def carried(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, lin
         end[i] = max(start + 2 * ramp + (across + down) * hop + stream, first + busy) + stage
 
 
-@_kept
+@_compiled
 def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, end, read):
     """Messages that each core on the way stores and sends on; arguments as for `carried`."""
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
         row, col = sr[i], sc[i]
-        hops = abs(_steps(col, tc[i], shape[1], torus)) + abs(_steps(row, tr[i], shape[0], torus))
+        hops = abs(steps(col, tc[i], shape[1], torus)) + abs(steps(row, tr[i], shape[0], torus))
         start = max(ready[row, col], free[tr[i], tc[i]])
         if hops:
             start = max(start, engine[row, col], ramps[0, row, col])
@@ -198,7 +198,7 @@ def relayed(sr, sc, tr, tc, words, torus, ready, free, engine, ramps, fabric, en
             read[row, col] = max(read[row, col], end[i])
 
 
-@_kept
+@_compiled
 def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, ramps, fabric, end, read):
     """Values of memory that is shared; arguments as for `carried`.
 
@@ -209,7 +209,7 @@ def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, r
     shape, pace = engine.shape, max(fabric.word, fabric.copy)
     for i in range(len(sr)):
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
-        hops = abs(_steps(col, to_col, shape[1], torus)) + abs(_steps(row, to_row, shape[0], torus))
+        hops = abs(steps(col, to_col, shape[1], torus)) + abs(steps(row, to_row, shape[0], torus))
         trip = 2 * fabric.ramp + hops * fabric.hop
         if hops == 0:
             end[i] = max(ready[row, col], free[to_row, to_col])
@@ -219,14 +219,16 @@ def shared(sr, sc, tr, tc, words, values, reading, torus, ready, free, engine, r
             ramps[0, row, col] = start + 3 * fabric.launch
             engine[to_row, to_col] = end[i] = ramps[0, row, col] + values[i] * 2 * trip
         else:
-            start = max(ready[row, col], engine[row, col], ramps[1, to_row, to_col] - trip)
+            start = max(ready[row, col], engine[row, col]) + fabric.post
+            engine[row, col] = start + words[i] * fabric.copy
+            start = max(start, ramps[1, to_row, to_col] - trip)
             read[row, col] = max(read[row, col], start + words[i] * pace)
             end[i] = ramps[1, to_row, to_col] = start + trip + fabric.stage + words[i] * pace
         if hops == 0 or reading:
             read[row, col] = max(read[row, col], end[i])
 
 
-@_kept
+@_compiled
 def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, links, fabric, end, read):
     """Messages that lock their ways: of those that are left the one goes that can go first. Arguments as for `carried`.
 
@@ -243,7 +245,7 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
     while left:
         i = np.argmin(earliest)
         row, col, to_row, to_col = sr[i], sc[i], tr[i], tc[i]
-        east, south = _steps(col, to_col, shape[1], torus), _steps(row, to_row, shape[0], torus)
+        east, south = steps(col, to_col, shape[1], torus), steps(row, to_row, shape[0], torus)
         across, down = abs(east), abs(south)
         x_way, y_way = EAST if east > 0 else WEST, SOUTH if south > 0 else NORTH
         trip = 2 * ramp + (across + down) * hop
@@ -268,7 +270,7 @@ def circuits(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ramps, li
         left -= 1
 
 
-@_kept
+@_compiled
 def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end, read):
     """Messages where every pair of cores has a link, and each link its own ramps; arguments as for `carried`.
 
@@ -292,7 +294,7 @@ def linked(sr, sc, tr, tc, words, stage, ready, free, engine, links, fabric, end
         end[i] = start + 2 * fabric.ramp + fabric.hop + words[i] * pace + stage
 
 
-@_kept
+@_compiled
 def combined(tr, tc, values, ready, engine, fabric, end):
     """The engines of targets combine what has come to them with what is ready, in the order of the arrays; updates `end`."""
     for i in range(len(tr)):
@@ -301,7 +303,7 @@ def combined(tr, tc, values, ready, engine, fabric, end):
         engine[r, c] = end[i] = done
 
 
-@_kept
+@_compiled
 def _branches(row, col, rows_first, shape, torus, places):
     """How far the tree of some cores reaches from its root, the first of them, along its trunk and along each branch.
 
@@ -315,14 +317,14 @@ def _branches(row, col, rows_first, shape, torus, places):
     forth = back = 0
     places[:] = 0
     for m in range(len(row)):
-        down, across = _steps(row[0], row[m], shape[0], torus), _steps(col[0], col[m], shape[1], torus)
+        down, across = steps(row[0], row[m], shape[0], torus), steps(col[0], col[m], shape[1], torus)
         trunk, branch, place = (down, across, row[m]) if rows_first else (across, down, col[m])
         forth, back = max(forth, trunk), max(back, -trunk)
         places[0, place], places[1, place] = max(places[0, place], branch), max(places[1, place], -branch)
     return forth, back
 
 
-@_kept
+@_compiled
 def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, links, fabric, end, left):
     """From the first member of each group to all others, all ways at once; the network copies where the tree forks.
 
@@ -352,7 +354,7 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
         start = max(start, ramps[0, r0, c0])
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             start = max(start, free[r, c])
             if away:
                 start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
@@ -373,14 +375,14 @@ def multicasts(row, col, words, switched, torus, ready, free, engine, ramps, lin
             _hold_line(links, r0, c, NORTH, branches[1, c], until + abs(step) * hop, shape, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             end[g, m] = start + 2 * ramp + away * hop + stream if away else start
             if away:
                 ramps[1, r, c] = end[g, m] - stream + words[g] * fabric.word
         left[g] = ramps[0, r0, c0] = start + stream
 
 
-@_kept
+@_compiled
 def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left, end):
     """From all members of each group to the first; routers combine what meets at them, word by word, at the pace of a link.
 
@@ -406,7 +408,7 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
         first = max(free[r0, c0], ramps[1, r0, c0]) - ramp  # when the root's router has the first word of the sums
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             start = max(ready[r, c], engine[r, c]) + fabric.post
             engine[r, c] = start + words[g] * fabric.copy
             first = max(first, max(start, ramps[0, r, c]) + ramp + away * hop)
@@ -430,12 +432,12 @@ def sums(row, col, words, torus, ready, free, engine, ramps, links, fabric, left
             _hold_line(links, r, (c0 - west) % shape[1], EAST, west, until - (abs(step) + west) * hop, shape, hop)
         for m in range(row.shape[1]):
             r, c = row[g, m], col[g, m]
-            away = abs(_steps(r0, r, shape[0], torus)) + abs(_steps(c0, c, shape[1], torus))
+            away = abs(steps(r0, r, shape[0], torus)) + abs(steps(c0, c, shape[1], torus))
             left[g, m] = ramps[0, r, c] = first - away * hop - ramp + stream
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
-@_kept
+@_compiled
 def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, end):
     """Along each line to its first member, from both ends at once; each member's software adds its own words as others come by.
 
@@ -481,7 +483,7 @@ def reductions(row, col, order, words, ready, free, ramps, links, fabric, left, 
             ramps[1, r0, c0] = max(ramps[1, r0, c0], end[g])
 
 
-@_kept
+@_compiled
 def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabric, first):
     """Blocks that cores ask memory channels for, in the order in which they are asked for.
 
@@ -504,7 +506,7 @@ def requests(row, col, channel, words, nbytes, asked, dma, served, memory, fabri
         first[i] = max(begin, served[at] - words[i] * fabric.word) + memory.latency
 
 
-@_kept
+@_compiled
 def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, end):
     """Blocks on their way from memory channels to cores, in the order of the arrays; arguments as of `requests`.
 
@@ -527,7 +529,7 @@ def deliveries(row, col, channel, words, first, ramps, links, memory, fabric, en
         end[i] = ramps[1, r, c] = start + hops * hop + ramp + stream
 
 
-@_kept
+@_compiled
 def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, memory, fabric, end):
     """Blocks of one size from cores to memory channels; arguments as of `requests`, `end` being when each has left its core."""
     hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
@@ -553,14 +555,14 @@ def stores(row, col, channel, words, nbytes, asked, dma, ramps, links, served, m
         served[at] = max(begin + busy, until + (across + down) * hop)
 
 
-@_kept
+@_compiled
 def has_read(row, col, times, read):
     """Cores have read a version until `times`."""
     for i in range(len(row)):
         read[0, row[i], col[i]] = max(read[0, row[i], col[i]], times[i])
 
 
-@_kept
+@_compiled
 def has_written(row, col, times, ready, read):
     """Cores have a new version from `times` on; the versions before it grow older by one."""
     for i in range(len(row)):

@@ -21,8 +21,8 @@ a credit, a flit or a free channel costs nothing until it comes. Ports, and chan
 
 import numpy as np
 
-from evaluators.machine.kept import following, index, lowest, part, piece
-from evaluators.machine.net import ARRIVED, BITS, CORE, CROSSED, HAS, HERE, MASK, SENT, TAIL, WAITS
+from dse.evaluators.machine.compile_cache import following, index, lowest, part, piece
+from dse.evaluators.machine.net import ARRIVED, BITS, CORE, CROSSED, HAS, HERE, MASK, SENT, TAIL, WAITS
 
 
 @piece
@@ -330,8 +330,37 @@ def _asker(net, at, first, place):
 
 
 @piece
+def _goes_round(net, channel):
+    """Whether the packet in front of an input channel goes round what is broken."""
+    to = np.int64(net.target[index(np.int64(_channel(net, channel).flit) >> 2)])
+    return net.tree_around[-1 - to] if to < 0 else net.around[np.int64(net.router_of[channel >> net.shift]), to >> 3]
+
+
+@part
+def _offer_apart(net, at):
+    """The same where packets that go round have channels of their own: each channel is for one kind of them."""
+    free, count = np.int64(_port(net, at).unused), net.ports << net.shift
+    first = at - _number(net, at)
+    while free:
+        vc = lowest(free)
+        free &= free - 1
+        place = np.int64(_out(net, (at << net.shift) + vc).grant)
+        for k in range(count):
+            here = place + k if place + k < count else place + k - count
+            i, mine = here >> net.shift, here & net.within
+            if np.int64(_port(net, at).asks[index(i)]) >> mine & 1:
+                channel = (first + i << net.shift) + mine
+                if _goes_round(net, channel) == (vc < net.apart):
+                    _accept(net, channel, at, np.int64(1) << vc)
+                    break
+
+
+@piece
 def _offer(net, at):
     """A port's unused channels go to those who ask for one."""
+    if net.apart:
+        _offer_apart(net, at)
+        return
     free, askers = np.int64(_port(net, at).unused), np.int64(_port(net, at).askers)
     first = at - _number(net, at)
     asks = np.int64(_port(net, at).asks[index(lowest(askers))])

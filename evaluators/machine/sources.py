@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluators.machine.kept import loop, piece
-from evaluators.machine.net import CORE, HEAD, HERE, TAIL, Net
-from evaluators.machine.router import choose, inject, own, step
-from space.elementwise import Array
+from dse.evaluators.machine.compile_cache import loop, piece
+from dse.evaluators.machine.net import CORE, HEAD, HERE, TAIL, Net
+from dse.evaluators.machine.router import choose, inject, own, step
+from dse.space.elementwise import Array
 
 
 class Load(NamedTuple):
@@ -18,7 +18,8 @@ class Load(NamedTuple):
     Attributes:
         chance: that a packet is made in a cycle; `decay`: the logarithm of that none is.
         flits: of a packet.
-        targets: nodes that each source sends to, each as likely, shape (sources, choices); any node where there are no choices.
+        targets: nodes that each source sends to, each as likely, shape (sources, choices), or (1, choices) where all have the
+            same; any node where there are no choices.
         due: when each source's next packet is made; `left`: flits that it has still to send of the one before it.
         packet, vc: of that one; `last`: the channel used last.
         random: state of the generator.
@@ -110,7 +111,7 @@ def _make(net, source, node, measured):
     packet = source.unused[source.tally[UNUSED]]
     choices = source.targets.shape[1]
     k = np.int64(_draw(source.random) >> np.uint64(32)) * (choices if choices else net.routers) >> 32
-    to = np.int64(source.targets[node, k]) if choices else k
+    to = np.int64(source.targets[node if len(source.targets) > 1 else 0, k]) if choices else k
     net.target[packet] = to << 3 | CORE
     source.born[packet] = source.due[node]
     source.measured[packet] = measured
@@ -150,15 +151,27 @@ def run(net, source, now, until, phase, measured_before):
     """Cycles from `now` to `until`, or to the end of draining; the next cycle.
 
     Draining ends when all measured packets have arrived and sources have made all that were due before `measured_before`.
+    Cycles in which nothing is on its way, credits included, are jumped over.
     """
+    wake, still = now, 0
     while now < until:
-        for node in range(net.routers):
-            if source.left[node] == 0:
-                if source.due[node] > now:
-                    continue
-                measured = phase == RUNNING or (phase == DRAINING and source.due[node] < measured_before)
-                _make(net, source, node, 1 if measured else 0)
-            _offer(net, source, node, now)
+        still = still + 1 if source.tally[FLYING] == 0 else 0
+        if still > net.slots + 1:
+            soonest = source.due[0]
+            for node in range(net.routers):
+                soonest = min(soonest, source.due[node])
+            now, still = max(now, min(soonest, until)), 0
+            if now == until:
+                break
+        if now >= wake:
+            wake = now + (1 << 60)
+            for node in range(net.routers):
+                if source.left[node] == 0 and source.due[node] <= now:
+                    measured = phase == RUNNING or (phase == DRAINING and source.due[node] < measured_before)
+                    _make(net, source, node, 1 if measured else 0)
+                if source.left[node]:
+                    _offer(net, source, node, now)
+                wake = min(wake, now + 1 if source.left[node] else max(source.due[node], now + 1))
         step(net, now)
         for k in range(net.sums[HERE]):
             flit = np.int64(net.ejected[k].flit)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from space.elementwise import where
+from dse.space.elementwise import where
 
 
 def strided_efficiency(piece: Any, stride: Any, bandwidth: Any, gap: Any, waste: Any) -> Any:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evaluators.machine.kept import loop, lowest, part, piece
-from evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
-from evaluators.machine.router import choose, inject, own, step, towards
-from space.elementwise import Array
+from dse.evaluators.machine.compile_cache import loop, lowest, part, piece
+from dse.evaluators.machine.net import ARRIVED, CORE, CROSSED, HEAD, HERE, SENT, TAIL
+from dse.evaluators.machine.router import choose, inject, own, step, towards
+from dse.space.elementwise import Array
 
 
 class Tasks(NamedTuple):
@@ -93,8 +93,8 @@ class Floor(NamedTuple):
         locks: of each channel of circuits (a link, both ways; each core's way out and in) whether a packet has it, and the
             first that waits until it is given back, -1 for none; `Packets.line` has the others.
         asking: packets that look now whether all channels of theirs are free.
-        locked: whether packets of cores take circuits; `trip`: cycles between cores and their routers, out and in; `hop`: from
-            router to router.
+        locked: whether packets between cores take circuits, to and from memory none do; `trip`: cycles between cores and their
+            routers, out and in; `hop`: from router to router.
         counts: places below.
     """
 
@@ -242,6 +242,8 @@ def _give(net, floor, packets, time):
             continue
         _circuit(net, floor, packets, packet, TAKE)
         trips = 3 * (floor.trip + packets.far[packet] * floor.hop)
+        if packets.head[packet] >= 0:
+            _push(floor, time + trips + 1.0, packets.head[packet] << 2 | COME)
         _push(floor, time + trips + packets.flits[packet] * packets.pace[packet], -1 - packet)
     floor.counts[ASKING] = 0
     floor.counts[GIVEN] += 1
@@ -263,7 +265,8 @@ def _ready(net, floor, tasks, packets):
         if kind == PACKET:
             packets.due[on] = time
             floor.counts[DONE] += 1
-            if floor.locked and net.target[packets.number[on]] >= 0 and packets.port[on] == CORE:
+            to = net.target[packets.number[on]]
+            if floor.locked and packets.port[on] == CORE and to >= 0 and to & 7 == CORE:
                 packets.asked[on] = floor.counts[GIVEN]
                 _ask(floor, on)
                 continue

@@ -10,21 +10,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.machine import net as routers
-from evaluators.machine import sources
-from evaluators.machine.detour import detours
-from evaluators.machine.net import Net
-from evaluators.machine.sources import DRAINING, RUNNING, WARMING
-from space.elementwise import Array
-from space.network import NO_FAULTS, Faults, Router, stages
-from space.workload import Traffic
+from dse.evaluators.machine import net as routers
+from dse.evaluators.machine import sources
+from dse.evaluators.machine.detour import Detours, detours, led
+from dse.evaluators.machine.flows import Flows, flows, healthy, targets
+from dse.evaluators.machine.net import Net
+from dse.evaluators.machine.sources import DRAINING, RUNNING, WARMING
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.network import NO_FAULTS, Faults, Router, stages
+from dse.space.workload import Traffic
 
 NEVER = 1 << 60
 
 STABLE, UNSETTLED, SATURATED = range(3)
 """Verdicts."""
 
-WARM, MOST, ALIKE = 3, 10, 3
+WARM, MOST_SAMPLES, ALIKE = 3, 10, 3
 """Samples: to warm up; at most, these included; in a row that agree."""
 
 ENOUGH = 20_000
@@ -33,8 +35,15 @@ ENOUGH = 20_000
 SETTLED = 0.05
 """By which share two samples may differ and agree."""
 
-BOUND = 500.0
-"""Mean latency from which on a network counts as saturated. [cycle]"""
+BOUND = 15.0
+"""Mean latency from which on a network counts as saturated, over that of packets that meet nobody."""
+
+STEADY, DOUBLINGS = 0.02, 6
+"""By which share what a saturated network accepts in two windows in a row may differ; windows at most, each as long as all
+before it."""
+
+MOST = 5_000_000_000
+"""Flits times routers that they cross in a run: half an hour."""
 
 BEHIND = 0.01
 """By which share of the time sources may be behind, on average, when samples end, and count as keeping up."""
@@ -62,46 +71,7 @@ class Measured(NamedTuple):
     crossed: int
 
 
-def targets(case: Traffic, rows: int, cols: int) -> Array:
-    """Nodes that each node sends to, each as likely, shape (nodes, choices); no choices where any node may be.
-
-    Nodes are numbered row after row. A transpose needs as many rows as columns, and spots have to be on the mesh.
-
-    >>> at = lambda pattern: Traffic("", pattern, (), 4, 0.1, 1, 1000, 1, 0)
-    >>> targets(at("tornado"), 4, 4)[:4].ravel().tolist(), targets(at("hotspot"), 8, 8)[0].tolist()
-    ([5, 6, 7, 4], [27, 28, 35, 36])
-    """
-    nodes = np.arange(rows * cols)
-    row, col = np.divmod(nodes, cols)
-    if case.pattern == "uniform":
-        return np.zeros((len(nodes), 0), np.int32)
-    if case.pattern == "hotspot":
-        at = (rows - 1) // 2 * cols + (cols - 1) // 2
-        middle = {0: case.spots, 1: (at,), 4: (at, at + 1, at + cols, at + cols + 1)}[case.middle]
-        return np.tile(np.array(middle, np.int32), (len(nodes), 1))
-    one = {
-        "transpose": col * cols + row,
-        "bit_complement": len(nodes) - 1 - nodes,
-        "tornado": (row + (rows + 1) // 2 - 1) % rows * cols + (col + (cols + 1) // 2 - 1) % cols,
-        "neighbour": (row + 1) % rows * cols + (col + 1) % cols,
-    }[case.pattern]
-    return np.asarray(one, np.int32)[:, None]
-
-
-def healthy(to: Array, nodes: int, faults: Faults) -> tuple[Array, Array]:
-    """Targets that work, shape (nodes, choices), and which nodes send."""
-    works = np.ones(nodes, bool)
-    works[list(faults.routers)] = False
-    if not faults.routers:
-        return to, works
-    if not to.shape[1]:
-        return np.tile(np.flatnonzero(works), (nodes, 1)), works
-    if to.shape[1] > 1:
-        to = to[:, works[to[0]]]  # spots, the same of all nodes
-    return to, works & (works[to].all(axis=1) if to.shape[1] else False)
-
-
-def network(of: Router, rows: int, cols: int, order: str, faults: Faults = NO_FAULTS) -> Net:
+def network(of: Router, rows: int, cols: int, order: str, ways: Detours | None = None) -> Net:
     """Empty routers for packets of one target each."""
     t = stages(of)
     width = np.ones((rows * cols, routers.CORE + 1), np.int32)
@@ -111,36 +81,42 @@ def network(of: Router, rows: int, cols: int, order: str, faults: Faults = NO_FA
         credit=int(t.back), inject=int(1 + of.link), local=max(1, int(of.link)), speculative=of.speculative,
         row_first=order == "yx", width=width,
     )  # fmt: skip
-    return made._replace(table=detours(rows, cols, faults).table) if faults else made
+    return led(made, ways) if ways else made
 
 
 def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults: Faults = NO_FAULTS) -> Measured:
     """Latency and throughput of a mesh under a load: a function of its arguments, seed included.
 
     Routers that are broken make no packets and get none; those of others that were to go there are not made.
+
+    Raises:
+        DesignError: `MOST` is not enough for the packets that are asked for.
     """
-    net = network(of, rows, cols, order, faults)
-    nodes, chance = rows * cols, case.rate / case.flits
-    to, sends = healthy(targets(case, rows, cols), nodes, faults)
+    ways = detours(rows, cols, faults, order, vcs=int(of.vcs)) if faults else None
+    asked = flows(case, rows, cols, order, faults, ways)
+    net = network(of, rows, cols, order, ways)
+    chance = case.rate / case.flits
+    to, sends = healthy(targets(case, rows, cols), rows * cols, faults)
     source = sources.load(net, chance, case.flits, to, case.seed)
     source.due[~sends] = NEVER
-    nodes = max(int(sends.sum()), 1)
+    nodes = int(sends.sum())
     period = max(case.period, int(np.ceil(case.packets / (nodes * chance))))
+    _refuse(case, asked, period * nodes * chance)
+    bound = BOUND * float(empty(of, case, asked.hops))
     now = since = alike = samples = 0
     before: Any = (0.0, 0.0)
     state, verdict = WARMING, STABLE
-    while samples < MOST and (alike < ALIKE or source.tally[sources.RETIRED] < ENOUGH) and verdict == STABLE:
+    while samples < MOST_SAMPLES and (alike < ALIKE or source.tally[sources.RETIRED] < ENOUGH) and verdict == STABLE:
         if samples == WARM or (samples < WARM and samples % 2 == 0):
             state = RUNNING if samples == WARM else WARMING
-            source.latencies[:] = 0
-            source.tally[[sources.RETIRED, sources.LATENCY, sources.HOPS, sources.ACCEPTED]] = 0
+            _forget(source)
             since = now
         now = int(sources.run(net, source, now, now + period, state, 0))
         sample = np.array([_mean(source, sources.LATENCY), source.tally[sources.ACCEPTED] / (now - since)])
         agrees = state == RUNNING and (np.abs(sample - before) < SETTLED * sample).all()
         alike = alike + 1 if agrees else 0
         before, samples = sample, samples + 1
-        verdict = SATURATED if _with_waiting(source, now) > BOUND else STABLE
+        verdict = SATURATED if _with_waiting(source, now) > bound else STABLE
     accepted = float(source.tally[sources.ACCEPTED] / (now - since) / nodes)
     behind = float(np.maximum(now - source.due, 0).mean()) / now
     ended = now
@@ -149,12 +125,56 @@ def measure(of: Router, rows: int, cols: int, order: str, case: Traffic, faults:
         now = int(sources.run(net, source, now, until, DRAINING, ended))
         if now < until or not source.tally[sources.MEASURED]:
             break
-        verdict = SATURATED if _with_waiting(source, now) > BOUND else STABLE
+        verdict = SATURATED if _with_waiting(source, now) > bound else STABLE
     if verdict == STABLE:
         verdict = SATURATED if behind > BEHIND else UNSETTLED if alike < ALIKE else STABLE
     p50, p99 = (_quantile(source.latencies, share) for share in (0.5, 0.99))
+    latency, hops = _mean(source, sources.LATENCY), _mean(source, sources.HOPS)
+    if verdict == SATURATED:
+        now, accepted = _filled(net, source, now, nodes)
     crossed = int(net.sums[routers.CROSSED])
-    return Measured(_mean(source, sources.LATENCY), p50, p99, _mean(source, sources.HOPS), accepted, verdict, now, crossed)
+    return Measured(latency, p50, p99, hops, accepted, verdict, now, crossed)
+
+
+def empty(of: Router, case: Traffic, hops: Any) -> Any:
+    """Latency of packets that meet nobody, from the routers that they pass: their stages, and the rest of the flits. [cycle]
+
+    A link that is narrow paces flits, or credits that come too late.
+    """
+    t = stages(of)
+    turn = t.after + t.back
+    bursts = -(-case.flits // of.depth) - 1
+    late = bursts * (turn - of.depth) if of.depth < turn else 0.0
+    return hops * t.hop + 1 + of.link + late + (case.flits - 1) * max(of.flit_x, of.flit_y)
+
+
+def _refuse(case: Traffic, asked: Flows, packets: float) -> None:
+    """Refuses more than can be played."""
+    crossings = MOST_SAMPLES * packets * case.flits * asked.hops
+    if crossings > MOST:
+        have = f"{MOST_SAMPLES} samples of {packets:,.0f} packets of {case.flits:,} flits that cross {asked.hops:.1f} routers"
+        raise DesignError(
+            f"workload.packets: {have} are {crossings:,.0f} steps of a flit, more than {MOST:,}; ask for fewer packets or a "
+            "shorter period"
+        )
+
+
+def _filled(net: Net, source: Any, now: int, nodes: int) -> tuple[int, float]:
+    """The cycle in which it is known what a saturated network accepts, and how much a node."""
+    before, found = -1.0, 0.0
+    for _ in range(DOUBLINGS):
+        _forget(source)
+        now, since = int(sources.run(net, source, now, 2 * now, RUNNING, 0)), now
+        before, found = found, float(source.tally[sources.ACCEPTED] / (now - since) / nodes)
+        if abs(found - before) < STEADY * found:
+            break
+    return now, found
+
+
+def _forget(source: Any) -> None:
+    """What was counted; what is on its way stays."""
+    source.latencies[:] = 0
+    source.tally[[sources.RETIRED, sources.LATENCY, sources.HOPS, sources.ACCEPTED]] = 0
 
 
 def _mean(source: Any, of: int) -> float:

@@ -3,7 +3,7 @@
 An instant is when a request comes, an iteration ends, a first stage is free, or a cache has been sent. All that ends at an
 instant is booked before anything new is formed, instances and their lanes in order, so that a run is a function of its
 requests. A lane is a micro-batch of a pipeline: an instance has as many as stages, and a request stays in the one that took
-it up. One file, because compiled code that is kept on disk is renewed when its own file changes.
+it up.
 
 Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, lane one of its
 lanes, t an instant.
@@ -15,24 +15,31 @@ import math
 
 import numpy as np
 
-from evaluators.machine.kept import kept
+from dse.evaluators.machine.compile_cache import cached_njit
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
 
-ENDED, STOPPED, UNPRICED, STUCK = range(4)
-"""How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen."""
+ENDED, STOPPED, UNPRICED, STUCK, PAUSED = range(5)
+"""How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen. Or
+not yet: it has worked for a while and is to be called again, so that the caller can be interrupted."""
 
 PLENTY = 1 << 40
 
-compiled = kept(error_model="numpy")
+compiled = cached_njit(error_model="numpy")
 
 
 @compiled
 def play(s, prices, transfer, stop):
-    """Plays all requests; what came of them is in `s`. Returns how it ended."""
-    now, coming, n, total = 0.0, 0, len(s.requests), s.total[0]
+    """Plays all requests, or goes on where it paused; what came of them is in `s`. Returns how it ended."""
+    n, total = len(s.requests), s.total[0]
+    now, coming = total.now, total.coming
+    total.work = stop.work
     while total.served < n:
+        if total.work <= 0:
+            total.now, total.coming = now, coming
+            return PAUSED
+        total.work -= len(s.lanes)
         t = _next(s, s.requests[coming].arrival if coming < n else np.inf, now)
         if t == np.inf:
             return STUCK
@@ -163,6 +170,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
         # a block is taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
         if not pool.lifetime:
             grows[((q.blocks + q.spilled) * pool.block - q.prompt - q.made + 1) % pool.block] += 1
+    longest = min(longest, max(1, s.total[0].work))
     while played < longest:
         step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
         end, more = t + step, grows[(played + 1) % pool.block]
@@ -179,6 +187,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
         here.used += more
         f.positions += count
         played += 1
+    s.total[0].work -= played
     if played > 0:
         here.peak = max(here.peak, here.used)
         for k in range(count):

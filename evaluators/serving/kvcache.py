@@ -7,8 +7,8 @@ where follows from when it was written: a request's cache grows into free blocks
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from space.elementwise import maximum, minimum
-from space.errors import DesignError
+from dse.space.elementwise import maximum, minimum
+from dse.space.errors import DesignError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from evaluators.serving.compiled import ENDED, OCTAVES, PER_OCTAVE, STOPPED, UNPRICED, play
-from evaluators.serving.kvcache import Memory
-from evaluators.serving.policy import Policy
-from evaluators.serving.price import Price
-from evaluators.serving.state import POOL, REQUEST, TOTAL, State, Stop, Transfer, fresh, records
-from space.elementwise import Array
-from space.errors import DesignError, nearest
-from space.mapping import ROUTING
-from space.requests import Requests
+from dse.evaluators.serving.compiled import ENDED, OCTAVES, PAUSED, PER_OCTAVE, STOPPED, UNPRICED, play
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.policy import Policy
+from dse.evaluators.serving.price import Price
+from dse.evaluators.serving.state import POOL, REQUEST, TOTAL, State, Stop, Transfer, fresh, records
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError, nearest
+from dse.space.mapping import ROUTING
+from dse.space.requests import Requests
 
 UNBOUNDED = Stop(float("inf"), 1 << 40)
 
@@ -138,7 +138,9 @@ def serve(
     never = _never(requests, pools)
     if never:
         return Served(requests, tuple(pools), state, sent, never=never)
-    ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
+    ended = PAUSED
+    while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
+        ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"

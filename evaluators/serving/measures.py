@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluators.serving.loop import Served
-from space.elementwise import Array
+from dse.evaluators.serving.loop import Served
+from dse.space.elementwise import Array
 
 VERDICTS = ("stable", "backlogged", "overloaded")
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -32,7 +32,7 @@ class Slo:
 
 
 def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
-    """Metrics by name, as `evaluators.metrics` defines them; NaN where no request tells."""
+    """Metrics by name, as `evaluators.account.metrics` defines them; NaN where no request tells."""
     requests = served.requests
     done = ~np.isnan(served["completed"])
     ttft, latency = (served["first"] - requests.arrival)[done], (served["completed"] - requests.arrival)[done]

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from space.errors import DesignError, chosen
+from dse.space.errors import DesignError, chosen
+from dse.space.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Policy:
             )
 
 
-POLICIES: dict[str, Policy] = {
+SHIPPED = {
     "static": Policy(static=True, lifetime=True),
     "prefill_first": Policy(tokens=4096),
     "orca": Policy(mixed=True, lifetime=True),
@@ -58,6 +59,9 @@ units a core, of which a decode takes one and a prompt's chunk N (NpuSim 4.3.2).
 Source:
     [yu2022] iteration-level scheduling; [kwon2023] paged memory, preemption; [agrawal2024] chunked prefill; [zhu2025] budgets.
 """
+
+POLICIES: Registry[Policy] = Registry("dse.policy", SHIPPED)
+"""Those, and what installed packages add: a `Policy` each, by an entry point of the group dse.policy."""
 
 
 def policy(name: str, **changes: object) -> Policy:

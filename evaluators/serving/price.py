@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.elementwise import Array
-from space.errors import DesignError
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
 
 AXES = ("prefill_tokens", "prefill_context", "decode_requests", "decode_context", "spilled")
 """Of a table, in order; units token, positions a token, requests, positions a request, share."""
@@ -133,7 +133,7 @@ def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions
     Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
     attend to at least half of themselves.
     """
-    from evaluators.serving.compiled import interpolated
+    from dse.evaluators.serving.compiled import interpolated
 
     rng = np.random.default_rng(seed)
     drawn = []

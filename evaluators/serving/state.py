@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 
 def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
@@ -45,12 +45,12 @@ STEP = _fields(real="prompt pairs requests positions past far moved")
 earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there."""
 
 TOTAL = _fields(
-    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged",
-    "system_area queue_area",
+    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work",
+    "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
-sent; iterations kept; request-seconds."""
+sent; iterations kept; requests that have come; work that is left before a pause; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
@@ -61,11 +61,16 @@ CACHED = _fields("older newer", flags="there")
 """A ring by age round a last entry that is no block."""
 
 
+SLICE = 1 << 20
+"""Lanes looked at and iterations played, about a tenth of a second of them."""
+
+
 class Stop(NamedTuple):
-    """Bounds beyond which a run is stopped: seconds played, and requests in queues."""
+    """Bounds beyond which a run is stopped: seconds played, and requests in queues; and the work after which it pauses."""
 
     seconds: float
     waiting: int
+    work: int = SLICE
 
 
 class Transfer(NamedTuple):

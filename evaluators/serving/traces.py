@@ -7,7 +7,7 @@ import csv
 import json
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -15,13 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from space.errors import DesignError, chosen
-from space.requests import Requests
+from dse.space.errors import DesignError, chosen
+from dse.space.requests import Requests
 
 NAMED = 10
 """Bad rows that a message names; the others are counted."""
 
 LARGEST = 2**31 - 1
+
+LATEST = 1e11
+"""Of times, either way: what is beyond is in another unit. [s]"""
+
+LONGEST_NAME = 40
+"""Characters of a value or a name that a message shows."""
 
 
 class Format(NamedTuple):
@@ -66,9 +72,8 @@ def read(path: Path, kind: str = "", *, ticks: bool | None = None) -> Requests:
         ticks: whether requests may come at the same time; None for what the format says.
 
     Raises:
-        DesignError: no file, a column that is missing, or rows that are no request or come before the one above them: the
-        message
-            gives file, row and column, of up to ten rows, and how many more.
+        DesignError: no file, a column that is missing or stands twice, or rows that are no request or come before the one
+            above them: the message gives file, row and column, of up to ten rows, and how many more.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -76,7 +81,7 @@ def read(path: Path, kind: str = "", *, ticks: bool | None = None) -> Requests:
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise DesignError(f"{path}: not text; a trace is CSV or JSONL") from None
+        raise DesignError(f"{path}: row {undecodable(path)}: not text in UTF-8; a trace is CSV or JSONL") from None
 
 
 @dataclass
@@ -91,6 +96,7 @@ class _Rows:
     output: Any = field(default_factory=lambda: array("i"))
     counts: Any = field(default_factory=lambda: array("q", [0]))
     hashes: Any = field(default_factory=lambda: array("q"))
+    lines: Any = field(default_factory=lambda: array("q"))
     bad: list[str] = field(default_factory=list)
     more: int = 0
     before: int = 0
@@ -113,6 +119,7 @@ class _Rows:
             self.prompt.append(prompt)
             self.output.append(output)
             self.arrival.append(arrival)
+            self.lines.append(number + self.before)
 
     def _whole(self, number: int, row: dict[str, Any], column: str) -> int | None:
         value = row.get(column)
@@ -132,10 +139,11 @@ class _Rows:
             if isinstance(value, bool):
                 raise ValueError
             seconds = self._date(str(value)) if self.of.unit == 0 else float(value) * self.of.unit  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             seconds = float("nan")
-        if not np.isfinite(seconds):
-            wanted = "a date and time" if self.of.unit == 0 else "a number"
+        if not abs(seconds) <= LATEST:
+            most = f" of at most {LATEST / (self.of.unit or 1.0):g}" if np.isfinite(seconds) else ""
+            wanted = "a date and time" if self.of.unit == 0 else f"a number{most}"
             self.fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
             return None
         if seconds < self.last or (seconds == self.last and not self.ticks):
@@ -159,8 +167,8 @@ class _Rows:
 
     def _hash(self, number: int, row: dict[str, Any]) -> None:
         ids = row.get(self.of.hashes) or []
-        if not isinstance(ids, list) or not all(type(entry) is int for entry in ids):
-            self.fault(number, f"column {self.of.hashes}: {_shown(ids)} is not a list of whole numbers")
+        if not isinstance(ids, list) or not all(type(entry) is int and -(2**63) <= entry < 2**63 for entry in ids):
+            self.fault(number, f"column {self.of.hashes}: {_shown(ids)} is not a list of whole numbers of 64 bits")
             ids = []
         self.hashes.extend(ids)
         self.counts.append(len(self.hashes))
@@ -175,24 +183,27 @@ class _Rows:
         if not self.prompt:
             raise DesignError(f"{self.path}: no requests")
         arrival = np.frombuffer(self.arrival, float)
-        found = Requests(arrival - arrival[0], np.frombuffer(self.prompt, np.int32), np.frombuffer(self.output, np.int32))
+        prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
+        found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64))
         if not self.of.hashes or not self.hashes:
             return found
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
-        return Requests(found.arrival, found.prompt, found.output, np.frombuffer(self.counts, np.int64), numbers)
+        return replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
 
 
 def _requests(path: Path, file: Any, kind: str, ticks: bool | None) -> Requests:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
-    columns = _object(first) if lines == "jsonl" else next(csv.reader([first]), [])
+    columns = _object(first) if lines == "jsonl" else _header(path, before, first)
     of = chosen(FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
     missing = [name for name in (of.arrival, of.prompt, of.output) if name and name not in (columns or ())]
     if lines != of.lines or missing:
         raise DesignError(
-            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; "
-            f"there are {', '.join(map(str, columns or ['none']))}"
+            f"{path}: row 1: no column {', '.join(missing) or 'names'}, which format {kind} has; there are {_names(columns)}"
         )
+    twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
+    if twice:
+        raise DesignError(f"{path}: row {before + 1}: column {twice[0]} stands twice; leave one of them")
     rows = _Rows(path, of, of.ticks if ticks is None else ticks)
     walk: Callable[[Any, str, _Rows], Iterator[tuple[int, dict[str, Any]]]] = _objects if lines == "jsonl" else _records
     rows.before = before
@@ -208,19 +219,54 @@ def _seen(path: Path, lines: str, columns: Any) -> Format:
         if columns is not None and wanted <= set(columns):
             return of
     known = "; ".join(f"{name}: {', '.join(sorted(wanted))}" for name, wanted in names.items())
-    there = ", ".join(map(str, columns)) if columns else "nothing"
-    raise DesignError(f"{path}: row 1: no known columns; there are {there}; known are {known}")
+    raise DesignError(f"{path}: row 1: no known columns; there are {_names(columns)}; known are {known}")
+
+
+def _header(path: Path, before: int, first: str) -> list[str]:
+    try:
+        return next(csv.reader([first], strict=True), [])
+    except csv.Error as error:
+        raise DesignError(f"{path}: row {before + 1}: {broken(error)}") from None
 
 
 def _records(file: Any, first: str, rows: _Rows) -> Iterator[tuple[int, dict[str, Any]]]:
-    table = csv.reader(chain([first], file))
+    table = csv.reader(chain([first], file), strict=True)
     header = next(table)
-    for values in table:
+    while True:
+        start = table.line_num + 1
+        try:
+            values = next(table, None)
+        except csv.Error as error:
+            rows.fault(start, broken(error))
+            return  # where the next record begins is not known
+        if values is None:
+            return
         if values:
             if len(values) != len(header):
-                rows.fault(table.line_num, f"{len(values)} columns where the header has {len(header)}")
+                rows.fault(start, f"{len(values)} columns where the header has {len(header)}")
                 continue
-            yield table.line_num, dict(zip(header, values, strict=True))
+            yield start, dict(zip(header, values, strict=True))
+
+
+def broken(error: csv.Error) -> str:
+    """What is wrong with a line of CSV, in words."""
+    text = str(error)
+    if "field limit" in text:
+        return f"a field of more than {csv.field_size_limit():,} characters, as where a quote is not closed"
+    if "end of data" in text:
+        return "a quote that is opened here, or further down, is never closed"
+    return f"no line of CSV: {text}"
+
+
+def undecodable(path: Path) -> int:
+    """The first row of a file that is not UTF-8, counted from 1."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
 
 
 def _objects(file: Any, first: str, rows: _Rows) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -236,7 +282,7 @@ def _objects(file: Any, first: str, rows: _Rows) -> Iterator[tuple[int, dict[str
 def _object(line: str) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -246,9 +292,16 @@ def _decimal(value: Any) -> tuple[int, bool]:
     try:
         number = float(value)
         return (int(number), number == int(number)) if np.isfinite(number) else (0, False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0, False
 
 
 def _shown(value: Any) -> str:
-    return "nothing" if value is None or value == "" else repr(value)[:40]
+    return "nothing" if value is None or value == "" else repr(value)[:LONGEST_NAME]
+
+
+def _names(columns: Any) -> str:
+    """Of the first columns, on one line."""
+    shown = [repr(str(name))[1:-1][:LONGEST_NAME] for name in list(columns or ())]
+    rest = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+    return (", ".join(shown[:NAMED]) or "nothing") + rest

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from space.chip import Chip, MeshChip, TileChip, decoding
+import numpy as np
+
+from dse.space.chip import Chip, MeshChip, TileChip, decoding, memory_channels
 
 
 def parts(chip: Chip) -> dict[str, Any]:
@@ -34,6 +36,8 @@ def mesh_die(chip: MeshChip) -> Any:
 
 def tile_parts(chip: TileChip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs; some cores may only decode."""
+    if not isinstance(decode_cores, np.ndarray) and decode_cores == 0:
+        return _of_cores(chip, chip.mesh.rows * chip.mesh.cols)
     own = _of_cores(decoding(chip), decode_cores)
     return {name: value + own[name] for name, value in _of_cores(chip, chip.mesh.rows * chip.mesh.cols - decode_cores).items()}
 
@@ -45,7 +49,7 @@ def tile_die(chip: TileChip, decode_cores: Any = 0) -> Any:
 
 def _of_cores(chip: TileChip, cores: Any) -> dict[str, Any]:
     tile, tech = chip.tile, chip.technology
-    channels = cores if chip.hbm.place == "core" else chip.hbm.channels * cores / (chip.mesh.rows * chip.mesh.cols)
+    channels = memory_channels(chip) * cores / (chip.mesh.rows * chip.mesh.cols)
     return {
         "matrix engines": cores * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
         "vector engines": cores * tile.vector.lanes * tech.lane,

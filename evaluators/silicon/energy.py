@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from evaluators.counts import Activity
-from evaluators.silicon import area
-from space.chip import MeshChip, TileChip
-from space.mapping import BYTES
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.silicon import area
+from dse.space.chip import MeshChip, TileChip
+from dse.space.mapping import BYTES
 
 OPERAND = BYTES["bf16"]
 """Bytes of what is multiplied, in the format whose multiply-adds a technology prices."""

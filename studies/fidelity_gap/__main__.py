@@ -1,30 +1,64 @@
-"""Plays every registered kernel by events and by cycles: python -m studies.fidelity_gap
+"""Plays every registered kernel by events and by cycles, and divided products by closed form and by events.
 
-Writes ``gaps.csv`` and this study's README.md.
+    python -m dse.studies.fidelity_gap [SIZES]
+
+Of random sizes, so many of each kernel; writes ``gaps.csv``, ``divided.csv`` and this study's README.md.
 """
 
 import csv
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from dse.progress import say
-from studies.fidelity_gap.kernels import kernels
-from studies.write import main as write
+from dse.studies.fidelity_gap.divided import NEAR, sampled
+from dse.studies.fidelity_gap.kernels import kernels
+from dse.studies.write import main as write
 
 HERE = Path(__file__).parent
+SIZES = 20
+"""Of a kernel."""
+
+PRODUCTS = 4000
+"""Divided products."""
+
+SEED = 17
+
+Gaps = dict[tuple[str, ...], list[tuple[float, str]]]
+"""Of each kind, how far apart two readers are, and at which sizes."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Plays, and writes what came out."""
-    with (HERE / "gaps.csv").open("w", newline="") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(("family", "kernel", "chip", "events", "cycles"))
-        for played in kernels():
-            by_events, by_cycles = played.seconds
-            if by_cycles:
-                lines.writerow((played.family, played.name, played.chip, f"{by_events:.6g}", f"{by_cycles:.6g}"))
-                say(f"{played.family} {played.name}: {by_events / by_cycles - 1:+.1%}")
+    sizes, rng = int(arguments[0]) if arguments else SIZES, np.random.default_rng(SEED)
+    gaps: Gaps = {}
+    for played in kernels(rng, sizes):
+        by_events, by_cycles = played.seconds
+        gap = by_events / by_cycles - 1 if by_cycles else 0.0
+        gaps.setdefault((played.family, played.name, played.chip), []).append((gap, played.size))
+    _write("gaps", ("family", "kernel", "chip"), gaps)
+    gaps = {}
+    for one in sampled(PRODUCTS * sizes // SIZES, SEED):
+        size = f"{one.m} x {one.k} x {one.n} on {one.cores} cores of {one.chip}"
+        gaps.setdefault((one.partition, one.placement, one.routing), []).append((one.gap, size))
+    _write("divided", ("partition", "placement", "routing"), gaps)
     write(["fidelity_gap"])
 
 
+def _write(name: str, head: Iterable[str], gaps: Gaps) -> None:
+    """A row a kind: sizes, the share that is near, the median, and the largest gap with where it is."""
+    with (HERE / f"{name}.csv").open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow((*head, "sizes", "near", "median", "worst", "at"))
+        for kind, found in sorted(gaps.items()):
+            worst, size = max(found, key=lambda gap: abs(gap[0]))
+            each = np.array([gap for gap, _ in found])
+            near = float(np.mean(np.abs(each) <= NEAR))
+            lines.writerow((*kind, len(each), f"{near:.4f}", f"{np.median(each):.4f}", f"{worst:.4f}", size))
+            say(f"{', '.join(kind)}: {np.median(each):+.1%}, at most {worst:+.1%}")
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

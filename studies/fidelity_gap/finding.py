@@ -1,27 +1,49 @@
-"""How far events are from cycles, by family and by kernel, from ``gaps.csv``."""
+"""How far readers are apart, from ``gaps.csv`` (events and cycles) and ``divided.csv`` (closed form and events)."""
 
 from pathlib import Path
 
 import pandas as pd
 
-from studies.write import table
+from dse.studies.fidelity_gap.divided import NEAR
+from dse.studies.write import table
 
-SHOWN = 0.005
-"""Gaps below it are counted, and not listed."""
+SHOWN = 0.02
+"""Kernels whose largest gap is below it are counted, and not listed."""
+
+HERE = Path(__file__).parent
 
 
 def finding() -> str:
-    """A row a family, then the kernels that differ."""
-    frame = pd.read_csv(Path(__file__).with_name("gaps.csv"))
-    frame["gap"] = frame["events"] / frame["cycles"] - 1
-    families = [(family, frame[frame["family"] == family]["gap"]) for family in frame["family"].unique()]
+    """A row a family, then the kernels that differ; then the same of divided products."""
+    frame = pd.read_csv(HERE / "gaps.csv")
+    families = [(family, frame[frame["family"] == family]) for family in frame["family"].unique()]
     rows = [
-        [name, str(len(gap)), f"{gap.abs().median():.1%}", f"{gap[gap.abs().idxmax()]:+.1%}"]
-        for name, gap in (*families, ("all", frame["gap"]))
+        [name, str(len(part)), str(int(part["sizes"].sum())), f"{part['median'].abs().median():.1%}", _worst(part)]
+        for name, part in (*families, ("all", frame))
     ]
     listed = [
-        [row.family, row.kernel, row.chip, f"{1e6 * row.events:.2f}", f"{1e6 * row.cycles:.2f}", f"{row.gap:+.1%}"]
-        for row in frame[frame["gap"].abs() >= SHOWN].sort_values("gap").itertuples()
+        [row.family, row.kernel, row.chip, f"{row.median:+.1%}", f"{row.worst:+.1%}", row.at]
+        for row in frame[frame["worst"].abs() >= SHOWN].sort_values("worst").itertuples()
     ]
-    by_family = table(["family", "kernels", "median gap", "largest gap"], rows)
-    return by_family + "\n\n" + table(["family", "kernel", "chip", "events, us", "cycles, us", "gap"], listed)
+    return "\n\n".join((
+        table(["family", "kernels", "sizes", "median gap", "largest gap"], rows),
+        table(["family", "kernel", "chip", "median", "largest", "at"], listed),
+        _divided(),
+    ))  # fmt: skip
+
+
+def _divided() -> str:
+    """What share of divided products is near, and the kinds that have others."""
+    frame = pd.read_csv(HERE / "divided.csv")
+    near = float((frame["near"] * frame["sizes"]).sum() / frame["sizes"].sum())
+    count = f"Of {frame['sizes'].sum():,} divided products, closed forms say of {near:.1%}"
+    text = f"{count} within {NEAR:.0%} what events do. Kinds with others:"
+    others = [
+        [row.partition, row.placement, row.routing, f"{row.near:.0%}", f"{row.median:+.1%}", f"{row.worst:+.1%}", row.at]
+        for row in frame[frame["near"] < 1].sort_values("near").itertuples()
+    ]
+    return text + "\n\n" + table(["partition", "placement", "routing", "near", "median", "largest", "at"], others)
+
+
+def _worst(part: pd.DataFrame) -> str:
+    return f"{part['worst'].loc[part['worst'].abs().idxmax()]:+.1%}"

@@ -1,42 +1,61 @@
-"""Every registered kernel on a sub-mesh of a chip that has it, as a program with the machine that it is played on."""
+"""Every registered kernel, of random sizes, as a program with the machine that it is played on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from dse.build import question
 from dse.compose import compose
-from evaluators import cycles, events
-from evaluators.closed_attention import Job, machine
-from evaluators.closed_mesh import fabric
-from evaluators.kernels.attention import ATTENTION
-from evaluators.kernels.attention.dataflow import steps as attention
-from evaluators.kernels.attention.shape import Heads, Tiling
-from evaluators.kernels.collective import EXCHANGES, TEAMS
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import GEMV
-from evaluators.kernels.kv import KV
-from evaluators.kernels.move import MOVE
-from evaluators.kernels.partition import PARTITION
-from evaluators.kernels.vector import VECTOR
-from evaluators.machine.channels import Channels, channels_used, chip_channels
-from evaluators.machine.engine import Engines, engines
-from evaluators.machine.fabric import Fabric, summing, tile_fabric
-from evaluators.rounds import Program
-from space.mapping import PLACEMENTS
-from space.workload import ALONG, PATTERNS
-from space.workload import EXCHANGES as EXCHANGED
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.dataflow import steps as attention
+from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.collective import EXCHANGES, TEAMS
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.kv import KV
+from dse.evaluators.kernels.move import MOVE
+from dse.evaluators.kernels.partition import PARTITION
+from dse.evaluators.kernels.vector import VECTOR
+from dse.evaluators.machine.channels import Channels, channels_used, chip_channels
+from dse.evaluators.machine.engine import Engines, engines
+from dse.evaluators.machine.fabric import Fabric, summing, tile_fabric
+from dse.evaluators.machine.fabric import mesh_fabric as fabric
+from dse.evaluators.program.rounds import Loop, Program, Round
+from dse.evaluators.readers import cycles, events
+from dse.evaluators.readers.closed_attention import Job, machine
+from dse.space.mapping import PLACEMENTS
+from dse.space.workload import ALONG, PATTERNS
+from dse.space.workload import EXCHANGES as EXCHANGED
 
-MESH = Mesh(8, 8)
+SIDES = (3, 8)
+"""Cores on a side of a mesh, at least and at most."""
+
+TILE = 20
+"""Values on a side of a core's tile, at most."""
+
+DIVIDED = 512
+"""Values on a side of a product that is divided over NPU cores, at most; evenly by their logarithms."""
+
+LINES = ("ktree", "pipeline", "ladder")
+"""Ways to sum along a line of cores."""
+
+AGAIN = "again "
+"""In front of names of slots of a second program."""
+
+Random = np.random.Generator
 
 
 class Played(NamedTuple):
-    """A kernel as a program, and its machine."""
+    """A kernel as a program, and its machine; `size` says how large it is."""
 
     family: str
     name: str
     chip: str
+    size: str
     program: Program
     fabric: Fabric
     engines: Engines | None = None
@@ -49,69 +68,142 @@ class Played(NamedTuple):
         return events.play(self.program, self.fabric, **on).seconds, cycles.play(self.program, self.fabric, **on).seconds
 
 
-def kernels() -> Iterator[Played]:
-    """All of them; products on a wafer's cores and on NPU cores, collectives and attention on tiles."""
-    yield from on_cores()
-    yield from divided()
-    yield from on_tiles()
-    yield from dataflows()
+def kernels(rng: Random, count: int) -> Iterator[Played]:
+    """All of them, each of some random sizes: of wafers, NPUs and tiles."""
+    for _ in range(count):
+        yield from on_cores(rng)
+        yield from divided(rng)
+        yield from on_tiles(rng)
+        yield from side_by_side(rng)
+        yield from dataflows(rng)
 
 
-def on_cores() -> Iterator[Played]:
-    """Kernels of a wafer's cores, tiles of 16 x 16 values."""
-    on = fabric(_chip("wse2", "workload=gemm"))
-    square = Shape(128, 128, 128)
-    for name, of in GEMM.items():
-        yield Played("gemm", name, "wse2", of.steps(square, MESH, "float16"), on)
-    for name, of in GEMV.items():
-        yield Played("gemv", name, "wse2", of.steps(Shape(1, 256, 256), MESH, "float16"), on)
-    for name, of in KV.items():
-        yield Played("kv", name, "wse2", of.steps(Shape(1, 256, 1), MESH, "float16"), on)
-    options: dict[str, dict[str, Any]] = {"reshuffle": {"into": Mesh(4, 4)}, "elementwise": {"function": "gate"}}
-    for name, of in (MOVE | VECTOR).items():
-        more = {"allreduce": "ktree"} if name in ("norm", "softmax") else options.get(name, {})
-        yield Played("move" if name in MOVE else "vector", name, "wse2", of.steps(square, MESH, "float16", **more), on)
+def on_cores(rng: Random) -> Iterator[Played]:
+    """Kernels of a wafer's cores."""
+    on = fabric(preset("wse2", "workload=gemm"))
+    for family, registry in (("gemm", GEMM), ("gemv", GEMV), ("kv", KV), ("move", MOVE), ("vector", VECTOR)):
+        for name, of in registry.items():
+            mesh = _mesh(rng)
+            m, k, n = (int(rng.integers(1, TILE * max(mesh.rows, mesh.cols) + 1)) for _ in range(3))
+            options: dict[str, Any] = {"into": _mesh(rng, mesh)} if name == "reshuffle" else {}
+            options |= {"function": "gate"} if name == "elementwise" else {}
+            options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax") else {}
+            shape = Shape(1 if family in ("gemv", "kv") else m, k, n)
+            yield Played(family, name, "wse2", _said(shape, mesh), of.steps(shape, mesh, "float16", **options), on)
 
 
-def divided() -> Iterator[Played]:
-    """Products divided over 16 NPU cores, whose messages lock their way, or not."""
-    chip = _chip("npu64")
+def divided(rng: Random) -> Iterator[Played]:
+    """Products divided over 2 to 16 NPU cores, whose messages lock their way, or not."""
+    npu = preset("npu64")
     for routing, locked in (("", 1.0), (", wormhole", 0.0)):
-        on = tile_fabric(chip)._replace(locked=locked)
+        on = tile_fabric(npu)._replace(locked=locked)
         for name, of in PARTITION.items():
             for placement in PLACEMENTS:
-                program = of.steps(Shape(256, 1024, 1024), placement, 16, "float16")
-                yield Played("partition", f"{name}, {placement}{routing}", "npu64", program, on, engines(chip))
+                cores = int(rng.integers(2, 17))
+                m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(DIVIDED), 3)))
+                shape = Shape(m, max(k, cores), n)
+                program, label = of.steps(shape, placement, cores, "float16"), f"{name}, {placement}{routing}"
+                size = f"{m} x {shape.k} x {n} on {cores} cores"
+                yield Played("partition", label, "npu64", size, program, on, engines(npu))
 
 
-def on_tiles() -> Iterator[Played]:
-    """Collectives of 8 KiB a tile."""
-    on, shape = summing(_chip("tile32", "workload=collective")), Shape(4096, 1, 1)
+def on_tiles(rng: Random) -> Iterator[Played]:
+    """Collectives on tiles, among all of them or groups."""
+    on = summing(preset("tile32", "workload=collective"))
     for name, of in TEAMS.items():
         for pattern in PATTERNS:
-            for along in ALONG:
-                program = of.steps(shape, MESH, "float16", pattern=pattern, along=along, rows=8, cols=8, root=0)
-                yield Played("collective", f"{name}, {along} {pattern}", "tile32", program, on)
+            yield Played("collective", f"{name}, {pattern}", "tile32", *_team(of, pattern, _mesh(rng), rng), on)
     for name in ("rings", "direct"):
         for pattern in EXCHANGED:
-            program = EXCHANGES[name].steps(Shape(512, 1, 1), MESH, "float16", pattern=pattern)
-            yield Played("collective", f"{name}, {pattern}", "tile32", program, on)
+            size, program = _exchange(EXCHANGES[name], pattern, _mesh(rng), rng)
+            yield Played("collective", f"{name}, {pattern}", "tile32", size, program, on)
 
 
-def dataflows() -> Iterator[Played]:
-    """Attention of four heads over 1,024 tokens by groups of all tiles, and by groups of a quarter of them."""
-    chip = _chip("tile32", "workload=attention", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
-    shape = Heads(batch=1, heads=4, kv_heads=4, queries=1024, keys=1024, qk=128, v=128)
-    for side in (8, 4):
-        for name, of in ATTENTION.items():
-            if side == 4 and not of.grouped:
-                continue
-            job = Job(of, shape, Tiling(side if of.grouped else 1, side if of.grouped else 1, 128, 128), chip)
-            on, by = machine(chip, of)
-            count, hbm = int(channels_used(chip)), chip_channels(chip)
-            program = attention(of, job.shape, job.tiling, MESH, channels=count)
-            yield Played("attention", f"{name}, groups of {side} x {side}", "tile32", program, on, by, hbm)
+def side_by_side(rng: Random) -> Iterator[Played]:
+    """An exchange among all tiles beside a collective of software, through the same links."""
+    on = summing(preset("tile32", "workload=collective"))
+    for exchange in EXCHANGED:
+        for name in ("tree", "sequential"):
+            mesh = _mesh(rng)
+            size, one = _exchange(EXCHANGES["direct"], exchange, mesh, rng)
+            others, other = _team(TEAMS[name], "allreduce", mesh, rng)
+            label = f"direct {exchange} beside {name} allreduce"
+            yield Played("two at once", label, "tile32", f"{size}; {others}", beside(one, other), on)
 
 
-def _chip(name: str, *overrides: str) -> Any:
+def dataflows(rng: Random) -> Iterator[Played]:
+    """Attention by groups of tiles."""
+    for name, of in ATTENTION.items():
+        mesh = Mesh(*(int(rng.choice((4, 6, 8))) for _ in range(2)))
+        chip = preset(
+            "tile32", "workload=attention", f"chip.mesh.rows={mesh.rows}", f"chip.mesh.cols={mesh.cols}",
+            f"chip.hbm.channels={mesh.cols}",
+        )  # fmt: skip
+        heads, queries = int(rng.integers(1, 5)), int(rng.integers(1, 1025))
+        width = int(rng.choice((64, 128)))
+        shape = Heads(
+            batch=1, heads=heads, kv_heads=heads, queries=queries, keys=int(rng.integers(queries, 1025)), qk=width, v=width
+        )
+        rows, cols = (
+            int(rng.choice([side for side in (1, 2, 4, 6, 8) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
+        )
+        job = Job(of, shape, Tiling(rows if of.grouped else 1, cols if of.grouped else 1, 128, 128), chip)
+        on, by = machine(chip, of)
+        program = attention(of, job.shape, job.tiling, mesh, channels=int(channels_used(chip)))
+        size = f"{heads} heads, {queries} x {shape.keys} x {width} on {mesh.rows} x {mesh.cols}, groups of {rows} x {cols}"
+        yield Played("attention", name, "tile32", size, program, on, by, chip_channels(chip))
+
+
+def beside(one: Program, other: Program) -> Program:
+    """Two programs on the same cores at once, each with slots of its own."""
+    slots = tuple(replace(slot, name=AGAIN + slot.name) for slot in other.slots)
+    strands = tuple(tuple(_again(part) for part in strand) for strand in other.strands)
+    return replace(one, slots=(*one.slots, *slots), strands=(*one.strands, *strands))
+
+
+def preset(name: str, *overrides: str) -> Any:
+    """A chip by name."""
     return question(compose([f"chip={name}", *overrides]), Path()).base.chip
+
+
+def _again(part: Round | Loop) -> Round | Loop:
+    """A part of a program on the other slots."""
+    if isinstance(part, Loop):
+        return replace(part, body=tuple(cast(Round, _again(turn)) for turn in part.body))
+    return replace(part, steps=tuple(_renamed(step) for step in part.steps))
+
+
+def _renamed(step: Any) -> Any:
+    names = {name: AGAIN + getattr(step, name) for name in ("slot", "into", "a", "b", "out") if getattr(step, name, "")}
+    return replace(step, **names)
+
+
+def _team(of: Any, pattern: str, mesh: Mesh, rng: Random) -> tuple[str, Program]:
+    """A collective of groups that divide a mesh: its size, and the program."""
+    rows, cols = (
+        int(rng.choice([side for side in range(2, whole + 1) if whole % side == 0])) for whole in (mesh.rows, mesh.cols)
+    )
+    values, along = _values(rng), str(rng.choice(ALONG))
+    program = of.steps(Shape(values, 1, 1), mesh, "float16", pattern=pattern, along=along, rows=rows, cols=cols, root=0)
+    return f"{values} values on {mesh.rows} x {mesh.cols}, {along} of {rows} x {cols}", program
+
+
+def _exchange(of: Any, pattern: str, mesh: Mesh, rng: Random) -> tuple[str, Program]:
+    """An exchange among all of a mesh: its size, and the program."""
+    values = _values(rng)
+    return f"{values} values on {mesh.rows} x {mesh.cols}", of.steps(Shape(values, 1, 1), mesh, "float16", pattern=pattern)
+
+
+def _said(shape: Shape, mesh: Mesh) -> str:
+    return f"{shape.m} x {shape.k} x {shape.n} on {mesh.rows} x {mesh.cols}"
+
+
+def _values(rng: Random) -> int:
+    """Of a tile."""
+    return int(np.exp(rng.uniform(np.log(16), np.log(4096))))
+
+
+def _mesh(rng: Random, within: Mesh | None = None) -> Mesh:
+    """Any mesh of a few cores, or one that another has room for."""
+    most = (SIDES[1], SIDES[1]) if within is None else (within.rows, within.cols)
+    return Mesh(*(int(rng.integers(SIDES[0], side + 1)) for side in most))

@@ -1,13 +1,13 @@
-"""Looks through the whole grid and writes the designs that the finding is about: python -m studies.flat_coexplore"""
+"""Looks through the whole grid and writes the designs that the finding is about: python -m dse.studies.flat_coexplore"""
 
 import numpy as np
 import pandas as pd
 
 from dse.api import study_of
+from dse.evaluators import evaluate
 from dse.pareto import front
-from evaluators import evaluate
-from studies.flat_coexplore.finding import PATH
-from studies.write import main as write
+from dse.studies.flat_coexplore.finding import PATH
+from dse.studies.write import main as write
 
 BLOCK = 16384
 PAPER = {"chip.mesh": 32, "chip.tile.matrix.rows": 32, "chip.tile.matrix.cols": 16, "chip.tile.sram": 384 * 1024}

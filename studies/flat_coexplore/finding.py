@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.fields import at
-from space.units import show
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.space.fields import at
+from dse.space.units import show
+from dse.studies.write import table
 
 PATH = Path(__file__).with_name("designs.csv")
 NAMES = ("utilisation_per_system_mm2", "hbm_bytes", "energy_per_token", "utilisation", "system_mm2")

@@ -2,12 +2,12 @@
 
 from dse.api import study_of
 from dse.compose import compose
+from dse.evaluators.graph.operators import Attention, Elementwise, Part
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.studies.flat_fig12.finding import played, roof
+from dse.studies.write import table
 from dse.workloads import models
-from evaluators.graph.operators import Attention, Elementwise, Part
-from evaluators.graph.step import Step
-from evaluators.graph.transformer import transformer
-from studies.flat_fig12.finding import played, roof
-from studies.write import table
 
 MODELS = ("qwen_7b", "deepseek_v2_lite", "deepseek_v3")
 TOKENS = (1024, 4096, 8192, 16384, 32768)

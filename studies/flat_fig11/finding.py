@@ -4,8 +4,8 @@ from pathlib import Path
 
 from dse.build import question
 from dse.compose import compose
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 
 def finding() -> str:

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
-from evaluators.attention import tiling
-from space.chip import TileChip
-from space.design import Design, stacked
-from space.fields import replaced
-from space.workload import Attention, Workload
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.evaluators.judges.attention import tiling
+from dse.space.chip import TileChip
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
+from dse.space.workload import Attention, Workload
+from dse.studies.write import table
 
 VALUE = 2.0
 """Bytes of a value."""

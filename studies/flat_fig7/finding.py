@@ -2,8 +2,8 @@
 
 from dse.build import question
 from dse.compose import compose, folder_of
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 SIZES = (*(f"{2**power} KiB" for power in range(10)), "1 MiB")
 """Beyond what L1 has room for as well: what would be, if it had."""

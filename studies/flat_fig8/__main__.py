@@ -1,13 +1,13 @@
-"""Draws where cycles go in every layer, played once for each part that is left out: python -m studies.flat_fig8"""
+"""Draws where cycles go in every layer, played once for each part that is left out: python -m dse.studies.flat_fig8"""
 
 from itertools import product
 from pathlib import Path
 
-from evaluators import explain
-from evaluators.kernels.attention import ATTENTION
-from studies.flat_fig8.figure import drawn
-from studies.flat_fig8.finding import COLUMNS, TOKENS, asked
-from studies.write import main as write
+from dse.evaluators import explain
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.studies.flat_fig8.figure import drawn
+from dse.studies.flat_fig8.finding import COLUMNS, TOKENS, asked
+from dse.studies.write import main as write
 
 
 def spent(name: str, tokens: int, columns: int) -> dict[str, float]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dse.build import Question, question
 from dse.compose import compose
-from evaluators import evaluate, explain
-from evaluators.kernels.attention import ATTENTION
-from evaluators.kernels.attention.cost import PARTS
-from space.design import stacked
-from space.fields import leaves, replaced
-from studies.write import table
+from dse.evaluators import evaluate, explain
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.cost import PARTS
+from dse.space.design import stacked
+from dse.space.fields import leaves, replaced
+from dse.studies.write import table
 
 TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
 

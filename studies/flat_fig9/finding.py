@@ -4,10 +4,10 @@ from pathlib import Path
 
 from dse.build import question
 from dse.compose import compose
-from evaluators import evaluate
-from evaluators.attention import tiling
-from space.design import stacked
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.evaluators.judges.attention import tiling
+from dse.space.design import stacked
+from dse.studies.write import table
 
 TOKENS, SIDES = (512, 1024, 2048, 4096), (4, 8, 16, 32)
 

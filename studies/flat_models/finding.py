@@ -5,10 +5,10 @@ from typing import Any
 
 from dse.build import Question, question
 from dse.compose import compose
-from evaluators import evaluate, explain
-from space.design import stacked
-from space.units import show
-from studies.write import table
+from dse.evaluators import evaluate, explain
+from dse.space.design import stacked
+from dse.space.units import show
+from dse.studies.write import table
 
 CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 384, 256, 64))
 """Tiles, elements, L1 in KiB, bytes of a link, channels: the paper's chip, and one of the front, where few tiles do."""

@@ -3,10 +3,10 @@
 from typing import Any
 
 from dse.api import evaluate, study_of
-from evaluators import explain
-from space.fields import replaced
-from space.memory import channels, peak
-from studies.write import table
+from dse.evaluators import explain
+from dse.space.fields import replaced
+from dse.space.memory import channels, peak
+from dse.studies.write import table
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PER_CHANNEL = 16
@@ -52,15 +52,23 @@ def stacks() -> str:
             for writes in (False, True)
         )
         for alone, some in zip(reads, mixed, strict=True):
-            cells = [share(asked.base, alone), share(asked.base, some)]
+            cells = [share(asked.base, alone, "closed"), share(asked.base, alone), share(asked.base, some)]
             cells.append(share(replaced(asked.base, {"mapping.window": window}), alone))
             cells.append(share(replaced(asked.base, {"chip.memory.hashed": "all"}), alone))
             rows.append([chip, alone.label, *cells])
-    head = ["memory", "pattern", "reads", "a third writes", f"reads, {PER_CHANNEL} outstanding a channel", "reads, hashed"]
+    head = [
+        "memory",
+        "pattern",
+        "reads, closed",
+        "reads",
+        "a third writes",
+        f"reads, {PER_CHANNEL} outstanding a channel",
+        "reads, hashed",
+    ]
     return table(head, rows)
 
 
-def share(design: Any, case: Any) -> str:
+def share(design: Any, case: Any, fidelity: str = "events") -> str:
     """Share of the peak, and what binds."""
-    row = explain(design, case, fidelity="events").rows[0]
+    row = explain(design, case, fidelity=fidelity).rows[0]
     return f"{row.nbytes / row.seconds / peak(design.chip.memory):.0%} {row.bound}"

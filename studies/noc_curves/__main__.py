@@ -1,4 +1,4 @@
-"""Latency against load of a mesh of routers, by pattern, length of packets and channels: python -m studies.noc_curves
+"""Latency against load of a mesh of routers, by pattern, length of packets and channels: python -m dse.studies.noc_curves
 
 Writes ``curves.csv``, ``curves.svg`` and this study's README.md.
 """
@@ -7,11 +7,11 @@ import csv
 from pathlib import Path
 
 from dse.build import Question
+from dse.evaluators.judges.traffic import judged
 from dse.progress import say
-from evaluators.traffic import judged
-from studies.noc_curves.figure import drawn
-from studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
-from studies.write import main as write
+from dse.studies.noc_curves.figure import drawn
+from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked
+from dse.studies.write import main as write
 
 HERE = Path(__file__).parent
 HEAD = ("pattern", "flits", "routers", "bound", "rate", "latency", "p99", "accepted", "verdict")

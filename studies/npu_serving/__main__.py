@@ -1,6 +1,6 @@
 """Searches the study on public traces and writes what comes out into README.md; takes minutes.
 
-python -m studies.npu_serving [--budget N] AZURE.csv MOONCAKE.jsonl
+python -m dse.studies.npu_serving [--budget N] AZURE.csv MOONCAKE.jsonl
 """
 
 import sys
@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import dse
+from dse.evaluators import METRICS
 from dse.show import knob_text
-from evaluators import METRICS
-from space.units import show
-from studies.npu_serving.finding import ways
-from studies.write import table
+from dse.space.units import show
+from dse.studies.npu_serving.finding import ways
+from dse.studies.write import table
 
-START, END = "<!-- searched: python -m studies.npu_serving -->", "<!-- end of searched -->"
+START, END = "<!-- searched: python -m dse.studies.npu_serving -->", "<!-- end of searched -->"
 LOADS = {
     "Azure's conversations, 1,000 requests as they came": (1000, ("workload.requests=1000",)),
     "Mooncake's conversations, 300 requests at a tenth of their rate, cut at 32,768 tokens, 20 s to the first token": (

@@ -1,7 +1,7 @@
 """Published ways to serve on the same chip, on the sample of the study."""
 
-from studies.designs import metrics
-from studies.write import table
+from dse.studies.designs import metrics
+from dse.studies.write import table
 
 WAYS = {
     "fusion": ("mapping=npu_serving",),

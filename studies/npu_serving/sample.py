@@ -1,6 +1,6 @@
 """Draws sample.csv, 300 requests of nobody's: gaps from a gamma distribution, lengths from log-normal ones.
 
-python -m studies.npu_serving.sample
+python -m dse.studies.npu_serving.sample
 """
 
 from pathlib import Path

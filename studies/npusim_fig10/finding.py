@@ -3,8 +3,8 @@
 from typing import Any
 
 from dse.api import study_of
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 

@@ -1,7 +1,7 @@
 """Latencies by prefilling and decoding cores and by where they are, and how ratios depend on how many requests come at once."""
 
-from studies.designs import metrics
-from studies.write import table
+from dse.studies.designs import metrics
+from dse.studies.write import table
 
 CORES = ((49, 14), (42, 21), (28, 28), (21, 42))
 APART = [{"mapping.serving.prefill_cores": prefill, "mapping.serving.decode_cores": decode} for prefill, decode in CORES]

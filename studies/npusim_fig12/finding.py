@@ -1,7 +1,7 @@
 """Throughput, that per area and time between tokens by the decode cores' array and HBM, over those of the chip as it is."""
 
-from studies.designs import metrics
-from studies.write import table
+from dse.studies.designs import metrics
+from dse.studies.write import table
 
 KINDS = [(side, bandwidth) for side in (64, 32) for bandwidth in (30, 60, 120, 240, 480)]
 

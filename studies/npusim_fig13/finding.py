@@ -1,7 +1,7 @@
 """End-to-end latency by stages, memory and prompt, of the study's load and of one request; and what cutting layers brings."""
 
-from studies.designs import metrics
-from studies.write import table
+from dse.studies.designs import metrics
+from dse.studies.write import table
 
 STAGES = (32, 18, 12)
 SRAM = (16, 32, 48)

@@ -1,7 +1,7 @@
 """Fusion over disaggregation by prompt and output tokens and by micro-batch; and over decode cores with more HBM bandwidth."""
 
-from studies.designs import metrics
-from studies.write import table
+from dse.studies.designs import metrics
+from dse.studies.write import table
 
 APART = {"mapping.serving.prefill_cores": 42, "mapping.serving.decode_cores": 21}
 OWN = {**APART, "chip.decode.bandwidth": 480e9}

@@ -1,9 +1,9 @@
 """Closed form against events by workload, and the trends of a die with a cache over batches."""
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.design import stacked
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.studies.write import table
 
 CASES = (
     ("C1", "decode of 1", "batch=[1]", 128, 512),

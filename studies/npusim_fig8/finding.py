@@ -3,9 +3,9 @@
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate, explain
-from space.fields import replaced
-from studies.write import table
+from dse.evaluators import evaluate, explain
+from dse.space.fields import replaced
+from dse.studies.write import table
 
 RESOURCES = {"matrix": "array", "vector": "lanes", "hbm": "HBM", "network": "links"}
 

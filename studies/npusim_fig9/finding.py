@@ -1,8 +1,8 @@
 """Time to the first token by prompt and way to divide products, and what K's goes into."""
 
 from dse.api import study_of
-from evaluators import evaluate, explain
-from studies.write import table
+from dse.evaluators import evaluate, explain
+from dse.studies.write import table
 
 
 def finding() -> str:

@@ -3,12 +3,12 @@
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate, explain
-from evaluators.breakdown import Breakdown
-from space.elementwise import Array
-from space.knobs import Choice, Space
-from space.units import show
-from studies.write import table
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.breakdown import Breakdown
+from dse.space.elementwise import Array
+from dse.space.knobs import Choice, Space
+from dse.space.units import show
+from dse.studies.write import table
 
 DEVICES = (8, 16, 32, 64, 128, 256)
 GBITS = (200, 400, 600, 800, 1000)

@@ -1,8 +1,8 @@
 """Memory of the attention and the MLP layer on one device, and the number of devices at which both fit in each chip's L2."""
 
 from dse.api import study_of
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 L2 = {"Ascend 910B": 192, "TPU v5p": 128, "TPU v5e": 128, "H100": 50}
 """On-chip memory in MB: 910B from the paper, section 4; H100 from its whitepaper. The vendor publishes none for the TPUs:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.elementwise import Array
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.space.elementwise import Array
+from dse.studies.write import table
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SEQUENCES = (1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -1,8 +1,8 @@
 """Figure 9: speedup by prefetching, mean of the twelve models, against matrix throughput and L2 bandwidth."""
 
 from dse.api import study_of
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 
 def finding() -> str:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.studies.write import table
 
 READINGS = (
     ("as configured", (), "decode_throughput_per_die_mm2"),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from dse.build import question
 from dse.compose import compose
+from dse.evaluators.machine.strided import strided_efficiency
+from dse.studies.write import table
 from dse.validate import measured
-from evaluators.machine.strided import strided_efficiency
-from studies.write import table
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
 

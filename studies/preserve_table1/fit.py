@@ -1,16 +1,16 @@
 """Fits the constants of ``chip=ascend910b`` that no document gives, on the six seconds of Llama3-8B in table 1.
 
-    python -m studies.preserve_table1.fit
+    python -m dse.studies.preserve_table1.fit
 
 Overhead per operator, vector passes of decode attention, and gap and waste of strided reads. Nothing else is fitted, and no
 other model is looked at.
 """
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.design import stacked
-from space.fields import replaced
-from studies.preserve_table1.finding import published
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.space.fields import replaced
+from dse.studies.preserve_table1.finding import published
 
 ADDRESSES = ("chip.operator_overhead", "chip.core.attention_passes", "chip.hbm.gap", "chip.hbm.waste")
 START = (15e-6, 15.0, 3e-9, 0.5)

@@ -1,4 +1,4 @@
-"""Measures the samplers on three grids: python -m studies.search_quality [FOLDER]
+"""Measures the samplers on three grids: python -m dse.studies.search_quality [FOLDER]
 
 Evaluates each grid once (kept in FOLDER, by default runs/search_quality), replays the searches, writes ``shares.csv`` and
 ``shares.svg`` and this study's README.md. What is in FOLDER is not measured again.
@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from dse.progress import say
-from studies.search_quality.figure import drawn
-from studies.search_quality.replay import SPACES, closed_front, grid, searched
-from studies.write import main as write
+from dse.studies.search_quality.figure import drawn
+from dse.studies.search_quality.replay import SPACES, closed_front, grid, searched
+from dse.studies.write import main as write
 
 SAMPLERS = ("local", "nsga2", "random", "qmc", "optuna nsga2", "optuna tpe", "tpe")
 SEEDS = range(10)

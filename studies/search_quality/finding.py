@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from studies.write import table
+from dse.studies.write import table
 
 TARGET = 0.99
 

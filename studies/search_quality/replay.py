@@ -10,17 +10,17 @@ import numpy as np
 
 from dse.api import study_of
 from dse.ask_tell import search
+from dse.evaluators import PHYSICS, evaluate
+from dse.evaluators.account.metrics import LIMITS
 from dse.pareto import front, hypervolume, minimised
 from dse.samplers import Told, Values
 from dse.search import plain, sampler
+from dse.space.design import digest
+from dse.space.elementwise import Array
+from dse.space.knobs import Columns
 from dse.store import Result, Store
 from dse.study import Study
 from dse.workers import Batch
-from evaluators import PHYSICS, evaluate
-from evaluators.metrics import LIMITS
-from space.design import digest
-from space.elementwise import Array
-from space.knobs import Columns
 
 SPACES = {
     "PRESERVE": ("preserve_cluster",),

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.elementwise import Array
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.space.elementwise import Array
+from dse.studies.write import table
 
 SIDES = (360, 480, 600, 720)
 

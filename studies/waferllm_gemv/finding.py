@@ -1,6 +1,6 @@
 """Cycles by size, allreduce and cores, the best cores, and the share that products take."""
 
-from studies.waferllm_gemm.finding import scaled
+from dse.studies.waferllm_gemm.finding import scaled
 
 SIDES = (120, 240, 360, 480, 600, 720)
 

@@ -3,10 +3,10 @@
 import numpy as np
 
 from dse.api import study_of
-from evaluators import evaluate
-from space.fields import replaced
-from space.knobs import Space
-from studies.write import table
+from dse.evaluators import evaluate
+from dse.space.fields import replaced
+from dse.space.knobs import Space
+from dse.studies.write import table
 
 MODELS = ("llama3_8b", "llama2_13b", "codellama_34b")
 SIZES = (48, 96, 192, 288, 512)

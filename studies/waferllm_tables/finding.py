@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dse.studies.write import table
 from dse.validate import Compared, compare
-from studies.write import table
 
 
 def _of_gpus(*metrics: str, role: str = "") -> Callable[[Compared], bool]:

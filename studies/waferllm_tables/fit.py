@@ -1,6 +1,6 @@
 """Fits the six constants of ``chip=wse2`` that no document gives, on the rows of ``published.csv`` whose role is calibration.
 
-    python -m studies.waferllm_tables.fit
+    python -m dse.studies.waferllm_tables.fit
 
 One set for WaferLLM, T10 and Ladder, prefill and decode, all models and meshes. WaferLLM's rows weigh most, since they are
 what the chip can do; T10's fix the cost of relaying, Ladder's, whose program is a reading, weigh least.
@@ -15,9 +15,9 @@ import numpy as np
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from evaluators import evaluate
-from space.design import stacked
-from space.fields import replaced
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.space.fields import replaced
 
 ADDRESSES = tuple(f"chip.core.{name}" for name in ("launch", "post", "copy", "stage", "call", "mac"))
 START = (138.0, 84.0, 3.0, 14.0, 3.0, 0.48)

@@ -1,6 +1,6 @@
 """Fits the six constants of ``chip=a100`` that no document gives, on its calibration rows of ``published.csv``.
 
-    python -m studies.waferllm_tables.fit_a100
+    python -m dse.studies.waferllm_tables.fit_a100
 
 What kernels reach of the peaks, and what starting them costs; one set for all models, both phases, and 1, 8 and 16 GPUs.
 """
@@ -11,8 +11,8 @@ import numpy as np
 
 from dse.build import question
 from dse.compose import compose
-from space.fields import at, spec_at
-from studies.waferllm_tables.fit import rows
+from dse.space.fields import at, spec_at
+from dse.studies.waferllm_tables.fit import rows
 
 ADDRESSES = (
     "chip.core.achieved",

@@ -5,21 +5,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import COUNTS, Activity, activity
-from evaluators.events import play
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import GEMV
-from evaluators.kernels.kv import KV
-from evaluators.kernels.move import MOVE
-from evaluators.kernels.vector import VECTOR
-from evaluators.machine.fabric import Fabric
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.kv import KV
+from dse.evaluators.kernels.move import MOVE
+from dse.evaluators.kernels.vector import VECTOR
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import COUNTS, Activity, activity
+from dse.evaluators.readers.events import play
 from tests.agreement.test_events import DMA, SLOW
 
 FABRICS = [SLOW, DMA]
 MESHES = [Mesh(3, 3), Mesh(8, 8), Mesh(13, 13), Mesh(4, 6), Mesh(12, 8), Mesh(3, 7), Mesh(32, 32)]
 
-NEAR = {"summa": 0.03, "cannon": 0.09, "meshgemm": 0.07, "meshgemm_t": 0.14, "meshgemm_v": 0.16, "allgather": 0.06, "t10": 0.01}
+NEAR = {"summa": 0.03, "cannon": 0.03, "meshgemm": 0.04, "meshgemm_t": 0.14, "meshgemm_v": 0.16, "allgather": 0.06, "t10": 0.01}
 """SUMMA and T10 wait for whole lines and are exact on squares; alignments, sums and forwarding both ways are contended."""
 
 

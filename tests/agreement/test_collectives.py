@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import Activity, activity
-from evaluators.events import play
-from evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.machine.link import Links
-from evaluators.numeric import play as computed
-from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Send, Slot
-from space.chip import TOPOLOGIES
-from space.workload import EXCHANGES as EXCHANGED
-from space.workload import PATTERNS
+from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.link import Links
+from dse.evaluators.program.counts import Activity, activity
+from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Round, Send, Slot
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as computed
+from dse.space.chip import TOPOLOGIES
+from dse.space.workload import EXCHANGES as EXCHANGED
+from dse.space.workload import PATTERNS
 from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW
 from tests.agreement.test_strands import ENGINES

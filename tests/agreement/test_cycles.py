@@ -1,6 +1,8 @@
 """Routers cycle by cycle: what is known of single packets, conservation, seeds, saturation, and how near events come."""
 
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from itertools import pairwise
@@ -11,24 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators import cycles, evaluate, events, explain
-from evaluators.evaluation import infeasible
-from evaluators.kernels.gemm.tiling import Shape
-from evaluators.kernels.partition import PARTITION
-from evaluators.machine import net as routers_
-from evaluators.machine import sources, traffic
-from evaluators.machine.detour import Detours, detours
-from evaluators.machine.engine import engines
-from evaluators.machine.fabric import tile_fabric
-from evaluators.machine.traffic import SATURATED, STABLE, measure
-from evaluators.rounds import Cores, Multicast, Program, Reduce, Round, Slot
-from space.chip import TileChip
-from space.design import stacked
-from space.errors import DesignError
-from space.mapping import PLACEMENTS
-from space.network import Faults, Router, stages
-from space.workload import Traffic
-from studies.fidelity_gap.kernels import Played, dataflows, divided, on_cores, on_tiles
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.partition import PARTITION
+from dse.evaluators.machine import flows, links, sources, traffic
+from dse.evaluators.machine import net as routers_
+from dse.evaluators.machine.detour import Detours, StuckError, detours
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.machine.fabric import mesh_fabric as fabric
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.machine.traffic import SATURATED, STABLE, measure
+from dse.evaluators.program.rounds import Cores, Multicast, Program, Reduce, Round, Slot
+from dse.evaluators.readers import cycles, events
+from dse.space.chip import TileChip
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.mapping import PLACEMENTS
+from dse.space.network import Faults, Router, stages
+from dse.space.workload import Traffic
+from dse.studies.fidelity_gap.kernels import Played, dataflows, on_cores, on_tiles, preset
 from tests.agreement.test_events import CYCLES, DMA, Mesh, core, sends
 from tests.samples import asked
 
@@ -102,9 +107,9 @@ def test_patterns_are_the_standard_ones(k: int) -> None:
                 "tornado": [(y + k // 2 - 1) % k * k + (x + k // 2 - 1) % k],
             }
             for pattern, nodes in expected.items():
-                assert traffic.targets(load(pattern), k, k)[y * k + x].tolist() == nodes
+                assert flows.targets(load(pattern), k, k)[y * k + x].tolist() == nodes
             for middle, spots in ((1, [spot]), (4, [spot, spot + 1, spot + k, spot + k + 1])):
-                assert traffic.targets(load("hotspot", middle=middle), k, k)[y * k + x].tolist() == spots
+                assert flows.targets(load("hotspot", middle=middle), k, k).tolist() == [spots]
 
 
 @pytest.mark.parametrize(("words", "line"), [
@@ -134,6 +139,44 @@ def test_a_network_accepts_what_its_busiest_link_carries_and_says_when_it_is_ful
         found = measure(of, 4, 4, "xy", load("bit_complement", 0.9))
         assert found.verdict == SATURATED
         assert 0.7 * bound < found.accepted <= bound
+
+
+@given(st.integers(1, 6), st.integers(2, 6), st.sampled_from(["xy", "yx"]), st.data())
+def test_what_uniform_traffic_asks_of_links_is_the_sum_over_all_pairs(rows: int, cols: int, order: str, data: Any) -> None:
+    nodes = rows * cols
+    sends = np.array(data.draw(st.lists(st.booleans(), min_size=nodes, max_size=nodes))).reshape(rows, cols) * 1.0
+    sends.flat[0] = 1.0
+    at, to = (axis.ravel() for axis in np.meshgrid(np.flatnonzero(sends), np.flatnonzero(sends)))
+    assert links.uniform(sends, sends, order) * sends.sum() == pytest.approx(links.paired(at, to, (rows, cols), order))
+    apart = np.abs(at // cols - to // cols) + np.abs(at % cols - to % cols)
+    assert links.distances(sends, sends).tolist() == np.bincount(apart, minlength=rows + cols - 1).tolist()
+
+
+def test_a_large_mesh_needs_no_array_of_its_nodes_squared() -> None:
+    tracemalloc.start()
+    found = flows.flows(load(), 200, 200, "xy", Faults(), None)
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+    assert found.loads.max() == pytest.approx(200 / 4)
+
+
+def test_an_idle_line_is_not_saturated_because_it_is_long() -> None:
+    found = measure(PLAIN, 1, 400, "xy", load(rate=5e-4, packets=200))
+    assert found.latency > 500
+    assert found.verdict == STABLE
+
+
+def test_what_a_full_network_accepts_is_what_it_goes_on_to_accept() -> None:
+    once, longer = (measure(PLAIN, 8, 8, "xy", load("tornado", 0.32, period=period)) for period in (500, 20_000))
+    assert once.verdict == longer.verdict == SATURATED
+    assert once.accepted == pytest.approx(longer.accepted, rel=0.04)
+
+
+def test_cycles_in_which_nothing_moves_are_jumped_over_and_too_many_flits_refused() -> None:
+    found = measure(PLAIN, 3, 3, "xy", load(rate=1e-6, flits=50, packets=100))
+    assert found.cycles > 1e9
+    with pytest.raises(DesignError, match=r"workload\.packets: .* more than"):
+        measure(PLAIN, 3, 3, "xy", load(rate=1e-6, flits=10**7))
 
 
 def test_packets_of_one_channel_are_not_pipelined() -> None:
@@ -167,46 +210,114 @@ def test_closed_and_cycles_agree_on_an_empty_network_and_refuse_what_makes_no_se
             asked(*(more or given[:1]), "workload=traffic", wrong)
 
 
-@given(st.integers(2, 5), st.integers(2, 5), st.data())
-@settings(max_examples=40, deadline=None)
-def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(rows: int, cols: int, data: Any) -> None:
+def _faulty(rows: int, cols: int, data: Any) -> Faults:
     nodes = rows * cols
     links = [(a, b) for a in range(nodes) for b in (a + 1, a + cols) if b < nodes and (b == a + cols or b % cols)]
-    broken = Faults(
+    return Faults(
         tuple(data.draw(st.lists(st.sampled_from(links), max_size=4, unique=True))),
         tuple(data.draw(st.lists(st.integers(0, nodes - 1), max_size=2, unique=True))),
     )
-    works = [node for node in range(nodes) if node not in broken.routers]
+
+
+@given(st.integers(2, 5), st.integers(2, 5), st.integers(1, 4), st.sampled_from(["xy", "yx"]), st.booleans(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(
+    rows: int, cols: int, vcs: int, order: str, trees: bool, data: Any
+) -> None:
+    """Where nothing is on their way they go as on a whole mesh, and links never wait for one another in a circle."""
+    broken = _faulty(rows, cols, data)
+    works = [node for node in range(rows * cols) if node not in broken.routers]
     if not _connected(rows, cols, broken, works):
         with pytest.raises(DesignError, match=r"chip\.faults: no (way from router|router is left)"):
             detours(rows, cols, broken)
         return
-    found = detours(rows, cols, broken)
-    ports = found.table
-    _a_tree(found, broken, data.draw(st.lists(st.sampled_from(works), min_size=1, unique=True)))
+    found = detours(rows, cols, broken, order, vcs=vcs, trees=trees)
+    waits: dict[Any, set[Any]] = {}
     for source in works:
         for target in works:
-            trail = [source]
-            while trail[-1] != target:
-                after = trail[-1] + (1, -1, cols, -cols)[ports[trail[-1], target]]
-                assert tuple(sorted((trail[-1], after))) not in broken.links
-                assert after in works
-                assert after not in trail
-                trail.append(after)
+            trail = found.way(source, target)
             assert found.far[source, target] == len(trail) - 1
+            assert len(set(trail)) == len(trail)
+            assert set(trail) <= set(works)
+            assert not {tuple(sorted(link)) for link in pairwise(trail)} & set(broken.links)
+            straight = _straight(source, target, cols, order)
+            if (
+                vcs > 1
+                and set(straight) <= set(works)
+                and not {tuple(sorted(p)) for p in pairwise(straight)} & set(broken.links)
+            ):
+                assert trail == straight
+            assert found.around[source, target] == (trail != straight)
+            kinds = [(*link, bool(found.apart and found.around[link[0], target])) for link in pairwise(trail)]
+            _follow(waits, kinds)
+    at = data.draw(st.lists(st.sampled_from(works), min_size=1, unique=True))
+    for adds in (False, True):
+        with suppress(StuckError):
+            _a_tree(found, broken, at, adds, waits)
+    set(TopologicalSorter(waits).static_order())  # raises where there is a circle
 
 
-def _a_tree(found: Detours, broken: Faults, at: list[int]) -> None:
-    """All members are reached once, over links that work, upwards and then downwards."""
-    falls = {at[0]: False}
-    for here, port in found.tree(at[0], at[1:]):
-        there = here + (1, -1, found.cols, -found.cols)[port]
-        down = found.place[there] > found.place[here]
-        assert down or not falls[here]
-        assert there not in falls
+def _straight(source: int, target: int, cols: int, order: str) -> list[int]:
+    (r, c), (to_r, to_c) = divmod(source, cols), divmod(target, cols)
+    trail = [source]
+    for axis in order:
+        while (c != to_c) if axis == "x" else (r != to_r):
+            c, r = (c + (1 if to_c > c else -1), r) if axis == "x" else (c, r + (1 if to_r > r else -1))
+            trail.append(r * cols + c)
+    return trail
+
+
+def _follow(waits: dict[Any, set[Any]], links: list[Any]) -> None:
+    for one, after in pairwise(links):
+        waits.setdefault(one, set()).add(after)
+
+
+def _a_tree(found: Detours, broken: Faults, at: list[int], adds: bool, waits: dict[Any, set[Any]]) -> None:
+    """All members are reached once, over links that work."""
+    apart = bool(found.apart and found.goes_round(at[0], at[1:], adds))
+    before: dict[int, Any] = {}
+    for here, port in found.tree(at[0], at[1:], adds):
+        there = here + {0: 1, 1: -1, 2: found.cols, 3: -found.cols}[port]
+        assert there not in before
+        assert there != at[0]
         assert tuple(sorted((here, there))) not in broken.links
-        falls[there] = down
-    assert falls.keys() >= set(at)
+        before[there] = (there, here, apart) if adds else (here, there, apart)
+    assert {at[0], *before} >= set(at)
+    for there, link in before.items():
+        here = link[1] if adds else link[0]
+        if here in before:
+            _follow(waits, [link, before[here]] if adds else [before[here], link])
+        assert here == at[0] or here in before
+        assert there not in broken.routers
+
+
+@given(st.integers(2, 6), st.integers(2, 6), routers, st.integers(1, 7), st.sampled_from(["xy", "yx"]), st.data())
+@settings(max_examples=15, deadline=None)
+def test_a_full_mesh_with_faults_never_stands_still(
+    rows: int, cols: int, of: Router, flits: int, order: str, data: Any
+) -> None:
+    """Sources offer all they can, then nothing more: all that was made arrives."""
+    broken = _faulty(rows, cols, data)
+    works = [node for node in range(rows * cols) if node not in broken.routers]
+    if not _connected(rows, cols, broken, works):
+        return
+    net = traffic.network(of, rows, cols, order, detours(rows, cols, broken, order, vcs=int(of.vcs)))
+    to, sends = flows.healthy(np.zeros((1, 0), np.int32), rows * cols, broken)
+    source = sources.load(net, 0.99 / flits, flits, to, 1)
+    source.due[~sends] = 1 << 60
+    now = sources.run(net, source, 0, 2000, sources.RUNNING, 0)
+    source.due[:] = 1 << 40
+    sources.run(net, source, now, now + 100_000, sources.DRAINING, 1 << 39)
+    assert net.sums[routers_.SENT] == net.sums[routers_.ARRIVED] == source.tally[sources.MADE] * flits
+
+
+def test_a_broken_link_costs_no_more_than_half_of_a_mesh() -> None:
+    """Half of the pairs that crossed it could not go by one other link without its carrying as much again."""
+    whole, cut = (
+        measure(PLAIN, 8, 8, "xy", load(rate=0.5, flits=5), broken) for broken in (Faults(), Faults(links=((27, 28),)))
+    )
+    assert cut.verdict == SATURATED
+    assert cut.accepted > 0.5 * whole.accepted
 
 
 def _connected(rows: int, cols: int, broken: Faults, works: list[int]) -> bool:
@@ -256,13 +367,16 @@ def test_messages_and_trees_of_a_program_go_round_a_broken_link() -> None:
         program = Program(3, 3, slots, ((Round((step,)),),))
         before, after = (cycles.play(program, on, faults=broken) for broken in (Faults(), cut))
         assert after.seconds == before.seconds + 2 * 2.0
-        assert after.activity.hop_bytes == 2 * before.activity.hop_bytes
+        # four links instead of two, or five where members have ways of their own
+        assert after.activity.hop_bytes in (2 * before.activity.hop_bytes, 2.5 * before.activity.hop_bytes)
 
 
 def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
     for place, played in enumerate(some()):
-        cut = Faults(links=((0, 1), (27, 28), (36, 44)))
-        if played.program.rows == 8 and place % 3 == 0:
+        rows, cols = played.program.rows, played.program.cols
+        middle = rows // 2 * cols + cols // 2
+        cut = Faults(links=((0, 1), (middle - 1, middle)))
+        if place % 3 == 0:
             cycles.play(played.program, played.fabric, engines=played.engines, memory=played.memory, faults=cut)
     words = ("chip=wse2", "workload=gemv", "workload.shapes=[1x24x24]", "mapping.rows=4")
     near, far, core_ = (asked(*words, f"chip.faults={faults}") for faults in ("1-2+1-1134", "4-5", "1135"))
@@ -286,27 +400,44 @@ def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
 
 
 def some() -> Iterator[Played]:
-    yield from (played for played in on_cores() if played.name not in ("meshgemm_t", "concat"))
-    yield from (played for played in on_tiles() if "allreduce" not in played.name)
-    yield from (played for played in dataflows() if "8 x 8" in played.name)
+    """Every kernel but products divided over NPU cores, of one random size."""
+    rng = np.random.default_rng(5)
+    for family in (on_cores, on_tiles, dataflows):
+        yield from family(rng)
 
 
 def test_events_are_near_cycles_and_equal_where_nothing_is_contended() -> None:
     gaps = {}
     for played in some():
         by_events, by_cycles = played.seconds
-        gaps[played.family, played.name] = by_events / by_cycles - 1
+        gaps[played.family, played.name] = by_events / by_cycles - 1 if by_cycles else 0.0
         if played.family == "collective" and played.name.split(",")[0] in ("hardware", "tree", "sequential"):
-            assert by_events == pytest.approx(by_cycles, rel=2e-3), played.name
-    assert np.median(np.abs(list(gaps.values()))) < 0.1
+            assert by_events == pytest.approx(by_cycles, rel=1e-2), played.name
+    assert np.median(np.abs(list(gaps.values()))) < 0.02
     attention = [abs(gap) for (family, _), gap in gaps.items() if family == "attention"]
     assert max(attention) < 0.1
 
 
+@given(st.integers(2, 6), st.integers(2, 6), st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=15, deadline=None)
+def test_loads_from_shared_memory_wait_alike_in_both_readers(rows: int, cols: int, k: int, n: int) -> None:
+    """A core that waits for a value serves others meanwhile."""
+    program = GEMV["ladder"].steps(Shape(1, k, n), Mesh(rows, cols), "float16")
+    loads = replace(program, strands=(program.strands[0][:1],))
+    on = fabric(preset("wse2", "workload=gemv"))
+    assert events.play(loads, on).seconds == pytest.approx(cycles.play(loads, on).seconds, rel=0.01)
+
+
 def test_locked_channels_cost_placements_that_share_them() -> None:
     """A ring of neighbours keeps its channels apart; interleaved, messages cross one another's."""
-    seconds = {played.name: played.seconds[1] for played in divided() if played.name.startswith("mn,")}
-    assert seconds["mn, linear_interleave"] > 1.5 * seconds["mn, ring"]
+    npu, shape = preset("npu64"), Shape(256, 1024, 1024)
+    seconds = {
+        placement: cycles.play(
+            PARTITION["mn"].steps(shape, placement, 16, "float16"), tile_fabric(npu), engines=engines(npu)
+        ).seconds
+        for placement in ("linear_interleave", "ring")
+    }
+    assert seconds["linear_interleave"] > 1.5 * seconds["ring"]
     locked = CYCLES._replace(cycle=1.0, vcs=1, depth=8, locked=1.0)
     lone = cycles.play(sends(Mesh(1, 3), ((0, 0), (0, 2), 40)), locked).seconds
     assert lone == 40 + 3 * (2 * 2 + 2)

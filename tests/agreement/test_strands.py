@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.events import play
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.channels import Channels, channels
-from evaluators.machine.engine import Engines
-from evaluators.numeric import play as played_by_numbers
-from evaluators.played import Timing
-from evaluators.rounds import Cores, Load, Loop, Multiply, Program, Round, Slot, Store, Vector
-from space.chip import MatrixEngine, VectorEngine
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.channels import Channels, channels
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Slot, Store, Vector
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as played_by_numbers
+from dse.evaluators.readers.timing import Timing
+from dse.space.chip import MatrixEngine, VectorEngine
 from tests.agreement.test_events import CYCLES, DMA
 
 ENGINES = Engines(

@@ -16,6 +16,7 @@ import pytest
 import dse
 from dse.compose import compose
 from dse.main import main
+from dse.options import COMMANDS
 from dse.validate import COLUMNS
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
@@ -70,7 +71,7 @@ MISTAKES = [
     ("evaluate --foo", "--foo"),
     ("evaluate foo=1", "no field 'foo'"),
     ("run study=quickstart 'objectives={ttft: min}'", "add one with +objectives.NAME=VALUE"),
-    ("run study=quickstart constraints.ttft=4", "constraints.ttft: 4 is no bound"),
+    ("run study=quickstart constraints.ttft=4", "constraints.ttft: '4' is no bound"),
     ("run study=quickstart objectives.tpot=up", "objectives.tpot: no direction 'up'"),
     ("run study=quickstart +objectives.foo=max", "metric: no option 'foo'"),
     ("run study=quickstart search.sampler=foo", "no sampler 'foo'"),
@@ -84,6 +85,10 @@ MISTAKES = [
     ("run study=quickstart objectives=3", "objectives: 3"),
     ("run study=quickstart name=[3]", "name: [3]"),
     ("run study=quickstart name=../x", "name: '../x'"),
+    ("run study=quickstart name=-x", "name: '-x' cannot name a folder"),
+    ("run study=quickstart \"name='a\nb'\"", "name: 'a\\nb' cannot name a folder"),
+    ("run study=quickstart \"name='\x1b[2J'\"", "name: '\\x1b[2J' cannot name a folder"),
+    ("run study=quickstart search.warm_start='postgresql://me:open@host/db'", "'postgresql://me:***@host/db' is not a list"),
     ("validate none.csv", "no file none.csv"),
     ("show nostudy", "no study 'nostudy'"),
     ("export quickstart --to foo", "no format 'foo'"),
@@ -94,6 +99,17 @@ MISTAKES = [
     ("report quickstart --out", "takes a file"),
     ("report quickstart --folow", "no flag '--folow'"),
     ("list --foo", "no flag '--foo'"),
+    ("evaluate --jsn", "evaluate: no flag '--jsn'; did you mean '--json'?"),
+    ("evaluate chip=wse2 --config-dri mine workload=gemv", "did you mean '--config-dir'"),
+    ("run --cgf job study=quickstart", "did you mean '--cfg'"),
+    ("run study=quickstart --json", "run: no flag '--json'"),
+    ("export quickstart --too csv", "did you mean '--to'"),
+    ("evaluate --trace", "evaluate --trace: takes a file, as in --trace step.json"),
+    ("evaluate --cfg", "evaluate --cfg: takes WHAT, as in --cfg job"),
+    ("list here", "list: takes nothing; got here"),
+    ("show a b", "takes the name of a study"),
+    ("--vesion", "did you mean '--version'"),
+    ("help evalute", "did you mean 'evaluate'"),
 ]
 
 
@@ -137,6 +153,24 @@ def test_a_study_runs_resumes_and_reports(
     assert "constraints  ttft <= 4 s" in out
     code, out, err = typed(monkeypatch, capsys, "report", "quickstart")
     assert code == 0
+
+
+def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = ("run", *QUICK, "screen.run=false", "search=local")
+    typed(monkeypatch, capsys, *first)
+    alone = set(dse.load("quickstart").frame()["number"])
+    for other in ("search=tpe", "search.window=8", "seed=0", "search.warm_start=[quickstart]"):
+        code, _, err = typed(monkeypatch, capsys, *first, "search.budget=16", other)
+        assert code == 0, err
+    assert "their results are used" in err
+    both = dse.load("quickstart").frame()
+    code, _, err = typed(monkeypatch, capsys, *first)
+    assert "going on from 48 asked designs" in err
+    assert alone < set(both["number"])
+    assert len(both) == len(dse.load("quickstart").frame())
 
 
 def test_a_study_of_another_space_is_refused_by_field(
@@ -207,7 +241,7 @@ def test_evaluate_json_is_json_and_has_the_metrics_of_its_chip(
     monkeypatch.chdir(tmp_path)
     _, out, _ = typed(monkeypatch, capsys, "evaluate", "--json", *line.split(), "--trace", "step.json")
     metrics = dse.evaluate(*line.split()).metrics
-    assert strict(out)["metrics"].keys() == {name for name, value in metrics.items() if value == value} < metrics.keys()
+    assert strict(out)["metrics"].keys() == metrics.keys()
     assert strict(Path("step.json").read_text())["traceEvents"]
 
 
@@ -289,10 +323,34 @@ def asked(folder: Path) -> int:
         return 0
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("line", ["run study=quick", "run stud", "show quick", "evaluate --js", "expo"])
+def test_the_shell_completes_what_the_parser_knows(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COMP_LINE", f"dse {line}")
+    code, out, _ = typed(monkeypatch, capsys, "-sc", "query=bash")
+    assert not code
+    assert all(word.startswith(line.split()[-1]) for word in out.split())
+    assert out.split()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_its_flags_and_three_examples(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = typed(monkeypatch, capsys, name, "--help")
+    assert not code
+    examples = out.partition("examples:")[2].strip().splitlines()
+    assert len(examples) == 3
+    assert all(f"dse {name}" in line for line in examples)
+    assert all(flag.does.split()[0] in out and flag.names[-1] in out for flag in COMMANDS[name].flags)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
     heavy = ("numpy", "hydra", "optuna", "pandas", "plotly", "ray", "sqlalchemy", "rich")
     code = (
-        "import sys; sys.argv = ['dse', '--help']\n"
+        f"import sys; sys.argv = {['dse', *words]!r}\n"
         "import dse.main\n"
         "try:\n    dse.main.main()\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
@@ -313,7 +371,7 @@ def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPat
     here = ("chip=npu64", "model=qwen3_4b", "workload.batch=[4]")
     once = dse.evaluate(*here, "mapping.both.tp=8", "mapping.both.partition=mn")
     each = [f"mapping.{phase}.{field}" for phase in ("prefill", "decode") for field in ("tp=8", "partition=mn")]
-    assert str(once.metrics) == str(dse.evaluate(*here, *each).metrics)  # NaN and all
+    assert once.metrics == dse.evaluate(*here, *each).metrics
     assert once.design.mapping.decode.tp == 8  # type: ignore[union-attr]
     _, _, err = typed(monkeypatch, capsys, "evaluate", *here, "mapping.both.pt=8")
     assert "mapping.prefill.pt" in err

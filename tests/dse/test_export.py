@@ -17,10 +17,11 @@ import pytest
 
 import dse.export
 import dse.loop
+import dse.screen
 from dse.api import Loaded
+from dse.evaluators import METRICS
 from dse.export import FORMATS, columns
 from dse.workers import Serial, evaluator
-from evaluators import METRICS
 from tests.dse.faulty import Faulty
 from tests.dse.toy import searched, toy
 
@@ -37,7 +38,7 @@ def loaded(tmp_path: Path) -> Loaded:
 
 @pytest.fixture
 def exported(loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any) -> Any:
-    monkeypatch.setattr(dse.export, "load", lambda name: loaded)
+    monkeypatch.setattr(dse.export, "load", lambda name, **_: loaded)
 
     def export(to: str) -> Path:
         code, _, err = typed("export", "toy", "--to", to, "--out", str(tmp_path / f"out.{to}"))
@@ -178,3 +179,28 @@ def fetched(process: subprocess.Popen[bytes], url: str) -> Any:
         except OSError:  # it has not begun to listen
             time.sleep(0.1)
     raise AssertionError(f"no answer from {url}")
+
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "\r=1")
+
+
+def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
+    """Numbers below zero are numbers still."""
+    frame = pd.DataFrame({"=a": FORMULAS, "b": [-1.5] * len(FORMULAS), "c": [-2, *[None] * (len(FORMULAS) - 1)]}, dtype=object)
+    FORMATS["csv"](None, frame.astype({"b": float}), tmp_path / "x.csv")  # type: ignore[arg-type]
+    found = pd.read_csv(tmp_path / "x.csv")
+    assert list(found["'=a"]) == [f"'{cell}".replace("\r", "") for cell in FORMULAS]
+    assert set(found["b"]) == {-1.5}
+    assert found["c"][0] == -2
+
+
+def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64")
+    searched(here, budget=16)
+    dse.screen.screen(here, lambda done, total, size: None)
+    assert set(Loaded(here).frame()["stage"]) == {"search", "screen"}
+    other = toy(tmp_path / "runs/toy", "screen.run=true", "screen.limit=64", "store=other.sqlite")
+    searched(other, budget=16)
+    assert set(Loaded(other).frame()["stage"]) == {"search"}
+    assert not dse.screen.blocks(other)

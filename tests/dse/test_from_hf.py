@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.compose import compose
+from dse.evaluators import evaluate
 from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.model import Model, kv_values, parameters
+from dse.space.workload import Case, Workload
 from dse.workloads import models
-from evaluators import evaluate
-from space.design import stacked
-from space.errors import DesignError
-from space.model import Model, kv_values, parameters
-from space.workload import Case, Workload
 from tests.samples import base
 
 CONF = Path(__file__).resolve().parents[2] / "conf/model"

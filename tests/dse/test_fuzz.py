@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dse.compose import CONF, compose
+from dse.evaluators import evaluate
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import at, leaves
 from dse.study import Study, study
-from evaluators import evaluate
-from space.design import Design, stacked
-from space.errors import DesignError
-from space.fields import at, leaves
 from tests.samples import base
 
 HERE = Path(__file__).parent

@@ -197,7 +197,7 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     asks, known = source.asks("toy", asked.context.physics), source.results(asked.context)
     store = Store(asked.store)
     run = store.begin("toy", asked.identity(), {"overrides": list(asked.overrides), "host": "elsewhere"})
-    monkeypatch.setattr("dse.follow.load", lambda name: Loaded(asked))
+    monkeypatch.setattr("dse.follow.load", lambda name, **_: Loaded(asked))
     thread = threading.Thread(target=follow, args=(["toy"],), kwargs={"period": 0.05})
     thread.start()
     page = asked.run_dir / "report.html"
@@ -236,7 +236,7 @@ def test_following_a_run_that_was_killed_ends(part: Part, monkeypatch: pytest.Mo
     where = {"host": "elsewhere"} if host == "elsewhere" else {}
     store.begin("toy", part.study.identity(), {"overrides": list(part.study.overrides), **where})
     store.close()
-    monkeypatch.setattr("dse.follow.load", lambda name: Loaded(part.study))
+    monkeypatch.setattr("dse.follow.load", lambda name, **_: Loaded(part.study))
     assert follow(["toy"], period=0.01) == 0
 
 

@@ -9,13 +9,13 @@ import pytest
 from dse.loop import run_study
 from dse.samplers import Ask, Told, suited
 from dse.search import sampler
+from dse.space.design import key
+from dse.space.errors import DesignError
+from dse.space.knobs import Choice, Interval, Space
 from dse.stop import Stops
 from dse.store import Result, Store
 from dse.warm import warm
 from dse.workers import Auto, Crew, Serial, evaluator
-from space.design import key
-from space.errors import DesignError
-from space.knobs import Choice, Interval, Space
 from tests.dse.faulty import Slow
 from tests.dse.test_search import Counting
 from tests.dse.toy import searched, toy

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from dse.evaluators import PHYSICS
 from dse.search import SAMPLERS, sampler
 from dse.store import Store
 from dse.workers import Serial, evaluator
-from evaluators import PHYSICS
 from tests.dse.faulty import Faulty
 from tests.dse.toy import by, searched, toy
 
@@ -117,7 +117,7 @@ def die_at(asked: Any, point: str, count: int, log: Path) -> None:
 
     def noted_tell(which: Any, told: Any) -> None:
         step("tell")
-        from space.design import key
+        from dse.space.design import key
 
         keys[which.number] = key(asked.question.space.at(which.values))
         with log.open("a") as file:

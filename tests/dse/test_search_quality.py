@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from studies.search_quality import __main__ as study
-from studies.search_quality.replay import SPACES, Table, closed_front, grid, searched
+from dse.studies.search_quality import __main__ as study
+from dse.studies.search_quality.replay import SPACES, Table, closed_front, grid, searched
 
 PART = ("space.chip.cores='range(100,601,100)'", "space.chip.l2.size='tag(MB, range(8,257,32))'")
 

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,12 +21,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-import dse.facts
+import dse.provenance
 from dse.database import masked
+from dse.evaluators import PHYSICS
 from dse.samplers import Ask
-from dse.store import SCHEMA, Context, Result, Store
-from evaluators import PHYSICS
-from space.errors import DesignError
+from dse.space.errors import DesignError
+from dse.store import Context, Result, Store
+from dse.tables import SCHEMA
 from tests.dse.conftest import Server
 from tests.dse.toy import searched, toy
 
@@ -77,10 +79,36 @@ def test_runs_are_kept_with_how_they_ended(place: str) -> None:
 
 
 def test_many_that_make_one_store_at_once_agree(place: str) -> None:
-    code = f"from dse.store import Store; Store({place!r}).close()"
-    processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(6)]
-    assert [process.communicate(timeout=120)[1] for process in processes] == [""] * 6
+    def made(begin: float) -> int:
+        """A process that makes the store at a moment; it ends with 0 where it could."""
+        child = os.fork()
+        if not child:
+            try:
+                time.sleep(max(0.0, begin - time.monotonic()))
+                Store(place).close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        return child
+
+    begin = time.monotonic() + 0.1
+    assert [os.waitpid(child, 0)[1] for child in [made(begin) for _ in range(6)]] == [0] * 6
     Store(place, create=False).close()
+
+
+def test_a_store_that_another_is_writing_to_is_waited_for(tmp_path: Path) -> None:
+    """Another makes the same file and has not come as far as that its readers need not wait."""
+    path = tmp_path / "s.sqlite"
+    Store(str(path)).close()
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")
+        other.execute("BEGIN IMMEDIATE")
+        after = threading.Timer(0.2, other.execute, ("COMMIT",))
+        after.start()
+        Store(str(path)).close()
+        after.join()
+    with closing(sqlite3.connect(path)) as later:
+        assert later.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_other(postgres: Server) -> None:
@@ -99,7 +127,7 @@ def test_studies_that_store_the_same_designs_in_another_order_do_not_block_each_
                 time.sleep(0.01)
             other.execute(sql.text(copy.format(second.key)))
         appended.result(60)
-        assert len(ours.results(CONTEXT)) == 3
+        assert ours.counted(CONTEXT) == 3
 
 
 def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
@@ -107,7 +135,7 @@ def test_another_schema_is_refused_with_both_numbers(tmp_path: Path) -> None:
     Store(str(path)).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE about SET value = '99'")
-    with pytest.raises(DesignError, match="schema 99, this version reads 1"):
+    with pytest.raises(DesignError, match=f"schema 99, this version reads up to {SCHEMA}"):
         Store(str(path))
 
 
@@ -286,16 +314,16 @@ def test_a_checkout_with_changes_is_noted_as_such_and_a_foreign_one_not_at_all(
     code = tmp_path / "loop.py"
     code.write_text("a = 1\n")
     git("init", "-q")
-    monkeypatch.setattr(dse.facts, "__file__", str(code))
-    assert dse.facts._git() == ""  # there, and not of the repository
+    monkeypatch.setattr(dse.provenance, "__file__", str(code))
+    assert dse.provenance._git() == ""  # there, and not of the repository
     git("add", "loop.py")
     git("commit", "-q", "-m", "first")
     git("tag", "v1")
-    assert dse.facts._git() == git("rev-parse", "HEAD")
+    assert dse.provenance._git() == git("rev-parse", "HEAD")
     code.write_text("a = 2\n")
-    assert dse.facts._git() == git("rev-parse", "HEAD") + "-dirty"
+    assert dse.provenance._git() == git("rev-parse", "HEAD") + "-dirty"
     monkeypatch.setenv("PATH", "")
-    assert dse.facts._git() == ""
+    assert dse.provenance._git() == ""
 
 
 def test_a_killed_study_goes_on_as_an_uninterrupted_one(place: str, tmp_path: Path) -> None:

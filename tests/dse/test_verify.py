@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 import dse.verify
 from dse.api import Loaded
 from dse.compose import compose
+from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
 from dse.frame import rounded, values_of
 from dse.loop import run_study
 from dse.pareto import front, layers
 from dse.report import payload
 from dse.report.data import embedded
+from dse.space.design import stacked
+from dse.space.errors import DesignError
 from dse.store import Store
 from dse.study import Study, study
 from dse.verify import Shift, Verified
 from dse.workers import Batch, evaluator
-from evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
-from space.design import stacked
-from space.errors import DesignError
 from tests.dse.toy import toy
 
 PRODUCTS = (

@@ -17,7 +17,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # built from a copy: setuptools leaves a build folder behind, whose stale files would be in the next wheel
     copy = folder / "source"
     left_out = shutil.ignore_patterns(".*", "build", "dist", "runs", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, copy, ignore=left_out)
+    shutil.copytree(ROOT, copy, ignore=left_out, symlinks=True)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), str(copy)]
     subprocess.run(command, check=True, cwd=folder)
     (wheel,) = folder.glob("*.whl")
@@ -41,8 +41,19 @@ def test_the_wheel_runs_a_study_from_another_folder(installed: Path, tmp_path: P
 
 def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
     data = (("conf", "**/*.yaml"), ("studies", "**/*.yaml"), ("studies", "**/*.csv"), ("studies", "**/*.md"))
-    page = (("dse/report", "*.html"), ("dse/report", "*.css"), ("dse/report", "*.js"))
+    page = (("report", "*.html"), ("report", "*.css"), ("report", "*.js"))
     for folder, pattern in data + page:
-        here = {path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern)}
-        there = {path.relative_to(installed) for path in (installed / folder).glob(pattern)}
+        source, wheel = ROOT / "dse" / folder, installed / "dse" / folder
+        here = {path.relative_to(source) for path in source.glob(pattern)}
+        there = {path.relative_to(wheel) for path in wheel.glob(pattern)}
         assert here == there != set()
+
+
+def test_the_wheel_has_one_name_at_the_top(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"dse"}
+
+
+def test_the_wheel_says_where_it_comes_from_and_what_it_is(installed: Path) -> None:
+    (path,) = installed.glob("*.dist-info/METADATA")
+    said = {line.partition(":")[0] for line in path.read_text().partition("\n\n")[0].splitlines()}
+    assert {"Author", "Classifier", "Keywords", "License-Expression", "Project-URL", "Summary", "Version"} <= said

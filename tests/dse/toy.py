@@ -1,6 +1,8 @@
 """A small study that tests run, kill and resume."""
 
 from contextlib import closing
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,12 @@ OVERRIDES = (
 
 def toy(folder: Path, *overrides: str) -> Study:
     """The study, with results in a folder."""
-    return study(compose([*OVERRIDES, f"run_dir={folder}", *overrides]), folder)
+    return study(deepcopy(_composed(overrides)) | {"run_dir": str(folder)}, folder)
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    return compose([*OVERRIDES, *overrides])
 
 
 def by(name: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from evaluators.machine.dram import DRAIN, ROW_HITS, Queues, Timing
+from dse.evaluators.machine.dram import DRAIN, ROW_HITS, Queues, Timing
 
 
 class Bank:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.kernels.attention import ATTENTION
-from evaluators.kernels.attention.cost import Machine, Task, cost
-from evaluators.kernels.attention.dataflow import steps
-from evaluators.kernels.attention.operands import place, result
-from evaluators.kernels.attention.shape import Heads, Tiling, memory_bytes
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.machine.channels import ColumnMemory
-from evaluators.numeric import play
-from evaluators.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step
-from space.elementwise import Array
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.cost import Machine, Task, cost
+from dse.evaluators.kernels.attention.dataflow import steps
+from dse.evaluators.kernels.attention.operands import place, result
+from dse.evaluators.kernels.attention.shape import Heads, Tiling, memory_bytes
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine.channels import ColumnMemory
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Loop, Multicast, Program, Reduce, Round, Send, Step
+from dse.evaluators.readers.numeric import play
+from dse.space.elementwise import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 

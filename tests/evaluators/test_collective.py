@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.kernels.collective import ALLREDUCE, two_level
-from evaluators.machine.link import Links
-from evaluators.numeric import play
-from evaluators.rounds import Program, Round
+from dse.evaluators.kernels.collective import ALLREDUCE, two_level
+from dse.evaluators.machine.link import Links
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Program, Round
+from dse.evaluators.readers.numeric import play
 
 PEERS = (1, 2, 3, 4, 5, 7, 8, 16)
 

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluators import evaluate, explain
-from evaluators.evaluation import infeasible
-from evaluators.kernels.collective import TEAMS
-from evaluators.machine.fabric import summing
-from space.chip import TOPOLOGIES, TileChip
-from space.design import stacked
-from space.errors import DesignError
-from space.fields import replaced
-from space.workload import EXCHANGES as EXCHANGED
-from space.workload import PATTERNS
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.machine.fabric import summing
+from dse.space.chip import TOPOLOGIES, TileChip
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.workload import EXCHANGES as EXCHANGED
+from dse.space.workload import PATTERNS
 from tests.samples import asked
 
 ALONE = ("chip=tile32", "workload=collective", "workload.pattern=[multicast,reduce,allreduce]", "workload.bytes=[1KiB,64KiB]")
@@ -23,6 +23,16 @@ ALONE = ("chip=tile32", "workload=collective", "workload.pattern=[multicast,redu
 def cycles(*overrides: str) -> float:
     asked_ = asked("chip=tile32", "workload=collective", *overrides)
     return float(evaluate(stacked([asked_.base]), asked_.workload, fidelity="events").columns["cycles"][0])
+
+
+def test_a_root_at_a_place_is_one_in_meshes_that_differ() -> None:
+    """Of which one has no such place: that is a limit, and the others do not notice."""
+    asked_ = asked(*ALONE, "workload.along=column", "workload.root=5")
+    designs = [replaced(asked_.base, {"chip.mesh.rows": rows}) for rows in (4, 8, 32)]
+    together = evaluate(stacked(designs), asked_.workload)
+    singles = [evaluate(stacked([design]), asked_.workload).columns["latency"][0] for design in designs]
+    assert together.columns["latency"].tolist() == singles
+    assert together.feasible.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])

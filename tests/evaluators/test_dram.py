@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.machine.dram import Queues, Served, Timing, serve
-from space.elementwise import Array
+from dse.evaluators.machine.dram import Queues, Served, Timing, serve
+from dse.space.elementwise import Array
 from tests.evaluators.plain_dram import Plain
 
 # one channel of HBM2 at 1 GHz, whose tRTP the reference's configuration leaves at 5

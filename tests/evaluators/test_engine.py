@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.machine.engine import Engines, elements, systolic
-from space.chip import DATAFLOWS, MatrixEngine, VectorEngine
+from dse.evaluators.machine.engine import Engines, elements, systolic
+from dse.space.chip import DATAFLOWS, MatrixEngine, VectorEngine
 
 VECTOR = VectorEngine(lanes=128.0, special=64.0, call=20.0)
 ARRAY = MatrixEngine(dataflow="weight", rows=32, cols=32, depth=0, reload="hidden", fill=0.0, call=0.0)

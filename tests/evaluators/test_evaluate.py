@@ -1,20 +1,22 @@
 """Identities of the closed form over random designs."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from evaluators import METRICS, evaluate, explain
-from evaluators.evaluation import infeasible
-from evaluators.graph.shard import stored
-from evaluators.graph.step import decode, prefill
-from evaluators.graph.step import stacked as stacked_steps
-from evaluators.graph.transformer import transformer
-from space.design import Design, stacked
-from space.fields import at, replaced
-from space.mapping import BYTES
-from space.model import parameters
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.step import decode, prefill
+from dse.evaluators.graph.step import stacked as stacked_steps
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.devices import stored
+from dse.space.design import Design, stacked
+from dse.space.fields import at, replaced
+from dse.space.mapping import BYTES
+from dse.space.model import parameters
 from tests.samples import asked, base, wide
 
 MODELS = ("llama3_8b", "qwen2_7b", "mixtral_8x7b", "deepseek_v3", "deepseek_v2_lite", "mistral_7b", "qwen3_1b7")
@@ -160,6 +162,21 @@ def test_what_cannot_be_says_which_limit_binds(overrides: tuple[str, ...], limit
     verdict = infeasible(tight.base, tight.workload)
     assert verdict is not None
     assert verdict.limit == limit
+
+
+def test_metrics_that_no_design_has_read_as_not_a_number() -> None:
+    die, tiles = asked("model=qwen3_4b"), asked("chip=npu64", "model=qwen3_4b")
+    alone = evaluate(stacked([die.base]), die.workload)
+    assert "sram_used" not in alone.columns
+    assert np.isnan(alone.columns["sram_used"]).tolist() == [True]
+    with pytest.raises(KeyError):
+        alone.columns["no_metric"]
+    both = evaluate(stacked([die.base, tiles.base]), die.workload, cases=True)
+    assert np.isnan(both.columns["sram_used"]).tolist() == [True, False]
+    assert np.isnan(both.cases["sram_used"]).tolist() == [[True, False]]
+    again = pickle.loads(pickle.dumps(both))
+    assert list(again.columns) == list(both.columns)
+    assert np.isnan(again.columns["ttft_p50"]).tolist() == [True, True]
 
 
 def test_cases_average_to_the_workload() -> None:

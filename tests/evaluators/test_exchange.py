@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.kernels.collective import EXCHANGES
-from evaluators.kernels.collective.exchange import slice_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.numeric import play
-from evaluators.rounds import Cores, Program, Round
-from evaluators.routes import longest_hop
-from space.chip import TOPOLOGIES
-from space.elementwise import Array
-from space.errors import DesignError
-from space.workload import EXCHANGES as PATTERNS
+from dse.evaluators.kernels.collective import EXCHANGES
+from dse.evaluators.kernels.collective.exchange import slice_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.program.rounds import Cores, Program, Round
+from dse.evaluators.program.routes import longest_hop
+from dse.evaluators.readers.numeric import play
+from dse.space.chip import TOPOLOGIES
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.workload import EXCHANGES as PATTERNS
 
 SIDES = st.integers(1, 6)
 

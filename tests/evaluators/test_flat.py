@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from evaluators import evaluate
-from evaluators.breakdown import Row
-from evaluators.evaluation import explain, infeasible
-from space.design import stacked
-from space.errors import DesignError
-from space.fields import replaced
-from space.model import parameters
+from dse.evaluators import evaluate
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.evaluation import explain, infeasible
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.model import parameters
 from tests.samples import asked
 
 SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.meshgemm import interleave, interleaved
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.numeric import play
-from evaluators.rounds import Multicast, Program, Reduce, Round, Send, rounds_of
-from evaluators.routes import longest_hop, paths
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.meshgemm import interleave, interleaved
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Multicast, Program, Reduce, Round, Send, rounds_of
+from dse.evaluators.program.routes import longest_hop, paths
+from dse.evaluators.readers.numeric import play
 
 MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(5, 5), Mesh(8, 8), Mesh(3, 6), Mesh(6, 4), Mesh(3, 5), Mesh(7, 7))
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import GEMV, ktree
-from evaluators.numeric import play
-from evaluators.rounds import Multicast, Reduce, Round, Send, rounds_of
-from evaluators.routes import longest_hop, paths
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV, ktree
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Multicast, Reduce, Round, Send, rounds_of
+from dse.evaluators.program.routes import longest_hop, paths
+from dse.evaluators.readers.numeric import play
 
 MESHES = (Mesh(3, 3), Mesh(4, 4), Mesh(9, 9), Mesh(16, 5), Mesh(5, 16), Mesh(20, 3), Mesh(7, 7))
 

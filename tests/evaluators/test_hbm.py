@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.machine import hbm
-from space.errors import DesignError
-from space.fields import replaced
-from space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
+from dse.evaluators.machine import hbm
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
 from tests.samples import memory
 
 GENERATIONS = ("hbm2", "hbm2_legacy", "hbm3", "hbm4")

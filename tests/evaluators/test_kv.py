@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.kernels.kv import KV
-from evaluators.numeric import play
-from evaluators.routes import longest_hop
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.kv import KV
+from dse.evaluators.program.routes import longest_hop
+from dse.evaluators.readers.numeric import play
 
 
 def generated(name: str, rows: int, tokens: int) -> tuple[np.ndarray, list[int]]:

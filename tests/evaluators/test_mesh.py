@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators import METRICS, evaluate, explain
-from evaluators.evaluation import infeasible
-from space.design import Design, stacked
-from space.errors import DesignError
-from space.fields import replaced
-from space.workload import Workload
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.workload import Workload
 from tests.samples import asked
 
 CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"

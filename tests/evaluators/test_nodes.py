@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators import METRICS, evaluate, explain
+from dse.space.design import Design, stacked
+from dse.space.fields import at, replaced
 from dse.validate import compare, measured
-from evaluators import METRICS, evaluate, explain
-from space.design import Design, stacked
-from space.fields import at, replaced
 from tests.samples import asked
 
 CHIP = ("chip=a100", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")

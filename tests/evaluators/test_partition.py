@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.counts import activity
-from evaluators.events import play
-from evaluators.kernels.gemm.tiling import Shape
-from evaluators.kernels.partition import PARTITION
-from evaluators.kernels.partition.placement import grid, placed
-from evaluators.machine.engine import Engines
-from evaluators.numeric import play as by_numbers
-from evaluators.rounds import Program, Round, Send
-from space.chip import MatrixEngine, VectorEngine
-from space.mapping import PLACEMENTS
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.partition import PARTITION
+from dse.evaluators.kernels.partition.placement import grid, placed
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Program, Round, Send
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as by_numbers
+from dse.space.chip import MatrixEngine, VectorEngine
+from dse.space.mapping import PLACEMENTS
 from tests.agreement.test_events import CYCLES
 
 ENGINES = Engines(

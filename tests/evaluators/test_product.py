@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from evaluators import METRICS, evaluate, explain
-from evaluators.evaluation import infeasible, limits
-from evaluators.events_mesh import price
-from evaluators.graph.lay import Kernel
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import GEMV
-from evaluators.rounds import Multiply, rounds_of
-from space.design import Design, stacked
-from space.errors import DesignError
-from space.fields import replaced
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.evaluation import infeasible, limits
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.passes.call import Kernel
+from dse.evaluators.program.rounds import Multiply, rounds_of
+from dse.evaluators.readers.kernels import played
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
 from tests.samples import asked
 
 GEMM_ = ("chip=wse2", "workload=gemm", "workload.shapes=[512x512x512,2048x1024x4096]")
@@ -76,11 +76,11 @@ def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
 
 
 def test_a_play_over_arrays_has_their_shape() -> None:
-    from evaluators.closed_mesh import fabric
+    from dse.evaluators.machine.fabric import mesh_fabric as fabric
 
     on = fabric(asked(*GEMM_).base.chip)  # type: ignore[arg-type]
     shape = Shape(np.array([[16.0], [32.0]]), 16.0, 16.0)
-    cost = price(Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on)
+    cost = played("events", Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on)
     assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)
     assert (np.diff(cost.seconds, axis=0) > 0).all()
 

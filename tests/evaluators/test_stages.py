@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.graph.stages import Line, line_of, parts_of_layers, whole_layers
-from evaluators.graph.step import Step
-from evaluators.graph.transformer import transformer
-from space.elementwise import Array
-from space.model import Model
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.stages import Line, line_of, parts_of_layers, whole_layers
+from dse.space.elementwise import Array
+from dse.space.model import Model
 from tests.evaluators.test_tile_serving import SERVING, metrics
 from tests.samples import asked
 

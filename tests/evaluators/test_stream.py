@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators import evaluate, explain
-from evaluators.stream import addresses
-from space.design import stacked
-from space.errors import DesignError
-from space.fields import replaced
-from space.workload import Stream
+from dse.evaluators import evaluate, explain
+from dse.evaluators.judges.stream import addresses
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.workload import Stream
+from tests.agreement.streams import compared
 from tests.samples import asked
 
 SMALL = ("chip=hbm3", "workload=stream", "chip.memory.channels=2", "workload.requests=500")
@@ -26,11 +27,24 @@ def metrics(*overrides: str, fidelity: str = "events") -> dict[str, float]:
 
 @pytest.mark.parametrize("pattern", ["sequential", "random", "stride1024", "chunk256"])
 @pytest.mark.parametrize("window", [0, 8])
-def test_the_formula_is_a_roof_over_what_is_played(pattern: str, window: int) -> None:
-    """Within 1 %: per-bank refreshes that fall between requests are free, and the last request has no row to open."""
+def test_the_formula_is_near_what_is_played(pattern: str, window: int) -> None:
     chosen = (f"workload.patterns=[{pattern}]", f"mapping.window={window}")
-    roof, played = metrics(*chosen, fidelity="closed"), metrics(*chosen)
-    assert played["bandwidth"] <= roof["bandwidth"] * 1.01
+    assert metrics(*chosen, fidelity="closed")["bandwidth"] == pytest.approx(metrics(*chosen)["bandwidth"], rel=0.2)
+
+
+def test_the_formula_is_near_what_is_played_on_random_memories() -> None:
+    """Of 500 of them 85 % of reads are within 15 %: python -m tests.agreement.streams 500."""
+    ratios = np.array([one.ratio for one in compared(32, seed=1, requests=200)])
+    assert (np.abs(ratios - 1) < 0.15).mean() > 0.6
+    assert np.median(ratios) == pytest.approx(1, abs=0.06)
+
+
+@pytest.mark.parametrize(("pattern", "share"), [("sequential", 0.9213), ("random", 0.2462), ("stride1024", 0.4922)])
+def test_the_formula_is_near_the_reference(pattern: str, share: float) -> None:
+    """Shares of the peak that a cycle-accurate simulator of DRAM gives: studies/hbm_patterns/published.csv."""
+    question = asked("chip=hbm2_legacy", "workload=stream", f"workload.patterns=[{pattern}]", "workload.requests=20000")
+    found = evaluate(stacked([question.base]), question.workload).columns["peak_share"][0]
+    assert found == pytest.approx(share, rel=0.05)
 
 
 def test_one_request_at_a_time_takes_its_latency_in_both() -> None:
@@ -77,14 +91,15 @@ def tiles(*overrides: str, fidelity: str = "events") -> dict[str, float]:
 
 @pytest.mark.parametrize("place", ["south", "north", "west", "east"])
 @pytest.mark.parametrize(("requesters", "writes", "window"), [(1, 0, 0), (32, 1, 0), (64, 0.5, 16), (1024, 0, 8)])
-def test_links_between_tiles_and_memory_are_a_roof(place: str, requesters: int, writes: float, window: int) -> None:
-    """The roof that a formula gives the busiest link; within 3 %, since places are drawn and channels not quite alike often."""
+def test_requests_of_tiles_take_what_links_and_memory_let_through(
+    place: str, requesters: int, writes: float, window: int
+) -> None:
     chosen = (
         f"chip.hbm.place={place}", f"mapping.requesters={requesters}", f"workload.writes=[{writes}]",
         f"mapping.window={window}", "workload.patterns=[random]",
     )  # fmt: skip
-    roof, played = tiles(*chosen, fidelity="closed"), tiles(*chosen)
-    assert played["bandwidth"] <= roof["bandwidth"] * 1.03
+    near = 0.25 if writes in (0, 1) else 0.5  # reads and writes that share links wait for one another
+    assert tiles(*chosen, fidelity="closed")["bandwidth"] == pytest.approx(tiles(*chosen)["bandwidth"], rel=near)
 
 
 def test_a_tile_by_itself_is_bound_by_its_port_and_reaches_it() -> None:
@@ -182,3 +197,20 @@ def test_a_span_beyond_the_memory_is_infeasible() -> None:
     outcomes = evaluate(stacked([question.base]), question.workload, fidelity="events")
     assert not outcomes.feasible[0]
     assert outcomes.columns["bandwidth"][0] > 0
+
+
+@pytest.mark.parametrize("refresh", ["all", "bank"])
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: str, fidelity: str) -> None:
+    """As a file with it is; played, its refreshes would never end. With as many cycles as it takes, they do."""
+    of = asked("chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]")
+    t = of.base.chip.memory.timing  # type: ignore[union-attr]
+    least = 2 * (2 + t.ras + t.rp)  # more than two a bank
+    for refi in (4, least - 1, least):
+        changes = {"refresh": refresh, "timing.refi": refi, "timing.rfc": 2, "timing.rfc_bank": 2}
+        design = replaced(of.base, {f"chip.memory.{name}": value for name, value in changes.items()})
+        if refi < least:
+            with pytest.raises(DesignError, match=r"memory\.timing\.refi: "):
+                evaluate(stacked([design]), of.workload, fidelity=fidelity)
+        else:
+            assert evaluate(stacked([design]), of.workload, fidelity=fidelity).columns["bandwidth"][0] > 0

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluators.counts import COUNTS
-from evaluators.events import play as timed
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.kernels.vector.streamed import (
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.vector.streamed import (
     Block,
     Recipe,
     choice,
@@ -22,9 +20,11 @@ from evaluators.kernels.vector.streamed import (
     rotation,
     steps,
 )
-from evaluators.machine.channels import ColumnMemory, channels
-from evaluators.numeric import play
-from space.elementwise import Array
+from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.readers.events import play as timed
+from dse.evaluators.readers.numeric import play
+from dse.space.elementwise import Array
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 

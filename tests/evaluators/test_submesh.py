@@ -11,18 +11,21 @@ from hypothesis import strategies as st
 
 from dse.build import Question, question
 from dse.compose import compose
-from evaluators import attention, evaluate, explain, flat, product, tile_product
-from evaluators.evaluation import limits
-from evaluators.graph import lay
-from evaluators.graph.part import OVER, kernel_on, sides
-from evaluators.kernels.attention.shape import Tiling, cut
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.part_jobs import WAVES, job_on
-from evaluators.submesh import part
-from space.design import stacked
-from space.errors import DesignError
-from space.fields import replaced
-from space.workload import Case, Product, Workload
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import limits
+from dse.evaluators.judges import attention, product, tile_product
+from dse.evaluators.judges.submesh import part
+from dse.evaluators.kernels.attention.shape import Tiling, cut
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts import regions
+from dse.evaluators.layouts.whole_chip import turns
+from dse.evaluators.passes.part import OVER, kernel_on, sides
+from dse.evaluators.readers import jobs
+from dse.evaluators.readers.part_jobs import WAVES, job_on
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.workload import Case, Product, Workload
 
 
 def asked(*words: str) -> Question:
@@ -112,8 +115,8 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
     of = on_a_wafer(model)
     mapping, mesh = of.base.mapping, Mesh(rows, cols)
-    kernels = lay.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
-    kernels += lay.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
+    kernels = regions.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
+    kernels += regions.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
     for kernel in kernels:
         here = kernel_on(kernel, 8)
         assert here._replace(shape=kernel.shape, mesh=kernel.mesh) == kernel
@@ -146,14 +149,16 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
 def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str) -> None:
     """By the closed form, that is, in which turns are alike; what is short has no turns, and waits for a hop more or less."""
     of = asked("chip=tile_gh200", f"model={model}", "mapping=flat", "workload.sequence=[4096]", "workload.batch=16")
-    for turn in flat._turns(of.base, cast(Case, of.workload.cases[0]), "mean"):
-        for task in turn.tasks:
-            whole = flat.READERS["closed"][type(task.job)].price(task.job).seconds
-            job, turns = job_on(task.job, 8)
-            assert turns >= 1
-            here = flat.READERS["closed"][type(job)].price(job).seconds * turns
-            assert here == pytest.approx(whole, rel=0.1, abs=1e-6), task.name
-            assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
+    passes = turns(cast(Case, of.workload.cases[0]), of.base.chip, of.base.mapping, "mean")  # type: ignore[arg-type]
+    calls = [call for some in passes.values() for _, blocks in some for block in blocks for call in block.calls]
+    assert calls
+    for call in calls:
+        whole = jobs.price("closed", call.job).seconds
+        job, count = job_on(call.job, 8)
+        assert count >= 1
+        here = jobs.price("closed", job).seconds * count
+        assert here == pytest.approx(whole, rel=0.1, abs=1e-6), call.name
+        assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
 
 
 def test_a_model_on_tiles_is_played_operator_by_operator() -> None:

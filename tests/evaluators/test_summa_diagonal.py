@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators import evaluate
-from evaluators.counts import COUNTS
-from evaluators.evaluation import infeasible
-from evaluators.events import play as timed
-from evaluators.kernels.gemm.summa_diagonal import Part, cost, memory_bytes, place, result, steps
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.channels import ColumnMemory, channels
-from evaluators.numeric import play
-from evaluators.rounds import Loop, Multicast, Program, Round
-from space.design import stacked
-from space.errors import DesignError
-from space.fields import replaced
+from dse.evaluators import evaluate
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, cost, memory_bytes, place, result, steps
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.channels import ColumnMemory, channels
+from dse.evaluators.program.counts import COUNTS
+from dse.evaluators.program.rounds import Loop, Multicast, Program, Round
+from dse.evaluators.readers.events import play as timed
+from dse.evaluators.readers.numeric import play
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.samples import asked

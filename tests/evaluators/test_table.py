@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.kernels.table import tabulated
+from dse.evaluators.kernels.table import tabulated
 
 
 @pytest.mark.parametrize("largest", [3, 5000, 10**7, 10**12])
@@ -19,7 +19,9 @@ def test_every_row_has_its_own_value(largest: int, data: st.DataObject) -> None:
         return a + 2.0 * b - c
 
     a, b, c = np.array(keys, dtype=float).T
-    found = tabulated(value)(a, b[:, None], c)
-    assert found.shape == (len(keys), len(keys))
-    assert (found == a + 2.0 * b[:, None] - c).all()
+    of = tabulated(value)
+    for down in (b, b[::-1], b[:1]):
+        found = of(a, down[:, None], c)
+        assert found.shape == (len(down), len(keys))
+        assert (found == a + 2.0 * down[:, None] - c).all()
     assert len(calls) == len(set(calls))

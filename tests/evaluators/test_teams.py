@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.kernels.collective import TEAMS, team, tree
-from evaluators.kernels.collective.team import Groups, Team
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.numeric import play
-from evaluators.rounds import Program, Reduce, Round, Send, rounds_of
-from space.elementwise import Array
-from space.errors import DesignError
-from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
+from dse.evaluators.kernels.collective import TEAMS, team, tree
+from dse.evaluators.kernels.collective.team import Groups, Team
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.program.rounds import Program, Reduce, Round, Send, rounds_of
+from dse.evaluators.readers.numeric import play
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
 
 
 @st.composite

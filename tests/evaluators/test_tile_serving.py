@@ -6,20 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.judges import tile_serving
+from dse.evaluators.judges.served import means
+from dse.evaluators.judges.tile_pipelines import Pipelines, fleet_of
+from dse.evaluators.layouts.kv_transfer import Fleet, Layout, line, ways
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.serving.loop import Served
+from dse.space.chip import TileChip, decoding
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
+from dse.space.mapping import ARRANGEMENTS
+from dse.space.model import active_parameters
+from dse.space.workload import Workload
 from dse.trace import events
-from evaluators import evaluate, explain, tile_serving
-from evaluators.evaluation import infeasible
-from evaluators.graph.pools import Fleet, Layout, line, ways
-from evaluators.machine.fabric import tile_fabric
-from evaluators.served import means
-from evaluators.serving.loop import Served
-from evaluators.tile_pipelines import Pipelines, fleet_of
-from space.chip import TileChip, decoding
-from space.design import Design, stacked
-from space.fields import replaced
-from space.mapping import ARRANGEMENTS
-from space.model import active_parameters
-from space.workload import Workload
 from tests.samples import asked
 
 SERVING = ("chip=npu64", "model=qwen3_1b7", "workload=serving", "workload.requests=60", "workload.rate=8 Hz")
@@ -40,7 +41,7 @@ def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
     fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
-    return tile_serving._served(found.base, load, fleet, tile_serving.PRICES["closed"], 0)[0], fleet  # type: ignore[arg-type]
+    return tile_serving._served(found.base, load, fleet, tile_serving.READERS["closed"], 0)[0], fleet  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", ["k", "mn"])
@@ -64,7 +65,7 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
     assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
     # mean iterations, priced by themselves, take together what the table has said of each one
-    load, priced, of_pool = found.workload.cases[0], tile_serving.PRICES["closed"], served.state.instances["pool"]
+    load, priced, of_pool = found.workload.cases[0], tile_serving.READERS["closed"], served.state.instances["pool"]
     for number, of in enumerate(fleet):
         each = [(mean.times, tile_serving._mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
         busy = float(served.state.instances["busy"][of_pool == number].sum())
@@ -181,7 +182,6 @@ def test_a_model_that_does_not_fit_says_what_would() -> None:
         f"mapping.{phase}.{name}": int(value) for phase in ("prefill", "decode") for name, value in (("tp", tp), ("pp", pp))
     }
     assert infeasible(replaced(found.base, both), found.workload) is None
-    assert columns(found.base, found.workload)["throughput"] > 0
 
 
 def test_cores_that_decode_may_have_measures_of_their_own() -> None:

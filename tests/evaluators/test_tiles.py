@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators import METRICS, evaluate, explain
-from evaluators.evaluation import infeasible
-from space.design import Design, stacked
-from space.fields import replaced
-from space.mapping import EXPERTS, PARTITIONS, PLACEMENTS
-from space.workload import Workload
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.silicon.area import tile_parts
+from dse.space.chip import TileChip, memory_channels, memory_of, memory_of_core
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
+from dse.space.mapping import EXPERTS, PARTITIONS, PLACEMENTS
+from dse.space.workload import Workload
 from tests.samples import asked
 
 CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"
 NPUS = sorted(path.stem for path in CHIPS.glob("npu*.yaml") if "tile:" in path.read_text())
+TILES = sorted(path.stem for path in CHIPS.glob("tile*.yaml"))
 MODELS = ("qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite")
 ONE = ("chip=npu64", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=1280", "workload.output=256")
 
@@ -59,6 +62,17 @@ def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
             assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
         assert many.limit[row] == one.limit[0]
         assert many.need[row] == pytest.approx(one.need[0])
+
+
+def test_a_batch_whose_memories_differ_in_their_banks_is_its_singles() -> None:
+    """Banks are played, one memory after the other."""
+    asked_ = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[1,3]", "workload.sequence=[256]")
+    slow = {"chip.hbm.banks.clock": 3e8, "chip.hbm.latency": 2e-7}
+    designs = [asked_.base, replaced(asked_.base, slow)]
+    together = evaluate(stacked(designs), asked_.workload, fidelity="events").columns["latency"]
+    singles = [evaluate(stacked([design]), asked_.workload, fidelity="events").columns["latency"][0] for design in designs]
+    assert together == pytest.approx(singles, rel=1e-12)
+    assert singles[1] > singles[0]
 
 
 @pytest.mark.parametrize("model", ["mistral_7b", "qwen3_4b"])  # the first looks back 4096 tokens
@@ -118,6 +132,35 @@ def test_more_never_hurts(better: tuple[str, float], partition: str, placement: 
     design = replaced(asked_.base, both(partition=partition, placement=placement))
     before = columns(design, asked_.workload)["latency"]
     assert columns(replaced(design, {better[0]: better[1]}), asked_.workload)["latency"] <= before * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("chip", NPUS)
+def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
+    """Where channels are at cores, capacity and bandwidth are a core's too: a knob of the mesh leaves a core as it is."""
+    asked_ = asked(f"chip={chip}", *ONE[1:])
+    npu = asked_.base.chip
+    assert isinstance(npu, TileChip)
+    assert npu.hbm.place == "core"
+    larger = replaced(npu, {"mesh.rows": 2 * npu.mesh.rows})
+    assert memory_of(larger) == 2 * memory_of(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
+    assert memory_channels(larger) == 2 * memory_channels(npu)
+    before, after = (tile_parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
+    assert after == pytest.approx(before)
+    few = {"mapping.prefill.tp": 1, "mapping.prefill.pp": 1, "mapping.decode.tp": 1, "mapping.decode.pp": 1}
+    tight = replaced(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)
+    worst, still = (infeasible(replaced(tight, {"chip.mesh.rows": rows}), asked_.workload) for rows in (8, 32))
+    assert worst is not None
+    assert still is not None
+    assert (worst.limit, worst.have) == ("chip.hbm.capacity", still.have)
+
+
+@pytest.mark.parametrize("chip", [name for name in TILES if name not in NPUS])
+def test_memory_at_an_edge_is_the_whole_chip_s(chip: str) -> None:
+    tiles = asked(f"chip={chip}", "workload=attention").base.chip
+    assert isinstance(tiles, TileChip)
+    larger = replaced(tiles, {"mesh.rows": 2 * tiles.mesh.rows})
+    assert memory_of(larger) == memory_of(tiles)
+    assert memory_of_core(larger) == memory_of_core(tiles) / 2
 
 
 def test_what_does_not_fit_says_what_would() -> None:

@@ -1,5 +1,6 @@
 """What a step computes, against parameter counts, published kernel shapes and simulated routing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.graph.experts import busiest, chosen, touched
-from evaluators.graph.operators import Attention, MatMul, Part
-from evaluators.graph.shard import segments
-from evaluators.graph.step import Step, decode, prefill
-from evaluators.graph.transformer import transformer
-from space.mapping import Precision
-from space.model import Experts, Model, active_parameters, kv_values
+from dse.evaluators.graph.experts import busiest, chosen, touched
+from dse.evaluators.graph.operators import Attention, MatMul, Part
+from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.devices import blocks, footprint
+from dse.space.mapping import Precision
+from dse.space.model import Experts, Model, active_parameters, kv_values
 from tests.samples import asked
 
 MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))
@@ -27,9 +28,9 @@ def model_of(name: str) -> Model:
 def flop(parts: tuple[Part, ...], tp: int = 1) -> dict[str, float]:
     """Of all layers, by operator."""
     found: dict[str, float] = {}
-    for segment in segments(parts, tp, BF16):
-        for work in segment.works:
-            found[work.name] = found.get(work.name, 0.0) + work.flop * segment.times
+    for block in blocks(parts, tp, BF16, "ring"):
+        for call in block.calls:
+            found[call.name] = found.get(call.name, 0.0) + call.flop * block.times
     return found
 
 
@@ -48,10 +49,36 @@ def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: st
 def test_decode_reads_what_is_cached_once(name: str) -> None:
     case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=20").workload.cases[0]
     (_, step), model = decode(case, "last")[0], case.model
-    read = sum(
-        work.kv_bytes * segment.times for segment in segments(transformer(model, step), 1, BF16) for work in segment.works
-    )
+    cut = blocks(transformer(model, step), 1, BF16, "ring")
+    read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
     assert read == model.layers * kv_values(model) * 2 * 3 * 120
+
+
+@given(st.integers(1, 300), st.integers(0, 320))
+def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) -> None:
+    queries, keys = np.indices((prompt, prompt))
+    seen = (keys <= queries) & (keys > queries - (window or prompt))
+    assert causal_pairs(prompt, window) == seen.sum()
+
+
+@given(st.integers(1, 9), st.integers(1, 9000), st.integers(2, 600), st.sampled_from(["mean", "last"]))
+def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt: int, output: int, decode_at: str) -> None:
+    case = asked("model=mistral_7b", "workload.batch=[1]").workload.cases[0]
+    for window in (0, 4096):
+        of = replace(case, model=replace(case.model, window=window), requests=((batch, prompt, output),))
+        ((steps, at),) = decode(of, decode_at)
+        said = prompt + (steps if decode_at == "last" else (1 + steps) / 2)
+        assert at.positions == at.pairs == batch * min(said, window or said)
+
+
+@given(st.sampled_from(MODELS), st.integers(1, 200), st.integers(1, 9000))
+def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
+    """Whole KV heads, also where there are more devices than heads."""
+    model = replace(model_of(name), window=0)
+    parts = transformer(model, Step("decode", 1.0, 1.0, float(context), float(context)))
+    cut = blocks(parts, tp, BF16, "ring")
+    read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
+    assert read == pytest.approx(footprint(parts, model, tp, BF16, positions=context, tokens=1).kv, rel=1e-12)
 
 
 def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
@@ -108,14 +135,14 @@ def test_a_large_batch_reads_every_expert_once_and_one_token_its_own(name: str) 
 def test_latent_attention_caches_one_head_for_all_devices() -> None:
     model = model_of("deepseek_v3")
     for tp in (1, 16):
-        (work,) = [
-            work
-            for segment in segments(transformer(model, Step("decode", 1.0, 1.0, 100.0, 100.0)), tp, BF16)
-            if segment.name == "attention"
-            for work in segment.works
-            if work.kind == "attention"
+        (call,) = [
+            call
+            for block in blocks(transformer(model, Step("decode", 1.0, 1.0, 100.0, 100.0)), tp, BF16, "ring")
+            if block.name == "attention"
+            for call in block.calls
+            if call.reads == "kv"
         ]
-        assert work.kv_bytes == 100 * 576 * 2
+        assert call.fetch == 100 * 576 * 2
     attention = next(
         one
         for part in transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
-from evaluators.kernels.gemv import GEMV
-from evaluators.kernels.move import MOVE, dispatch, reshuffle, transfer
-from evaluators.kernels.vector import VECTOR, elementwise, norm, softmax
-from evaluators.numeric import Tiles, play
-from evaluators.rounds import Send, rounds_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.move import MOVE, dispatch, reshuffle, transfer
+from dse.evaluators.kernels.vector import VECTOR, elementwise, norm, softmax
+from dse.evaluators.program.rounds import Send, rounds_of
+from dse.evaluators.readers.numeric import Tiles, play
 
 MESHES = [Mesh(3, 3), Mesh(9, 4), Mesh(4, 9), Mesh(7, 7)]
 

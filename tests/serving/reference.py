@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from math import ceil, inf
 from typing import Any
 
-from evaluators.serving.loop import Pool
-from evaluators.serving.state import Transfer
-from space.requests import Requests
+from dse.evaluators.serving.loop import Pool
+from dse.evaluators.serving.state import Transfer
+from dse.space.requests import Requests
 
 FAR = "in the second memory"
 

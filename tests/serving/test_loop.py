@@ -1,5 +1,7 @@
 """The loop against its plain reference, and laws that hold for every policy and every load."""
 
+import signal
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluators.serving.kvcache import Memory
-from evaluators.serving.loop import Pool, Served, serve
-from evaluators.serving.policy import POLICIES, Policy
-from evaluators.serving.price import linear
-from evaluators.serving.state import Transfer
-from space.requests import Requests, requests
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import UNBOUNDED, Pool, Served, serve
+from dse.evaluators.serving.policy import POLICIES, Policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.state import Stop, Transfer
+from dse.space.requests import Requests, requests
 from tests.serving import reference
 
 
@@ -22,9 +24,9 @@ class Load:
     pools: list[Pool]
     transfer: Transfer
 
-    def served(self) -> Served:
+    def served(self, stop: Stop = UNBOUNDED) -> Served:
         routing = "least_loaded" if self.transfer.nearest else "round_robin"
-        return serve(self.requests, self.pools, transfer=self.transfer, routing=routing)
+        return serve(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
 
 
 @st.composite
@@ -181,6 +183,35 @@ def test_the_same_load_has_the_same_result(load: Load) -> None:
         once["completed"], again["completed"], equal_nan=True
     )
     assert once.total == again.total
+
+
+@many_examples
+@given(loads(), st.integers(1, 20))
+def test_a_run_that_pauses_goes_on_as_if_it_had_not(load: Load, work: int) -> None:
+    whole, paused = load.served(), load.served(UNBOUNDED._replace(work=work))
+    for name in ("scheduled", "first", "completed"):
+        assert paused[name].tolist() == whole[name].tolist()
+    kept = {name: value for name, value in whole.total.items() if name not in ("work", "now", "coming")}
+    assert {name: paused.total[name] for name in kept} == pytest.approx(kept, rel=1e-12)  # sums in another order
+    assert paused.state.gaps["count"].tolist() == whole.state.gaps["count"].tolist()
+
+
+def test_a_request_of_a_thousand_million_tokens_can_be_interrupted() -> None:
+    def pressed(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    pool = Pool(linear(1.0), POLICIES["orca"], Memory(1 << 40), batch=4)
+    serve(requests([(1, 1)], [0.0]), [pool])  # compiled
+    before = signal.signal(signal.SIGALRM, pressed)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            serve(requests([(1, 2**31 - 1)], [0.0]), [pool])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - start < 5
 
 
 @many_examples

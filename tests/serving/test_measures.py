@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.serving.kvcache import Memory
-from evaluators.serving.loop import Pool, Served, serve
-from evaluators.serving.measures import Slo, measures, verdict
-from evaluators.serving.policy import policy
-from evaluators.serving.price import constant, linear
-from evaluators.serving.state import Stop, Transfer
-from evaluators.serving.traces import read
-from space.errors import DesignError
-from space.requests import Requests, requests
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.measures import Slo, measures, verdict
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import constant, linear
+from dse.evaluators.serving.state import Stop, Transfer
+from dse.evaluators.serving.traces import read
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 HERE = pytest.mark.skipif(not SHARED.exists(), reason="the traces are not beside this checkout")
@@ -63,9 +63,9 @@ def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=60))
 def test_percentiles_of_gaps_are_those_of_all_gaps(gaps: list[float]) -> None:
-    from evaluators.serving.compiled import OCTAVES, PER_OCTAVE, _gap
-    from evaluators.serving.measures import _gaps
-    from evaluators.serving.state import GAP
+    from dse.evaluators.serving.compiled import OCTAVES, PER_OCTAVE, _gap
+    from dse.evaluators.serving.measures import _gaps
+    from dse.evaluators.serving.state import GAP
 
     table = np.zeros(OCTAVES * PER_OCTAVE, GAP)
     for gap in gaps:

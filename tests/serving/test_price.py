@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
-from evaluators.serving.compiled import interpolated, seconds
-from evaluators.serving.kvcache import Memory, paged, shared_out, two_level
-from evaluators.serving.loop import Pool, serve
-from evaluators.serving.policy import policy
-from evaluators.serving.price import constant, error, linear, spread, tabled
-from space.errors import DesignError
-from space.requests import requests
+from dse.evaluators.serving.compiled import interpolated, seconds
+from dse.evaluators.serving.kvcache import Memory, paged, shared_out, two_level
+from dse.evaluators.serving.loop import Pool, serve
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import constant, error, linear, spread, tabled
+from dse.space.errors import DesignError
+from dse.space.requests import requests
 
 
 def rough(prompt: Any, prompt_context: Any, decodes: Any, context: Any, spilled: Any) -> Any:

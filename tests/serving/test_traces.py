@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.serving.traces import FORMATS, read
-from space.errors import DesignError
-from space.requests import PROCESSES, Requests, requests
+from dse.evaluators.serving.traces import FORMATS, read
+from dse.space.errors import DesignError
+from dse.space.requests import PROCESSES, Requests, requests
 
 SAMPLE = Path(__file__).resolve().parent.parent / "lengths.csv"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.build import question
-from dse.compose import _sweep, compose
-from space.design import Design, key, stacked
-from space.errors import DesignError
-from space.fields import leaves, replaced
-from space.knobs import Choice, Interval, Space
+from dse.compose import compose
+from dse.space.design import Design, key, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import leaves, replaced
+from dse.space.knobs import Choice, Interval, Space
+from dse.sweeps import knobs
 from tests.samples import base, wide
 
 
@@ -30,7 +31,7 @@ def space(design: Design) -> Space:
 
 
 def test_a_range_leaves_out_its_end() -> None:
-    assert _sweep("x", "range(8, 24, 8)")["values"] == [8, 16]
+    assert knobs({"x": "range(8, 24, 8)"})["x"]["values"] == [8, 16]
 
 
 def test_an_interval_has_both_ends(design: Design) -> None:
@@ -70,6 +71,19 @@ def test_stacked_columns_are_the_designs_of_their_rows(design: Design) -> None:
             for address, value, _ in leaves(one):
                 entry = next(v for a, v, _ in leaves(group) if a == address)
                 assert (entry[place] if isinstance(entry, np.ndarray) else entry) == value, address
+
+
+def test_parts_of_rows_have_one_structure_where_it_has_rows_enough(design: Design) -> None:
+    shapes = (Choice("mapping.both.tp", (1, 2, 4)), Choice("mapping.both.prefetch", ("none", "whole")))
+    tried = Space(design, (Interval("chip.l2.size", 8e6, 3e7), Choice("chip.network.ports", tuple(range(2, 100))), *shapes))
+    columns = tried.sample(np.random.default_rng(0).random((6000, 4)))
+    parts = tried.parts(columns, 900)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(6000))
+    assert max(map(len, parts)) <= 900
+    for knob in shapes:
+        assert all(len(set(columns[knob.address][part])) == 1 for part in parts)
+    few = tried.parts({address: column[:50] for address, column in columns.items()}, 900)
+    assert [len(part) for part in few] == [50]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dse.space.model import active_parameters, parameters
 from dse.workloads import models
-from space.model import active_parameters, parameters
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))
 ACTIVE = {"qwen3_30b_a3b": 3.3e9, "phi35_moe": 6.6e9, "mixtral_8x7b": 12.9e9, "mixtral_8x22b": 39.1e9}

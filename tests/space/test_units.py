@@ -1,7 +1,12 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from space.errors import DesignError
-from space.units import display, parse, show
+from dse.space.errors import DesignError
+from dse.space.units import DEFINITIONS, display, parse, show
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,23 @@ def test_what_is_shown_reads_back(value: float, unit: str) -> None:
 def test_an_axis_divisor_and_its_label_agree() -> None:
     divisor, label = display(256e6, "B")
     assert 256e6 / divisor == pytest.approx(256e6 / parse(f"1 {label}", "B"))
+
+
+def test_every_unit_is_defined_once_and_read_with_every_prefix() -> None:
+    names = [name for line in DEFINITIONS.splitlines() for name in line.split(" = ")[::2] if name]
+    assert len(names) == len(set(names))
+    assert parse("1 Mbit/s", "B/s") == parse("1e6 bit/s", "B/s") == 125e3
+    assert parse("1 MiB", "B") == 2**20
+    assert parse("1 EB", "B") == 1e18
+    assert parse("3 min", "s") == 180
+    assert parse("5 USD/mm2", "USD/mm2") == 5
+
+
+def test_nothing_is_kept_of_the_units_and_a_home_is_not_needed(tmp_path: Path) -> None:
+    """What reads right because an earlier run left a cache is wrong on a new machine."""
+    code = "from dse.space.units import parse; print(parse('2 Mbit/s', 'B/s'), parse('1.84 Top/s', 'op/s'))"
+    for home in (tmp_path, Path("/nonexistent")):
+        environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout == "250000.0 1840000000000.0\n", done.stderr
+    assert not list(tmp_path.iterdir())

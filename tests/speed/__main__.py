@@ -19,13 +19,13 @@ from rich.table import Table
 
 from dse.ask_tell import search
 from dse.compose import compose
+from dse.evaluators import evaluate
 from dse.search import sampler
+from dse.space.design import Designs, stacked
+from dse.space.fields import replaced
+from dse.space.knobs import Choice, Interval, Space
 from dse.store import Context, Result, Store
 from dse.study import study
-from evaluators import evaluate
-from space.design import Designs, stacked
-from space.fields import replaced
-from space.knobs import Choice, Interval, Space
 from tests.samples import asked
 from tests.speed import hbm, mesh, noc, serving, tiles
 from tests.speed.clock import cpu

@@ -4,13 +4,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from evaluators.machine import hbm
-from evaluators.machine.crossing import ways
-from evaluators.machine.dram import Queues, serve
-from evaluators.machine.fabric import tile_fabric
-from space.chip import TileChip
-from space.elementwise import Array
-from space.memory import channels
+from dse.evaluators.machine import hbm
+from dse.evaluators.machine.crossing import ways
+from dse.evaluators.machine.dram import Queues, serve
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.space.chip import TileChip
+from dse.space.elementwise import Array
+from dse.space.memory import channels
 from tests.evaluators.plain_dram import Plain
 from tests.samples import asked, memory
 from tests.speed.clock import cpu

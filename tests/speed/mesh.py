@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from evaluators import closed_mesh
-from evaluators.events import play
-from evaluators.graph import lay
-from evaluators.kernels.collective import TEAMS
-from evaluators.kernels.gemm import GEMM
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import GEMV
-from evaluators.machine.fabric import Fabric, summing
-from evaluators.numeric import play as compute
-from space.fields import replaced
+from dse.evaluators.account.passes import through_regions
+from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.registry import module_of
+from dse.evaluators.layouts import regions
+from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as compute
+from dse.space.fields import replaced
 from tests.samples import asked
 from tests.speed.clock import cpu
 
@@ -33,7 +36,7 @@ def closed_forms() -> list[tuple[str, str, str]]:
     rows = np.ceil(rng.random(DESIGNS) * 640) + 100
     size, mesh = np.ceil(rng.random(DESIGNS) * 8192), Mesh(rows, rows)
     asked_for = wafer()
-    on = closed_mesh.fabric(asked_for.base.chip)
+    on = mesh_fabric(asked_for.base.chip)
     rates = {}
     for kinds, shape in ((GEMM, Shape(size, size, size)), (GEMV, Shape(1.0, size, size))):
         for name, kernel in kinds.items():
@@ -53,9 +56,10 @@ def closed_forms() -> list[tuple[str, str, str]]:
 
     def step() -> Any:
         plan, chip = design.mapping.decode, design.chip
-        place = lay.region(plan, chip.mesh.rows, chip.mesh.cols, model.layers)
-        kernels = lay.decode(model, 1.0, 4096.0, 1.0, place.mesh, plan, design.mapping)
-        return closed_mesh.phase(kernels, model, place, design.mapping, on)
+        place = regions.region(plan, chip.mesh.rows, chip.mesh.cols, model.layers)
+        kernels = regions.decode(model, 1.0, 4096.0, 1.0, place.mesh, plan, design.mapping)
+        blocks = regions.blocks(kernels, model, place, design.mapping.resident_layers)
+        return through_regions(blocks, model, place, design.mapping.resident_layers, of_mesh(chip), READERS["closed"])
 
     step()
     return [*lines, ("closed form of a decode step, LLaMA3-8B on a wafer", f"{DESIGNS / cpu(step, 5):,.0f} designs/s", base)]
@@ -64,7 +68,7 @@ def closed_forms() -> list[tuple[str, str, str]]:
 def played() -> list[tuple[str, str, str]]:
     """The events reader; its baseline plays the same rounds one by one."""
     design = wafer().base
-    on = closed_mesh.fabric(design.chip)
+    on = mesh_fabric(design.chip)
     lines = []
     for what, program in (
         ("MeshGEMM 2048^3 on 180x180", GEMM["meshgemm"].steps(Shape(2048, 2048, 2048), Mesh(180, 180), "float16")),
@@ -109,13 +113,13 @@ def decode_layer(on: Fabric) -> list[Any]:
     """The programs of one layer, every kernel of it."""
     asked_for = wafer()
     mapping = asked_for.base.mapping
-    kernels = lay.decode(asked_for.workload.cases[0].model, 1.0, 4096.0, 1.0, Mesh(660, 660), mapping.decode, mapping)
+    kernels = regions.decode(asked_for.workload.cases[0].model, 1.0, 4096.0, 1.0, Mesh(660, 660), mapping.decode, mapping)
     programs = []
     for kernel in kernels:
         if kernel.part in ("attention", "ffn"):
             whole = Shape(*(int(np.ceil(size)) for size in (kernel.shape.m, kernel.shape.k, kernel.shape.n)))
             mesh = Mesh(int(kernel.mesh.rows), int(kernel.mesh.cols))
-            programs.append(closed_mesh.kernel_of(kernel).steps(whole, mesh, "float16", **kernel.options))
+            programs.append(module_of(kernel.kind, kernel.algorithm).steps(whole, mesh, "float16", **kernel.options))
     return programs
 
 
@@ -130,4 +134,4 @@ def computed() -> list[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    print(*largest(closed_mesh.fabric(wafer().base.chip)))
+    print(*largest(mesh_fabric(wafer().base.chip)))

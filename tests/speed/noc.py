@@ -3,9 +3,9 @@
 Its figures are BookSim 2's, measured for this project on two cores like ours: whole runs, uniform traffic, four channels of 8.
 """
 
-from evaluators.machine.traffic import measure
-from space.network import Router
-from space.workload import Traffic
+from dse.evaluators.machine.traffic import measure
+from dse.space.network import Router
+from dse.space.workload import Traffic
 from tests.speed.clock import cpu
 
 PLAIN = Router(

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluators.serving.kvcache import Memory
-from evaluators.serving.loop import Pool, Served, serve
-from evaluators.serving.measures import measures
-from evaluators.serving.policy import policy
-from evaluators.serving.price import constant, spread, tabled
-from evaluators.serving.traces import read
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.measures import measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import constant, spread, tabled
+from dse.evaluators.serving.traces import read
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 BLOCKS = 3600
@@ -71,7 +71,7 @@ DESIGNS = 60
 def tiles() -> tuple[float, float, int]:
     """CPU seconds of designs of studies/npu_serving on 1,000 requests of Azure's trace, iterations and designs."""
     from dse.api import study_of
-    from evaluators import evaluate
+    from dse.evaluators import evaluate
 
     trace = f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"
     asked = study_of("npu_serving", trace, "workload.requests=1000").question

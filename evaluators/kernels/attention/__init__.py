@@ -8,13 +8,14 @@ flat_hw     in the network (FlatHC)
 flat_async  in the network, two heads in flight (FlatAsync)
 
 All are `dataflow.steps` and `cost.cost`; operands and results are in `operands`, what is computed in `shape`, and which groups
-and slices suit a shape in `strategy`.
+and slices suit a shape in `strategy`. Installed packages add a `Dataflow` by an entry point of the group dse.dataflow.
 """
 
-from evaluators.kernels.attention.dataflow import Dataflow
-from space.errors import chosen
+from dse.evaluators.kernels.attention.dataflow import Dataflow
+from dse.space.errors import chosen
+from dse.space.registry import Registry
 
-ATTENTION: dict[str, Dataflow] = {
+SHIPPED = {
     "flash2": Dataflow("hardware", 1, grouped=False),
     "flash3": Dataflow("hardware", 2, grouped=False),
     "flat_seq": Dataflow("sequential", 1, grouped=True),
@@ -22,6 +23,8 @@ ATTENTION: dict[str, Dataflow] = {
     "flat_hw": Dataflow("hardware", 1, grouped=True),
     "flat_async": Dataflow("hardware", 2, grouped=True),
 }
+
+ATTENTION: Registry[Dataflow] = Registry("dse.dataflow", SHIPPED)
 
 
 def attention(name: str) -> Dataflow:

@@ -9,21 +9,22 @@ With two strands the time is that of what is busiest (the matrix engine, the vec
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 """
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from evaluators.counts import Activity
-from evaluators.kernels.attention.dataflow import Dataflow, turns
-from evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
-from evaluators.kernels.collective import TEAMS
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.table import tabulated
-from evaluators.machine.channels import ColumnMemory
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import VALUE, Fabric
-from evaluators.rounds import FUNCTIONS
-from space.elementwise import ceil_div, maximum, where
+import numpy as np
+
+from dse.evaluators.kernels.attention.dataflow import Dataflow, turns
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.channels import ColumnMemory
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import VALUE, Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import FUNCTIONS
+from dse.space.elementwise import ceil_div, maximum, where
 
 STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
@@ -102,21 +103,50 @@ class Machine(NamedTuple):
     memory: ColumnMemory
 
 
+class Work(NamedTuple):
+    """What an item is, and what tiles spend on it whatever its memory; leaves broadcast over designs.
+
+    Attributes:
+        counts: as of `Task`.
+        blocks, nbytes: as of `Task`.
+        product, result: Q K^T and P V of a block of keys. [s]
+        spread, combined, vector: as of `Spent`.
+    """
+
+    counts: Cut
+    blocks: Any
+    nbytes: tuple[Any, Any, Any, Any]
+    product: Any
+    result: Any
+    spread: Any
+    combined: Any
+    vector: Any
+
+
 def cost(task: Task, on: Machine) -> Cost:
     """Time and activity."""
-    return Cost(_seconds(task, item(task, on)), _activity(task))
+    return Cost(seconds(task, on), _activity(task))
+
+
+def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
+    """Time alone; with `work` that is known, only memory is looked at."""
+    work = work or worked(task, on)
+    return _seconds(task, _spent(task, on, work), work)
 
 
 def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
-    spent = item(task, on)
-    return _seconds(task, spent) - _seconds(task, spent._replace(combined=0.0, spread=0.0))
+    work = worked(task, on)
+    spent = _spent(task, on, work)
+    return _seconds(task, spent, work) - _seconds(task, spent._replace(combined=0.0, spread=0.0), work)
 
 
 def split(task: Task, on: Machine) -> dict[str, Any]:
     """The time by what it goes into: what falls away when that is free, in turn; the rest is products. Words are `PARTS`."""
-    found, before = {}, _seconds(task, item(task, on))
-    spent = item(task, on._replace(fabric=on.fabric._replace(stage=0.0)))
+    found, before = {}, seconds(task, on)
+    on = on._replace(fabric=on.fabric._replace(stage=0.0))
+    work = worked(task, on)
+    spent = _spent(task, on, work)
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0},
@@ -126,7 +156,7 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
     )
     for name, fields in zip(PARTS, free, strict=False):
         spent = spent._replace(**fields)
-        after = _seconds(task, spent)
+        after = _seconds(task, spent, work)
         found[name], before = before - after, after
     return found | {PARTS[-1]: before}
 
@@ -135,26 +165,32 @@ PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
 """What takes time: stages of software; statistics and outputs, and statistics on their way back; operands; memory; engines."""
 
 
-def _seconds(task: Task, spent: Spent) -> Any:
-    waves_ = task.counts.waves
+def worked(task: Task, on: Machine) -> Work:
+    """What one item of a group is, on average."""
+    counts, (blocks, masked) = task.counts, task.blocks
+    spread, combined = _exchanges(task, on.fabric, blocks)
+    vector = _vectors(task, on.engines, blocks, masked)
+    return Work(counts, blocks, task.nbytes, *_products(task, on.engines), spread, combined, vector)
+
+
+def _spent(task: Task, on: Machine, work: Work) -> Spent:
+    """What one item of a group costs, on average."""
+    hbm, opening, channel, ends = _memory(task, on, work)
+    matrix = work.blocks * (work.product + work.result)
+    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends)
+
+
+def _seconds(task: Task, spent: Spent, work: Work) -> Any:
+    waves_ = work.counts.waves
     if task.of.strands == 1:
         return maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
     beside = spent.spread + spent.combined + spent.vector
-    blocks = maximum(task.blocks[0], 1.0)
+    blocks = maximum(work.blocks, 1.0)
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
     # after the last block has come there is half of its work left
     channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
     return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels)
-
-
-def item(task: Task, on: Machine) -> Spent:
-    """What one item of a group costs, on average."""
-    product, result = _products(task, on.engines)
-    spread, combined = _exchanges(task, on.fabric)
-    hbm, opening, channel, ends = _memory(task, on, product, result)
-    matrix = task.blocks[0] * (product + result)
-    return Spent(hbm, opening, spread, combined, _vectors(task, on.engines), matrix, channel, ends)
 
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
@@ -166,10 +202,10 @@ def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
     return product, engines.started(m, n, shape.v, each)
 
 
-def _vectors(task: Task, engines: Engines) -> Any:
+def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
     """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
     shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
-    scores, outputs, (blocks, masked) = m * task.tiling.keys, m * shape.v, task.blocks
+    scores, outputs = m * task.tiling.keys, m * shape.v
 
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
@@ -193,14 +229,14 @@ def _vectors(task: Task, engines: Engines) -> Any:
     return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
 
 
-def _exchanges(task: Task, fabric: Fabric) -> tuple[Any, Any]:
+def _exchanges(task: Task, fabric: Fabric, blocks: Any) -> tuple[Any, Any]:
     """Time of an item's multicasts of operands; of its sums, maxima and their way back."""
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
-    blocks, _ = task.blocks
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
-        seconds = _team(task, fabric, pattern, along, nbytes).seconds
-        return where((task.tiling.cols if along == "row" else task.tiling.rows) > 1, seconds, 0.0)
+        of = {"pattern": pattern, "along": along, "rows": task.tiling.rows, "cols": task.tiling.cols}
+        taken = TEAMS[task.of.collective].seconds(Shape(nbytes / VALUE, 1, 1), fabric, **of)
+        return where((task.tiling.cols if along == "row" else task.tiling.rows) > 1, taken, 0.0)
 
     spread = team("multicast", "row", q_bytes)
     spread = spread + blocks * (team("multicast", "column", k_bytes) + team("multicast", "column", v_bytes))
@@ -208,10 +244,10 @@ def _exchanges(task: Task, fabric: Fabric) -> tuple[Any, Any]:
     return spread, combined
 
 
-def _memory(task: Task, on: Machine, product: Any, result: Any) -> tuple[Any, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel` and `ends` of `Spent`; arguments as of `_products`."""
-    shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, task.counts
-    (q_bytes, k_bytes, v_bytes, o_bytes), (blocks, _) = task.nbytes, task.blocks
+def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel` and `ends` of `Spent`."""
+    shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
+    (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
     # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
     columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
     rows = ceil_div(tiling.rows, tiling.cols)  # of a group, whose queries one tile loads
@@ -286,14 +322,13 @@ def _blocks(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, Any]:
     if not shape.causal:
         whole = shape.keys // (tiling.cols * tiling.keys)
         return counts.waves * counts.inner, counts.waves * (counts.inner - whole)
-    keys = _keys(shape, tiling, mesh)
-    return _causal(*keys), _masked(*keys)
+    return _causal(*_keys(shape, tiling, mesh))[:2]
 
 
 def _loads(shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:
     """Blocks of keys that groups load, all together."""
     counts = cut(shape, tiling, mesh)
-    return _loaded(*_keys(shape, tiling, mesh)) if shape.causal else counts.items * counts.inner
+    return _causal(*_keys(shape, tiling, mesh))[2] if shape.causal else counts.items * counts.inner
 
 
 def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
@@ -301,22 +336,36 @@ def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
     return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, mesh.rows, mesh.cols)
 
 
-@tabulated
-def _causal(*keys: int) -> float:
-    return _counted(*keys)[0]
+def _causal(*keys: Any) -> tuple[Any, Any, Any]:
+    """As `_counted`, of designs."""
+    row = _row(*keys)
+    return tuple(_rows.counts[:, row.astype(int)]) if isinstance(row, np.ndarray) else tuple(_rows.counts[:, int(row)].tolist())
+
+
+class _Rows:
+    """What was counted, shape (3, rows): more rows than are used."""
+
+    def __init__(self) -> None:
+        self.counts, self.used = np.empty((3, 1024)), 0
+
+    def add(self, counts: tuple[float, ...]) -> int:
+        """Where it is."""
+        if self.used == self.counts.shape[1]:
+            self.counts = np.concatenate([self.counts, np.empty_like(self.counts)], axis=1)
+        self.counts[:, self.used] = counts
+        self.used += 1
+        return self.used - 1
+
+
+_rows = _Rows()
 
 
 @tabulated
-def _masked(*keys: int) -> float:
-    return _counted(*keys)[1]
+def _row(*keys: int) -> float:
+    """Of what was counted."""
+    return _rows.add(_counted(*keys))
 
 
-@tabulated
-def _loaded(*keys: int) -> float:
-    return _counted(*keys)[2]
-
-
-@lru_cache(maxsize=4096)
 def _counted(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
     """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
     rows, cols, m, n, *sides = rest

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
-from evaluators.kernels.collective import TEAMS
-from evaluators.kernels.collective.team import Groups, Tile
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
-from space.elementwise import Array
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
+from dse.evaluators.kernels.collective import TEAMS
+from dse.evaluators.kernels.collective.team import Groups, Tile
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
+from dse.space.elementwise import Array
 
 Part = Round | Loop
 
@@ -68,7 +68,7 @@ def steps(
 
 def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int) -> tuple[Any, ...]:
     """Slots of a strand."""
-    return slots(shape, tiling, dtype, software=of.software and tiling.cols > 1, prefix=name(strand, of))
+    return slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of))
 
 
 def name(strand: int, of: Dataflow) -> str:

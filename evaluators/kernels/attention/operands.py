@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from evaluators.kernels.attention.dataflow import Dataflow, Wave, name, stream, waves
-from evaluators.kernels.attention.shape import Heads, Tiling, cut
-from evaluators.kernels.gemm.tiling import Mesh
-from space.elementwise import Array
+from dse.evaluators.kernels.attention.dataflow import Dataflow, Wave, name, stream, waves
+from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.space.elementwise import Array
 
 
 def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> dict[str, Array]:

@@ -8,9 +8,11 @@ keys block by block; every tile has a slice of both.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.rounds import Slot
-from space.elementwise import ceil_div
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.program.rounds import Slot
+from dse.space.elementwise import ceil_div, where
 
 STATISTIC = "float32"
 """Number format of maxima and sums of rows."""
@@ -131,6 +133,8 @@ def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> A
 def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: str = "") -> tuple[Slot, ...]:
     """What a tile holds for one strand: Q, K, V, S (then P), O and statistics, and what arrives of sums in software.
 
+    A group of one column sums nothing, and leaves no room for it; over designs, some groups do and some do not.
+
     One buffer each is enough to load ahead: K of the next block comes while P V is computed, V while Q K^T is.
     Scores and outputs lie with queries along their last axis.
     """
@@ -142,5 +146,6 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
         Slot(prefix + "s", (n, m), dtype),
         Slot(prefix + "o", (shape.v, m), dtype),
     ]
-    tiles += [Slot(prefix + "arriving", (shape.v, m), dtype)] if software else []
+    summed = where(tiling.cols > 1, m, 0) if software else 0
+    tiles += [Slot(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))

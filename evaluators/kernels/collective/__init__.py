@@ -2,9 +2,11 @@
 
 Each module of `ALLREDUCE`, between dies, has
 
-    PORTS               links a die needs
+    ports(peers)        links a die needs
     cost(nbytes, links) the closed form
     steps(rows, peers)  the program, on a slot ``x`` of `rows` rows a die
+
+and installed packages add to them by entry points of the group dse.allreduce.
 
 Each of `TEAMS` (multicasts and reductions along rows, columns and rectangles) and of `EXCHANGES` (allgather, reduce-scatter,
 allreduce, all-to-all) has
@@ -23,14 +25,15 @@ and exchanges' ``place`` and ``result``, operands as tiles and back.
 
 from types import ModuleType
 
-from evaluators.kernels.collective import bidirectional_ring, direct, full_mesh, hardware, ring, rings, sequential, tree
-from space.errors import chosen
+from dse.evaluators.kernels.collective import bidirectional_ring, direct, full_mesh, hardware, ring, rings, sequential, tree
+from dse.space.errors import chosen
+from dse.space.registry import Registry
 
-ALLREDUCE: dict[str, ModuleType] = {
-    "ring": ring,
-    "bidirectional_ring": bidirectional_ring,
-    "full_mesh": full_mesh,
-}
+ALLREDUCE: Registry[ModuleType] = Registry(
+    "dse.allreduce",
+    {"ring": ring, "bidirectional_ring": bidirectional_ring, "full_mesh": full_mesh},
+    ("ports", "cost", "steps"),
+)
 
 TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential": sequential}
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.collective.ring import ports, rounds
-from evaluators.kernels.cost import Cost
-from evaluators.machine.link import Links, seconds
-from evaluators.rounds import Program, Slot
-from space.elementwise import Number
+from dse.evaluators.kernels.collective.ring import ports, rounds
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Program, Slot
+from dse.space.elementwise import Number
 
 __all__ = ["cost", "ports", "steps"]
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.collective import exchange
-from evaluators.kernels.collective.exchange import parts, slice_of
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.collective import exchange
+from dse.evaluators.kernels.collective.exchange import parts, slice_of
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: str = "mesh") -> Cost:

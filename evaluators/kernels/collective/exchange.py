@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.numeric import Tiles
-from space.chip import TOPOLOGIES
-from space.elementwise import Array, ceil_div
-from space.errors import DesignError, nearest
-from space.workload import EXCHANGES
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.program.rounds import Tiles
+from dse.space.chip import TOPOLOGIES
+from dse.space.elementwise import Array, ceil_div
+from dse.space.errors import DesignError, nearest
+from dse.space.workload import EXCHANGES
 
 
 def parts(pattern: str, topology: str) -> tuple[str, ...]:

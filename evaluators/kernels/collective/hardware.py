@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.collective import team
-from evaluators.kernels.collective.team import Chain, Groups, Rounds, Team, Tile
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Multicast, Program, Reduce, Round, Slot
+from dse.evaluators.kernels.collective import team
+from dse.evaluators.kernels.collective.team import Chain, Groups, Rounds, Team, Tile
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Multicast, Program, Reduce, Round, Slot
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str = "sum", **cut: Any) -> Cost:
@@ -26,6 +26,11 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
     26.0
     """
     return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+
+
+def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
+    """Time alone."""
+    return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:
@@ -62,7 +67,7 @@ def chains(pattern: str, of: Team) -> list[Chain]:
     """One message, as long as the way of the farthest member."""
     if of.members == 1:
         return [Chain()]
-    return [Chain(posts=1, messages=1, hops=max(of.hops(of.root, place) for place in range(of.members)))]
+    return [Chain(posts=1, messages=1, hops=of.reach)]
 
 
 def moved(pattern: str, of: Team) -> tuple[int, int]:

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.machine.link import Links, seconds
-from evaluators.rounds import Cores, Program, Round, Send, Slot
-from space.elementwise import Array, Number
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import Array, Number
 
 
 def ports(peers: Number) -> Number:

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.collective import exchange
-from evaluators.kernels.collective.exchange import parts, slice_of
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.meshgemm import interleaved
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Program, Round, Send, Slot, Vector
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.collective import exchange
+from dse.evaluators.kernels.collective.exchange import parts, slice_of
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.meshgemm import interleaved
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles, Vector
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, topology: str = "mesh") -> Cost:
@@ -92,13 +91,14 @@ def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, topology: str =
 
 
 def slots(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str) -> tuple[Slot, ...]:
-    """The slices, as they are sent and received; of an exchange also as they are turned."""
-    each = slice_of(shape, mesh)
+    """The slices, as they are sent and received; of an exchange also as they are turned, unless on a line."""
+    each, line = slice_of(shape, mesh), (mesh.rows == 1) | (mesh.cols == 1)
     if pattern != "all_to_all":
         return (Slot("x", (mesh.rows * mesh.cols, each), dtype, depth=2),)
-    if 1 in (mesh.rows, mesh.cols):
+    if np.all(line):
         return (Slot("x", (mesh.rows * mesh.cols, 1, each), dtype, depth=2),)
-    return Slot("x", (mesh.cols, mesh.rows, each), dtype, depth=2), Slot("y", (mesh.rows, mesh.cols, each), dtype, depth=2)
+    turned = Slot("y", (where(line, 0, mesh.rows), mesh.cols, each), dtype, depth=2)
+    return Slot("x", (mesh.cols, mesh.rows, each), dtype, depth=2), turned
 
 
 def place(shape: Shape, mesh: Mesh, x: Array, *, pattern: str, topology: str = "mesh") -> Tiles:

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, where
-from space.errors import DesignError, nearest
-from space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.errors import DesignError, nearest
+from dse.space.workload import ALONG, COMBINE, DIAGONAL, PATTERNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ class Team(NamedTuple):
     def members(self) -> int:
         """How many cores."""
         return self.rows * self.cols
+
+    @property
+    def reach(self) -> int:
+        """Links from the root to the farthest place: a corner."""
+        row, col = divmod(self.root, self.cols)
+        return max(row, self.rows - 1 - row) + max(col, self.cols - 1 - col)
 
     def hops(self, one: int, other: int) -> int:
         """Links between two places."""
@@ -178,15 +184,27 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
     """Time until the last team is done, and what all of them move; leaves broadcast over designs.
 
     Args:
+        shape, fabric, pattern, groups, chains: as of `seconds`.
+        mesh: leaves broadcast over designs.
+        moved: messages of a team, and links that they cross.
+    """
+    sides = (groups.rows, groups.cols)
+    count = (mesh.rows // groups.rows) * (mesh.cols // groups.cols) * 2.0 * shape.m
+    sent, hops = (_by_sides(sides, (1.0,), _Counts(of, moved, pattern, groups.along, groups.root)) for of in (_sent, _crossed))
+    return Cost(seconds(shape, fabric, pattern, groups, chains), Activity(sent_bytes=sent * count, hop_bytes=hops * count))
+
+
+def seconds(shape: Shape, fabric: Fabric, pattern: str, groups: Groups, chains: Chains) -> Any:
+    """Time until the last team is done; leaves broadcast over designs.
+
+    Args:
         shape: m elements on each core, of 2 bytes.
-        mesh, fabric: leaves broadcast over designs, as do the sides of `groups`.
+        fabric: leaves broadcast over designs, as do the sides of `groups`.
         pattern: a word of `PATTERNS`.
         groups: the teams.
         chains: of a team.
-        moved: messages of a team, and links that they cross.
     """
-    nbytes = 2.0 * shape.m
-    words = ceil_div(nbytes, fabric.word_bytes)
+    words = ceil_div(2.0 * shape.m, fabric.word_bytes)
     stream = words * fabric.pace
     prices = (
         fabric.post,
@@ -197,11 +215,7 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, pattern: str, groups: Groups,
         maximum(stream, words * fabric.copy + fabric.post),
     )
     sides = (groups.rows, groups.cols)
-    seconds = _by_sides(sides, prices, lambda rows, cols: _longest(chains, pattern, _group(groups, rows, cols)))
-    count = (mesh.rows // groups.rows) * (mesh.cols // groups.cols) * nbytes
-    sent = _by_sides(sides, (1.0,), lambda rows, cols: ((_moved(moved, pattern, _group(groups, rows, cols))[0],),))
-    hops = _by_sides(sides, (1.0,), lambda rows, cols: ((_moved(moved, pattern, _group(groups, rows, cols))[1],),))
-    return Cost(seconds, Activity(sent_bytes=sent * count, hop_bytes=hops * count))
+    return _by_sides(sides, prices, _Counts(_longest, chains, pattern, groups.along, groups.root))
 
 
 def kept(chains: Iterable[Chain]) -> list[Chain]:
@@ -248,8 +262,20 @@ def _root_at(groups: Groups, row: Array, col: Array) -> Array:
     return np.asarray(across % along)
 
 
-def _group(groups: Groups, rows: int, cols: int) -> Groups:
-    return Groups(rows, cols, groups.along, groups.root)
+class _Counts(NamedTuple):
+    """What is counted of groups: by which function, of what, and how they are cut beside their sides."""
+
+    function: Callable[..., Iterable[tuple[float, ...]]]
+    of: Chains | Moved
+    pattern: str
+    along: str
+    root: int | str
+
+    def at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
+        """Of a group of some sides; a root beyond its team counts as the first place."""
+        members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
+        root = self.root if isinstance(self.root, str) or self.root < members else 0
+        return self.function(self.of, self.pattern, Groups(rows, cols, self.along, root))
 
 
 @lru_cache(maxsize=4096)
@@ -274,24 +300,38 @@ def _moved(moved: Moved, pattern: str, group: Groups) -> tuple[float, float]:
     return float(total[0]), float(total[1])
 
 
-def _by_sides(
-    sides: tuple[Any, Any], prices: tuple[Any, ...], counts: Callable[[int, int], Iterable[tuple[float, ...]]]
-) -> Any:
+def _sent(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[:1],)
+
+
+def _crossed(moved: Moved, pattern: str, group: Groups) -> tuple[tuple[float, ...]]:
+    return (_moved(moved, pattern, group)[1:],)
+
+
+def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:
     """The largest of some counts times prices, the counts depending on the sides of a group."""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
-        for row in counts(int(sides[0]), int(sides[1])):
+        for row in counts.at(int(sides[0]), int(sides[1])):
             total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
         return total
     rows, cols = np.broadcast_arrays(*sides)
-    codes, which = np.unique(rows * (cols.max() + 1) + cols, return_inverse=True)
-    which = which.reshape(rows.shape)
-    found = [tuple(counts(int(code // (cols.max() + 1)), int(code % (cols.max() + 1)))) for code in codes]
-    most = max(len(of) for of in found)
-    # shape (chains, prices, sides); those of fewer chains have their first one again
-    table = np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)
+    base = int(cols.max()) + 1
+    which = (rows * base + cols).astype(np.int64)
+    codes = np.flatnonzero(np.bincount(which.ravel()))  # sides are few, and small numbers
+    place = np.zeros(codes[-1] + 1, np.int64)
+    place[codes] = np.arange(len(codes))
+    which = place[which]
     latest: Any = 0.0
-    for chain in table:
+    for chain in _table(counts, base, tuple(codes.tolist())):
         terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line.any()]
         latest = np.maximum(latest, sum(terms, np.zeros(rows.shape)))
     return latest
+
+
+@lru_cache(maxsize=4096)
+def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> Array:
+    """Counts of groups whose sides are coded, shape (chains, prices, groups); fewer chains have their first one again."""
+    found = [tuple(counts.at(code // base, code % base)) for code in codes]
+    most = max(len(of) for of in found)
+    return np.array([[*of, *of[:1] * (most - len(of))] for of in found], dtype=float).transpose(1, 2, 0)

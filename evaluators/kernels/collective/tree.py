@@ -10,12 +10,12 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from evaluators.kernels.collective import team
-from evaluators.kernels.collective.team import Chain, Groups, Rounds, Stages, Team, Tile
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Program, Slot
+from dse.evaluators.kernels.collective import team
+from dse.evaluators.kernels.collective.team import Chain, Groups, Rounds, Stages, Team, Tile
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Program, Slot
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str = "sum", **cut: Any) -> Cost:
@@ -29,6 +29,11 @@ def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, pattern: str, combine: str
     [85.0, 85.0]
     """
     return team.cost(shape, mesh, fabric, pattern, Groups(**cut), chains, moved)
+
+
+def seconds(shape: Shape, fabric: Fabric, *, pattern: str, **cut: Any) -> Any:
+    """Time alone."""
+    return team.seconds(shape, fabric, pattern, Groups(**cut), chains)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str, *, pattern: str, combine: str = "sum", **cut: Any) -> Program:

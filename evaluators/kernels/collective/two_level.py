@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.machine.link import Links
-from evaluators.rounds import Cores, Program, Round, Send, Slot
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.link import Links
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
 
 
 def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> Cost:
@@ -35,7 +35,7 @@ def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> C
     Source:
         [thakur2005] reduce-scatter and allgather as the halves of an allreduce, the vector in between being sliced.
 
-    >>> from evaluators.kernels.collective import ring
+    >>> from dse.evaluators.kernels.collective import ring
     >>> inside, outside = Links(8, 300e9, 0.0, "hop"), Links(2, 25e9 / 8, 0.0, "hop")
     >>> [round(1e3 * cost(ring, 24e6, inside, between).seconds, 2) for between in (outside, Links(1, 1.0, 1.0, "hop"))]
     [1.1, 0.14]

@@ -10,14 +10,19 @@ Each module has
     products(mesh)                products that a core starts
     paths(mesh), at_once(mesh)    routing paths that a core needs, in all and at a time
     LEAST                         cores of a line that it needs
+
+Installed packages add modules by entry points of the group dse.gemm.
 """
 
 from types import ModuleType
 
-from evaluators.kernels.gemm import allgather, cannon, ladder, meshgemm, meshgemm_t, meshgemm_v, summa, t10
-from space.errors import chosen
+from dse.evaluators.kernels.gemm import allgather, cannon, ladder, meshgemm, meshgemm_t, meshgemm_v, summa, t10
+from dse.space.errors import chosen
+from dse.space.registry import Registry
 
-GEMM: dict[str, ModuleType] = {
+NEEDS = ("steps", "place", "result", "cost", "slots", "products", "paths", "at_once", "LEAST")
+
+SHIPPED = {
     "allgather": allgather,
     "summa": summa,
     "cannon": cannon,
@@ -27,6 +32,8 @@ GEMM: dict[str, ModuleType] = {
     "t10": t10,
     "ladder": ladder,
 }
+
+GEMM: Registry[ModuleType] = Registry("dse.gemm", SHIPPED, NEEDS)
 
 
 def gemm(name: str) -> ModuleType:

@@ -6,15 +6,14 @@ path has as many software stages as hops; and every core holds 1 / N of both ope
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import summa
-from evaluators.kernels.gemm.shift import words_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, joined
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, minimum, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm import summa
+from dse.evaluators.kernels.gemm.shift import words_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, joined
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 
 __all__ = ["LEAST", "WAIT", "at_once", "paths", "place", "products", "result", "slots", "steps"]
 

@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.kernels.gemm.meshgemm import interleaved
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Send
-from space.elementwise import Array, where
+from dse.evaluators.kernels.gemm.meshgemm import interleaved
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Cores, Send
+from dse.space.elementwise import Array, where
 
 TASKS = 3
 """Of the owner for each load from shared memory: request, grant, release."""

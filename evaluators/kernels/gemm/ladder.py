@@ -6,14 +6,14 @@ of its row or column one after the other, and each of these waits for every valu
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.summa import place, products, result, slots
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.table import tabulated
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Multiply, Program, Round, Send
-from space.elementwise import ceil_div, maximum
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.summa import place, products, result, slots
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multiply, Program, Round, Send
+from dse.space.elementwise import ceil_div, maximum
 
 __all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
 

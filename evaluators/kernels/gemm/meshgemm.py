@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import shift
-from evaluators.kernels.gemm.shift import place, products, result, slots
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Program
-from space.elementwise import Array
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm import shift
+from dse.evaluators.kernels.gemm.shift import place, products, result, slots
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Program
+from dse.space.elementwise import Array
 
 __all__ = [
     "LEAST",
@@ -32,9 +32,6 @@ __all__ = [
 
 WAIT = "slots"
 """[he2025] section 7.2: interleaving lets MeshGEMM "as much as possible, overlap communication with computation"."""
-
-CROWD = 1.0
-"""Chunks that wait for one another in the alignment, over the shorter side: 64 x 64 cores in the events reader."""
 
 LEAST = 3
 """Cores of a line that INTERLEAVE needs."""
@@ -87,7 +84,7 @@ def interleaved(places: int) -> Array:
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """The closed form: two hops whatever the mesh."""
-    return shift.cost(shape, mesh, fabric, order=interleaved, reach=2, leave=2, overlapped=True, crowd=CROWD)
+    return shift.cost(shape, mesh, fabric, order=interleaved, reach=2, leave=2, overlapped=True)
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

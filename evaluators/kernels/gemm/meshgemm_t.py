@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import column
-from evaluators.kernels.gemm.shift import words_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multiply, Program, Reduce, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm import column
+from dse.evaluators.kernels.gemm.shift import words_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multiply, Program, Reduce, Round, Send, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 TRANSPOSED = True
 """B is given as [n, k]."""

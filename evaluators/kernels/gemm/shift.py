@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
-from evaluators.kernels.table import tabulated
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, minimum
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, all_cores, blocks, joined
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, minimum
 
 
 def steps(shape: Shape, mesh: Mesh, *, order: Array, wait: str, dtype: str, via: str = "router") -> Program:
@@ -63,7 +62,6 @@ def cost(
     reach: Any,
     leave: int,
     overlapped: bool,
-    crowd: float,
     via: str = "router",
 ) -> Cost:
     """Time of the program.
@@ -76,7 +74,9 @@ def cost(
         shift   = sending, or the words at their pace, + 2 ramp + reach hop
         step    = the larger of (sending + product) and shift where they overlap, else shift + product
         t       = align + (N - 1) step + product
-        align   = as a shift, of all chunks, + N hop + crowd (shorter side) words of the longer chunk
+        align   = as a shift, of all chunks, + N hop + (shorter side) / 2 words of the longer chunk
+
+    Half a line's chunks cross its middle link in the alignment of the line whose chunks go farthest.
 
     With `via` relay each hop of the longest message costs launch + stage + 2 ramp + hop + its words at their pace, after the
     launch and words of those before it.
@@ -87,7 +87,6 @@ def cost(
         reach: links that the longest message of a shift crosses.
         leave: chunks of a line that leave a core at a time, where it has as many.
         overlapped: whether a shift runs beside the product.
-        crowd: chunks that wait for one another in the alignment, over the shorter side; measured with the events reader.
         via: who carries.
     """
     n, rows, cols = mesh.chunks * 1.0, mesh.per_row, mesh.per_col
@@ -110,7 +109,7 @@ def cost(
         words = slices * (a_words + b_words)
         align = maximum(2 * slices * fabric.post + words * fabric.copy, fabric.post + words * fabric.pace) + 2 * fabric.ramp
         through = slices * maximum(a_words, b_words) * fabric.word
-        align = align + n * fabric.hop + crowd * minimum(mesh.rows, mesh.cols) * through
+        align = align + n * fabric.hop + minimum(mesh.rows, mesh.cols) / 2 * through
     step = maximum(sending + product, shift) if overlapped else shift + product
     seconds = align + (n - 1) * step + product
     a_bytes, b_bytes = 2.0 * m_ * k_, 2.0 * k_ * n_

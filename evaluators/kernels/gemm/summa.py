@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.shift import words_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
-from evaluators.kernels.table import tabulated
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multicast, Multiply, Program, Round, Slot
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.shift import words_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Round, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 WAIT = "line"
 """[he2025] section 7.2: "pipeline broadcast in SUMMA" is not overlapped with computation as MeshGEMM's shifts are."""

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.collective import hardware, team
-from evaluators.kernels.collective.team import Groups
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.channels import ColumnMemory
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import VALUE, Fabric
-from evaluators.rounds import Cores, Load, Loop, Multicast, Multiply, Program, Round, Slot, Store
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.collective import hardware, team
+from dse.evaluators.kernels.collective.team import Groups
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.channels import ColumnMemory
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import VALUE, Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Load, Loop, Multicast, Multiply, Program, Round, Slot, Store
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 
 class Part(NamedTuple):
@@ -114,24 +114,69 @@ def seconds(
         fabric, engines, memory: of the machine.
         itemsize: bytes of a value.
     """
+    return timed(worked(shape, part, mesh, fabric, engines, memory, itemsize, copies), memory.crowded)
+
+
+class Work(NamedTuple):
+    """What a program is, whatever the rate of its memory; leaves broadcast over designs.
+
+    Attributes:
+        waves, chunks: turns of the groups, and chunks of them all.
+        product, words: of a chunk: the product, and words of A and B into a tile. [s]
+        loaded, stored: of a channel: by a chunk, and by the blocks of a turn. [B]
+        ways, spread, ends: of the first block; of multicasts; of what is stored. [s]
+    """
+
+    waves: Any
+    chunks: Any
+    product: Any
+    words: Any
+    loaded: Any
+    stored: Any
+    ways: Any
+    spread: Any
+    ends: Any
+
+
+def worked(
+    shape: Shape,
+    part: Part,
+    mesh: Mesh,
+    fabric: Fabric,
+    engines: Engines,
+    memory: ColumnMemory,
+    itemsize: float = VALUE,
+    copies: Any = 1,
+) -> Work:
+    """What does not depend on the rate of memory; arguments as of `seconds`."""
     of = cut(shape, part, mesh, copies)
     a, b, c = (x * y * itemsize for x, y in ((part.m, part.k), (part.k, part.n), (part.m, part.n)))
-    product = engines.started(part.m, part.k, part.n, itemsize)
     # tiles that load A and have the same channel; those that load B; those that store
     columns, rows = ceil_div(mesh.cols, memory.count), ceil_div(mesh.rows, memory.count)
-    loaded = (rows * a + columns * (mesh.rows // part.rows) * b) * memory.crowded
     # what one tile by itself loads needs no way to others
     words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
     words = words * fabric.pace
-    stored = columns * mesh.rows * c * memory.crowded
-    ways = 2 * (fabric.ramp + (mesh.rows - 1) * fabric.hop) + memory.latency + fabric.post
-    spread = sum(_spread(along, 0.0, part, mesh, fabric).seconds for along in ("row", "column")) + words
-    chunks = of.waves * of.chunks
-    busiest = chunks * maximum(maximum(product, words), loaded)
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    return Work(
+        of.waves,
+        of.waves * of.chunks,
+        engines.started(part.m, part.k, part.n, itemsize),
+        words,
+        rows * a + columns * (mesh.rows // part.rows) * b,
+        columns * mesh.rows * c,
+        2 * way + memory.latency + fabric.post,
+        sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words,
+        fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
+    )
+
+
+def timed(work: Work, byte: Any) -> Any:
+    """Time of the program, a channel taking so long for a byte of blocks that wait for one another. [s]"""
+    loaded, stored = work.loaded * byte, work.stored * byte
+    busiest = work.chunks * maximum(maximum(work.product, work.words), loaded)
     # what is stored goes before what is loaded next, all but the chunk that is loaded already
-    blocked = (of.waves - 1) * maximum(stored + ways + loaded + spread - product, 0.0)
-    ends = fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop + stored
-    return ways + loaded + spread + busiest + blocked + ends
+    blocked = (work.waves - 1) * maximum(stored + work.ways + loaded + work.spread - work.product, 0.0)
+    return work.ways + loaded + work.spread + busiest + blocked + (work.ends + stored)
 
 
 def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
@@ -154,9 +199,14 @@ def _activity(part: Part, mesh: Mesh, of: Blocks, itemsize: float) -> Activity:
 def _spread(along: str, nbytes: Any, part: Part, mesh: Mesh, fabric: Fabric) -> Cost:
     """A multicast along all rows, or along the columns of all groups, diagonals being their roots."""
     rows = mesh.rows if along == "row" else part.rows
-    of = hardware.cost(Shape(nbytes / VALUE, 1, 1), mesh, fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
-    alone = (mesh.cols if along == "row" else rows) > 1
-    return Cost(where(alone, of.seconds, 0.0), of.activity)
+    return hardware.cost(Shape(nbytes / VALUE, 1, 1), mesh, fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+
+
+def _spread_seconds(along: str, part: Part, mesh: Mesh, fabric: Fabric) -> Any:
+    """Time of its first word."""
+    rows = mesh.rows if along == "row" else part.rows
+    taken = hardware.seconds(Shape(0.0, 1, 1), fabric, pattern="multicast", along=along, rows=rows, cols=mesh.cols)
+    return where((mesh.cols if along == "row" else rows) > 1, taken, 0.0)
 
 
 _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes=1.0)

@@ -7,13 +7,13 @@ software.
 
 import numpy as np
 
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm import shift
-from evaluators.kernels.gemm.shift import place, products, result, slots
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Program
-from space.elementwise import maximum
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm import shift
+from dse.evaluators.kernels.gemm.shift import place, products, result, slots
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Program
+from dse.space.elementwise import maximum
 
 __all__ = ["LEAST", "WAIT", "at_once", "cost", "paths", "place", "products", "result", "slots", "steps"]
 
@@ -37,7 +37,7 @@ def at_once(mesh: Mesh) -> int:
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric) -> Cost:
     """The closed form: a relay over the whole line decides each shift."""
     reach = maximum(mesh.rows, mesh.cols) - 1
-    return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False, crowd=0.0, via="relay")
+    return shift.cost(shape, mesh, fabric, order=np.arange, reach=reach, leave=1, overlapped=False, via="relay")
 
 
 def steps(shape: Shape, mesh: Mesh, dtype: str = "float32") -> Program:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from space.elementwise import Array
+from dse.space.elementwise import Array
 
 MOST_CHUNKS = 4096
 """Chunks of K beyond which a non-square mesh is refused: its sides have too little in common."""

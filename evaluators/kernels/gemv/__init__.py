@@ -9,14 +9,22 @@ Each module has
     slots(shape, mesh, dtype)                 tiles that a core holds meanwhile
     paths(mesh), at_once(mesh)                routing paths that a core needs, in all and at a time
     stages(side)                              software stages on the critical path
+    line(side, words, fabric)                 of the reduction along one line by itself: its time,
+    moved(side)                               messages and links that they cross,
+    reduction(mesh, length, combine=..)       and rounds
+
+Installed packages add modules by entry points of the group dse.gemv.
 """
 
 from types import ModuleType
 
-from evaluators.kernels.gemv import ktree, ladder, pipeline, ring
-from space.errors import chosen
+from dse.evaluators.kernels.gemv import ktree, ladder, pipeline, ring
+from dse.space.errors import chosen
+from dse.space.registry import Registry
 
-GEMV: dict[str, ModuleType] = {"pipeline": pipeline, "ring": ring, "ktree": ktree, "ladder": ladder}
+NEEDS = ("steps", "place", "result", "cost", "slots", "paths", "at_once", "stages", "line", "moved", "reduction")
+
+GEMV: Registry[ModuleType] = Registry("dse.gemv", {"pipeline": pipeline, "ring": ring, "ktree": ktree, "ladder": ladder}, NEEDS)
 
 
 def gemv(name: str) -> ModuleType:

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import partial
-from evaluators.kernels.gemv.partial import result
-from evaluators.kernels.table import tabulated
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import partial
+from dse.evaluators.kernels.gemv.partial import result
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, where
 
 __all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
 
@@ -53,11 +52,11 @@ def line(side: Any, words: Any, fabric: Fabric, *, broadcast: bool = True, phase
 
     The root adds N - 1 messages one after the other, then serves N - 1 loads, the last of them to the far end:
 
-        t = (N - 1) (words + stage) + 2 ramp + hop + (N - 1) 3 launch + values 2 (2 ramp + (N - 1) hop)
+        t = post + (N - 1) (words + stage) + 2 ramp + hop + (N - 1) 3 launch + values 2 (2 ramp + (N - 1) hop)
     """
     others = side - 1.0
     values = words  # sums are in single precision, a word each
-    add = others * (words * fabric.pace + fabric.stage) + 2 * fabric.ramp + fabric.hop
+    add = fabric.post + others * (words * fabric.pace + fabric.stage) + 2 * fabric.ramp + fabric.hop
     load = others * TASKS * fabric.launch + values * 2 * (2 * fabric.ramp + others * fabric.hop)
     return where(others > 0, add + (load if broadcast else 0.0), 0.0)
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
-from evaluators.machine.fabric import Fabric
-from evaluators.numeric import Tiles
-from evaluators.rounds import Cores, Multicast, Multiply, Program, Reduce, Round, Slot
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multicast, Multiply, Program, Reduce, Round, Slot, Tiles
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import partial
-from evaluators.kernels.gemv.partial import place, result, slots
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Program, Round
-from space.elementwise import where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import partial
+from dse.evaluators.kernels.gemv.partial import place, result, slots
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Program, Round
+from dse.space.elementwise import where
 
 __all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "result", "root", "slots", "stages", "steps"]
 

@@ -12,8 +12,8 @@ Each module has
 
 from types import ModuleType
 
-from evaluators.kernels.kv import concat, shift
-from space.errors import chosen
+from dse.evaluators.kernels.kv import concat, shift
+from dse.space.errors import chosen
 
 KV: dict[str, ModuleType] = {"concat": concat, "shift": shift}
 

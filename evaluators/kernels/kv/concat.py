@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Program, Round, Send, Slot
-from space.elementwise import ceil_div
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import ceil_div
 
 
 def capacity(rows: Any, per_core: Any) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.shift import words_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Program, Round, Send, Slot, Step
-from space.elementwise import Array, ceil_div, where
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.shift import words_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot, Step
+from dse.space.elementwise import Array, ceil_div, where
 
 
 def capacity(rows: Any, per_core: Any) -> Any:

@@ -7,13 +7,13 @@ from math import ceil
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.shift import words_of
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Multicast, Program, Round, Send, Slot
-from space.elementwise import ceil_div, maximum
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.shift import words_of
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Multicast, Program, Round, Send, Slot
+from dse.space.elementwise import ceil_div, maximum
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, replicated: bool = False) -> Cost:

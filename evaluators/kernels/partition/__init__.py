@@ -13,8 +13,8 @@ and `DIVIDED`: whether it makes use of a grid of rows and columns.
 
 from types import ModuleType
 
-from evaluators.kernels.partition import input_only, k, mn, mn_k
-from space.errors import chosen
+from dse.evaluators.kernels.partition import input_only, k, mn, mn_k
+from dse.space.errors import chosen
 
 PARTITION: dict[str, ModuleType] = {"input_only": input_only, "mn": mn, "k": k, "mn_k": mn_k}
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Shape, blocks
-from evaluators.kernels.partition.placement import Group, placed, sides
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Multiply, Program, Round, Slot
-from space.elementwise import Array, ceil_div
+from dse.evaluators.kernels.gemm.tiling import Shape, blocks
+from dse.evaluators.kernels.partition.placement import Group, placed, sides
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Multiply, Program, Round, Slot
+from dse.space.elementwise import Array, ceil_div
 
 DIVIDED = False
 

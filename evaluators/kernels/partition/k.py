@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Shape, blocks
-from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.placement import grid, placed, sides, step
-from evaluators.kernels.partition.sums import allreduce
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Multiply, Program, Round, Slot
-from space.elementwise import Array, ceil_div
+from dse.evaluators.kernels.gemm.tiling import Shape, blocks
+from dse.evaluators.kernels.partition.input_only import gathered, spread
+from dse.evaluators.kernels.partition.placement import grid, placed, sides, step
+from dse.evaluators.kernels.partition.sums import allreduce
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Multiply, Program, Round, Slot
+from dse.space.elementwise import Array, ceil_div
 
 DIVIDED = False
 
@@ -32,9 +32,12 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice."""
     product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
     rings, members = grid(placement, cores)
-    along = 2 * (members - 1) * step(placement, cores, 1, shape.m * ceil_div(shape.n, members) * nbytes, fabric)
+    whole = shape.m * shape.n * nbytes
+    slice_ = shape.m * ceil_div(shape.n, members) * nbytes
+    along = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, mean=whole / members)
     slice_ = shape.m * ceil_div(ceil_div(shape.n, members), rings) * nbytes
-    return product + along + 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric), product
+    across = 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric, mean=whole / cores)
+    return product + along + across, product
 
 
 def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Shape, blocks
-from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.placement import Group, grid, placed, sides, step
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum
+from dse.evaluators.kernels.gemm.tiling import Shape, blocks
+from dse.evaluators.kernels.partition.input_only import gathered, spread
+from dse.evaluators.kernels.partition.placement import Group, grid, placed, sides, step
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
+from dse.space.elementwise import Array, ceil_div, maximum
 
 DIVIDED = False
 
@@ -33,7 +33,7 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     rings, members = grid(placement, cores)
     n = ceil_div(shape.n, cores)
     product = engines.started(ceil_div(shape.m, cores), shape.k, n, nbytes)
-    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric) for axis in (1, 0))
+    along, across = (step(placement, cores, axis, shape.k * n * nbytes, fabric, buffered=True) for axis in (1, 0))
     shifts = rings * (members - 1) * maximum(product, along) + (rings - 1) * maximum(product, across)
     return shifts + product, cores * product
 

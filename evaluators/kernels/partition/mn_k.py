@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.tiling import Shape, blocks
-from evaluators.kernels.partition.input_only import gathered, spread
-from evaluators.kernels.partition.placement import grid, placed, sides, step
-from evaluators.kernels.partition.sums import along_rings
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Multiply, Program, Round, Send, Slot
-from space.elementwise import Array, ceil_div, maximum, where
+from dse.evaluators.kernels.gemm.tiling import Shape, blocks
+from dse.evaluators.kernels.partition.input_only import gathered, spread
+from dse.evaluators.kernels.partition.placement import grid, occupied, placed, sides, step
+from dse.evaluators.kernels.partition.sums import along_rings
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot
+from dse.space.elementwise import Array, ceil_div, maximum, where
 
 DIVIDED = True
 
@@ -44,9 +44,12 @@ def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engi
     rings, members = grid(placement, cores, divided=True)
     m, k, n = ceil_div(shape.m, rings), ceil_div(shape.k, members), ceil_div(shape.n, rings)
     product = engines.started(m, k, n, nbytes)
-    sums = 2 * (members - 1) * step(placement, cores, 1, m * ceil_div(n, members) * nbytes, fabric, divided=True)
-    weights = step(placement, cores, 0, k * n * nbytes, fabric, divided=True)
-    first, turn, last = maximum(product, weights), maximum(product, weights + sums), maximum(product, sums)
+    slice_, mean = m * ceil_div(n, members) * nbytes, m * n * nbytes / members
+    sums = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=True, mean=mean)
+    tile = k * n * nbytes
+    weights = step(placement, cores, 0, tile, fabric, divided=True, buffered=True)
+    behind = where(fabric.locked > 0, weights, occupied(placement, cores, 0, tile, fabric, divided=True)) + sums
+    first, turn, last = maximum(product, weights), maximum(product, maximum(weights, behind)), maximum(product, sums)
     return where(rings > 1, first + maximum(rings - 2, 0) * turn + last, product) + sums, rings * product
 
 

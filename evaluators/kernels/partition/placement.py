@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.kernels.gemm.meshgemm import interleaved
-from evaluators.kernels.table import tabulated
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Cores, Send
-from evaluators.routes import way
-from space.elementwise import Array, where
-from space.mapping import PLACEMENTS
+from dse.evaluators.kernels.gemm.meshgemm import interleaved
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Cores, Send
+from dse.evaluators.program.routes import way
+from dse.space.elementwise import Array, ceil_div, maximum, where
+from dse.space.mapping import PLACEMENTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,25 +127,53 @@ def sides_of(placement: str, cores: Any) -> tuple[Any, Any]:
     return rows, cores // rows
 
 
-def step(placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False) -> Any:
-    """Time in which every core of a group sends some bytes to the next of its ring. [s]
+def step(
+    placement: str,
+    cores: Any,
+    axis: int,
+    nbytes: Any,
+    fabric: Fabric,
+    *,
+    divided: bool = False,
+    mean: Any = None,
+    buffered: bool = False,
+) -> Any:
+    """Time in which every core of a group sends some bytes to the next of its ring, as one of many such steps. [s]
 
-    The busiest channel carries its messages one after the other. A wormhole's words pass a hop apart; a locked route is set up
-    first, there and back, and is nobody else's until its last word is there; cores that are not in step lose more than this,
-    which `fidelity=cycles` plays and studies/fidelity_gap lists.
+    What a core sends it was sent in the step before, so that hops add up along the ring: a long way back is in one step of each
+    slice, not in all. Where what comes overwrites the older of two versions it waits until that is sent on, so that a long way
+    takes two steps. A wormhole's words pass a hop apart; a locked route is set up first, there and back. Cores that are not in
+    step lose more than this, which `fidelity=cycles` plays and studies/fidelity_gap lists.
 
     Args:
         placement, cores, divided: of the group.
         axis: 1 along the rings, 0 across them.
-        nbytes: that each core sends. [B]
+        nbytes: that the core with most sends. [B]
         fabric: the network.
+        mean: bytes of a core on average, where slices differ: they take turns on a channel; `nbytes` where None. [B]
+        buffered: whether what is sent is a whole slot of two versions.
     """
-    which = PLACEMENTS.index(placement)
-    key = (which, cores, axis, divided * 1)
-    hops, stream = _reach(*key), np.ceil(nbytes / fabric.word_bytes) * fabric.pace
-    apart = fabric.post + 2 * fabric.ramp + hops * fabric.hop + _turns(*key) * stream
-    locked = fabric.post + _circuits(*key) * (6 * fabric.ramp + stream) + 3 * _ways(*key) * fabric.hop
-    return where(hops > 0, where(fabric.locked > 0, locked, apart), 0.0)
+    key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
+    ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop
+    if buffered:
+        ahead = maximum(ahead, fabric.ramp + _reach(*key) / 2 * fabric.hop)
+    first = fabric.post + where(fabric.locked > 0, 0.0, ahead)
+    return where(_reach(*key) > 0, first + occupied(placement, cores, axis, nbytes, fabric, divided=divided, mean=mean), 0.0)
+
+
+def occupied(
+    placement: str, cores: Any, axis: int, nbytes: Any, fabric: Fabric, *, divided: bool = False, mean: Any = None
+) -> Any:
+    """Time for which the busiest channel is held in a step, its messages one after the other; arguments as of `step`. [s]
+
+    A wormhole's message holds a link for its words, a locked one all channels of its route until its last word is there.
+    """
+    key = (PLACEMENTS.index(placement), cores, axis, divided * 1)
+    stream = ceil_div(nbytes, fabric.word_bytes) * fabric.pace
+    others = stream if mean is None else mean / fabric.word_bytes * fabric.pace
+    circuits = _circuits(*key)
+    locked = circuits * 6 * fabric.ramp + 3 * _ways(*key) * fabric.hop + maximum(stream, circuits * others)
+    return where(fabric.locked > 0, locked, maximum(stream, _turns(*key) * others))
 
 
 @tabulated
@@ -156,6 +184,15 @@ def _rows(which: int, cores: int) -> float:
 @tabulated
 def _rings(which: int, cores: int, divided: int) -> float:
     return float(placed(PLACEMENTS[which], cores, divided=bool(divided)).rings)
+
+
+@tabulated
+def _hops(which: int, cores: int, axis: int, divided: int) -> float:
+    """Links of a message, on average over the way of the slice that has the longest one: around its ring but for one step."""
+    of = placed(PLACEMENTS[which], cores, divided=bool(divided))
+    links = np.array([len(links) for links in _routes(which, cores, axis, divided)]).reshape(of.rings, of.members)
+    steps = (of.members if axis else of.rings) - 1
+    return float((links.sum(axis=axis) - links.min(axis=axis)).max() / steps) if steps else 0.0
 
 
 @tabulated

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from evaluators.kernels.partition.placement import Group
-from evaluators.rounds import Round
-from space.elementwise import Array
+from dse.evaluators.kernels.partition.placement import Group
+from dse.evaluators.program.rounds import Round
+from dse.space.elementwise import Array
 
 
 def allreduce(of: Group, slot: str, rows: int) -> tuple[Round, ...]:

@@ -3,12 +3,12 @@
 from math import ceil
 from typing import Any
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import FUNCTIONS, Program, Round, Slot, Vector
-from space.elementwise import ceil_div
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import FUNCTIONS, Program, Round, Slot, Vector
+from dse.space.elementwise import ceil_div
 
 INPUTS = {"add": ("x", "y"), "gate": ("x", "y"), "rotate": ("x", "y", "u", "v")}
 """Functions of whole tiles, and the slots that they read."""

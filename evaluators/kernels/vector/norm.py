@@ -2,14 +2,14 @@
 
 from math import ceil
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh, Shape
-from evaluators.kernels.gemv import gemv
-from evaluators.kernels.vector.elementwise import instruction, tile
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import Program, Round, Slot, Vector
-from space.elementwise import ceil_div
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import gemv
+from dse.evaluators.kernels.vector.elementwise import instruction, tile
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Program, Round, Slot, Vector
+from dse.space.elementwise import ceil_div
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: int = 2, replicated: bool = False) -> Cost:

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluators.counts import Activity
-from evaluators.kernels.cost import Cost
-from evaluators.kernels.gemm.tiling import Mesh
-from evaluators.machine.channels import ColumnMemory
-from evaluators.machine.engine import Engines
-from evaluators.machine.fabric import Fabric
-from evaluators.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
-from space.elementwise import Array, ceil_div, maximum, minimum
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine.channels import ColumnMemory
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
+from dse.space.elementwise import Array, ceil_div, maximum, minimum
 
 WIDE, ONCE = 0, -1
 """Entries along the first axis of a slot: all columns of a row; the same where all rows share one."""
@@ -185,7 +185,44 @@ def cost(
         fabric, engines, memory: of the machine.
         dtype: of values.
     """
-    of, held = cut(rows, block, mesh), {slot.name: slot for slot in slots(recipe, block, dtype)}
+    of, each = _worked(recipe, rows, block, mesh, engines, dtype), mesh.rows * mesh.cols
+    up = _links(of.turns.blocks - (of.turns.waves - 1) * each, mesh)
+    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
+    moved = of.loaded + of.stored
+    activity = Activity(
+        elements=of.turns.waves * each * of.elements,
+        memory_bytes=of.turns.blocks * moved,
+        hop_bytes=moved * ((of.turns.waves - 1) * whole + up),
+    )
+    return Cost(_timed(recipe, of, mesh, fabric, memory), activity)
+
+
+def seconds(
+    recipe: Recipe, rows: Any, block: Block, mesh: Mesh, fabric: Fabric, engines: Engines, memory: ColumnMemory, dtype: str
+) -> Any:
+    """Time alone; arguments as of `cost`."""
+    return _timed(recipe, _worked(recipe, rows, block, mesh, engines, dtype), mesh, fabric, memory)
+
+
+class _Work(NamedTuple):
+    """What a program is, whatever its memory.
+
+    Attributes:
+        turns: how often what is done.
+        vector, elements: of a block: instructions, and what they compute. [s]
+        loaded, stored, first: of a block: what is loaded and stored, and what the first group loads. [B]
+    """
+
+    turns: Turns
+    vector: Any
+    elements: Any
+    loaded: Any
+    stored: Any
+    first: Any
+
+
+def _worked(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, engines: Engines, dtype: str) -> _Work:
+    held = {slot.name: slot for slot in slots(recipe, block, dtype)}
     each = {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
     vector: Any = 0.0
     elements: Any = 0.0
@@ -194,13 +231,16 @@ def cost(
         moved = sum(each[name] for name in (*call.inputs, call.out))
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
         vector, elements = vector + busy + engines.vector.call / engines.clock, elements + count
-    loaded, stored = (sum(each[name] for name in names) for names in (recipe.loads, recipe.stored))
-    tiles = mesh.rows * mesh.cols
+    names = recipe.loads, recipe.stored, recipe.groups[0][0]
+    return _Work(cut(rows, block, mesh), vector, elements, *(sum(each[name] for name in some) for some in names))
+
+
+def _timed(recipe: Recipe, work: _Work, mesh: Mesh, fabric: Fabric, memory: ColumnMemory) -> Any:
+    of, vector, _, loaded, stored, first = work
     # tiles that have the same channel and a block each, in a turn of all tiles and in the last one
     full = ceil_div(mesh.cols, memory.count) * mesh.rows
-    last = ceil_div(of.blocks - (of.waves - 1) * tiles, minimum(memory.count, mesh.cols))
+    last = ceil_div(of.blocks - (of.waves - 1) * (mesh.rows * mesh.cols), minimum(memory.count, mesh.cols))
     way = fabric.ramp + (mesh.rows - 1) * fabric.hop
-    first = sum(each[name] for name in recipe.groups[0][0])
     there = 2 * way + memory.latency + fabric.post
     opening = there + (last * (of.waves == 1) + full * (of.waves > 1)) * first * memory.crowded
     later = maximum(vector, full * (loaded + stored) * memory.crowded) * (of.waves - 1)
@@ -209,11 +249,7 @@ def cost(
     # a load is ahead of another one: two of them wait for memory side by side
     turns = of.waves * len(recipe.groups)
     waiting = (ceil_div(turns, 2) - 1) * there + vector / len(recipe.groups) + stored * memory.byte
-    up = _links(of.blocks - (of.waves - 1) * tiles, mesh)
-    whole = mesh.cols * mesh.rows * (mesh.rows - 1) / 2
-    links = (loaded + stored) * ((of.waves - 1) * whole + up)
-    activity = Activity(elements=of.waves * tiles * elements, memory_bytes=of.blocks * (loaded + stored), hop_bytes=links)
-    return Cost(opening + maximum(later + final, waiting) + fabric.post + way, activity)
+    return opening + maximum(later + final, waiting) + fabric.post + way
 
 
 def steps(recipe: Recipe, rows: int, block: Block, mesh: Mesh, dtype: str = "float16", *, channels: int) -> Program:

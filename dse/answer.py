@@ -1,0 +1,163 @@
+"""One design under one workload: what it is, what came out, and where the time goes; as a value, as text and as a table.
+
+The same for the command line and for a notebook.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dse.build import question
+from dse.compose import folder_of
+from dse.evaluators import METRICS, evaluate, explain, smaller
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.evaluation import infeasible, on_part
+from dse.evaluators.passes.part import PART
+from dse.records import Source
+from dse.space.design import Design, stacked
+from dse.space.fields import leaves
+from dse.space.limits import Infeasible
+from dse.space.units import show
+from dse.space.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OF_PART = "part."
+"""What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
+
+CHOICES = ("chip", "mapping", "workload")
+"""Groups whose choice an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One case of the workload by itself."""
+
+    label: str
+    feasible: bool
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """One design under one workload.
+
+    Attributes:
+        metrics: by name, in SI, those that its kind of chip and workload has, over all cases; `evaluators.METRICS` has units
+            and definitions. Of a part of the mesh (``fidelity=cycles@8``) names begin with ``part.``.
+        cases: the same for each case.
+        infeasible: what binds, None where every limit holds.
+        fidelity: the reader that it was evaluated by.
+        names: what was chosen by name, as ``chip: a100``.
+    """
+
+    design: Design
+    workload: Workload
+    metrics: dict[str, float]
+    cases: tuple[Answered, ...]
+    infeasible: Infeasible | None
+    sources: tuple[Source, ...]
+    fidelity: str
+    names: dict[str, str]
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Time by operator, of the first case."""
+        return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def part(self) -> str:
+        """On which part of the mesh it was played, and what becomes of the workload; "" for all of it."""
+        if PART not in self.fidelity:
+            return ""
+        whose = on_part(self.design, self.workload.cases[0], self.fidelity)
+        return f"{whose}: {smaller(self.design, self.workload)}"
+
+    def about(self) -> list[tuple[str, str]]:
+        """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
+        changed = [s for s in self.sources if s.source == "override" and s.address.startswith("chip.")]
+        values = "".join(f", {source.address}={source.value}" for source in changed)
+        plans = _plans(self.design)
+        formats = [(name, text) for name, text in plans if name == "formats"]
+        found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
+        found += [*(plan for plan in plans if plan not in formats), *formats, ("fidelity", self.fidelity)]
+        return [*found, *([("on a part", self.part)] if self.part else [])]
+
+    def frame(self) -> "pd.DataFrame":
+        """The operators of the first case as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([row.record() for row in self.breakdown.rows])
+
+    def by_case(self) -> "pd.DataFrame":
+        """The cases as a table, with the metrics of each in SI."""
+        import pandas as pd
+
+        return pd.DataFrame([{"case": one.label, "feasible": one.feasible, **one.metrics} for one in self.cases])
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Name, value with unit, and definition of every metric."""
+        return [
+            (name, shown(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in self.metrics.items()
+        ]
+
+    def __repr__(self) -> str:
+        verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
+        lines = [f"{name:11}{text}" for name, text in self.about()]
+        return "\n".join([_titled(self.cases), *lines, *verdict, *(f"  {name:32}{text}" for name, text, _ in self.rows())])
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
+        rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
+        return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def answered(config: Mapping[str, Any]) -> Evaluation:
+    """The design of a composed configuration, evaluated."""
+    asked, fidelity = question(dict(config), folder_of(config)), config["fidelity"]
+    workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
+    found = evaluate(stacked([asked.base]), workload, fidelity=fidelity, cases=True)
+
+    def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
+        """The metrics that there are: the others are not a number."""
+        return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
+
+    each = [
+        Answered(case.label, bool(found.cases["fits"][row, 0]), own((name, at[row, 0]) for name, at in found.cases.items()))
+        for row, case in enumerate(workload.cases)
+    ]
+    metrics = own((name, column[0]) for name, column in found.columns.items())
+    why = infeasible(asked.base, workload)
+    names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
+    return Evaluation(asked.base, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
+
+
+def shown(name: str, value: float) -> str:
+    """A metric for people."""
+    metric = METRICS[name.removeprefix(OF_PART)]
+    return metric.words[round(value)] if metric.words else show(value, metric.unit)
+
+
+def _titled(cases: tuple[Answered, ...]) -> str:
+    return cases[0].label + (f" and {len(cases) - 1} more cases; metrics are of all" if len(cases) > 1 else "")
+
+
+def _plans(design: Design) -> list[tuple[str, str]]:
+    """The fields of the mapping by what they are of: phases that are alike together, number formats by themselves."""
+    fields: dict[str, list[str]] = {}
+    for address, value, spec in leaves(design):
+        head, _, rest = address.removeprefix("mapping.").partition(".")
+        if not address.startswith("mapping."):
+            continue
+        text = value if isinstance(value, str) else show(float(value), spec.metadata["unit"] or "1")
+        group = ("formats" if head == "precision" else head) if rest else "kernels"
+        fields.setdefault(group, []).append(f"{rest or head} {text}")
+    texts = {name: ", ".join(parts) for name, parts in fields.items()}
+    if "prefill" in texts and texts["prefill"] == texts.get("decode"):
+        texts = {"both phases" if name == "prefill" else name: text for name, text in texts.items() if name != "decode"}
+    return list(texts.items())

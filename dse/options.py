@@ -1,0 +1,265 @@
+"""What each command takes and does, and how its words are told apart: the text of ``--help``, and the parser of argparse.
+
+No heavy library is imported, so that help and completion answer at once.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dse.space.errors import DesignError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag of a command.
+
+    Attributes:
+        names: as they are typed, the one for messages last.
+        does: one line.
+        value: what it takes, in capitals; "" for nothing.
+        example: of a value.
+        optional: whether the value may be left out; then it is the example.
+    """
+
+    names: tuple[str, ...]
+    does: str
+    value: str = ""
+    example: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command.
+
+    Attributes:
+        takes: what follows its name.
+        does: one line, for the list of commands.
+        about: what it does, and the overrides that count for it.
+        flags: its own.
+        examples: three lines that run.
+        hydra: whether it composes a configuration under Hydra's own flags.
+    """
+
+    takes: str
+    does: str
+    about: str
+    flags: tuple[Flag, ...]
+    examples: tuple[str, str, str]
+    hydra: bool = False
+
+
+TRUSTED = Flag(("--trust",), "let files that did not come with this program, and stored runs, say what runs")
+OUT = Flag(("--out",), "write there instead of into the run's folder", "FILE", "report.html")
+
+HYDRA = (
+    Flag(("-cd", "--config-dir"), "a folder of your own chips, models, mappings and spaces", "DIR", "mine"),
+    Flag(("-c", "--cfg"), "print the composed configuration (job, hydra or all), and do nothing else", "WHAT", "job"),
+    Flag(("--resolve",), "with --cfg, and with interpolations resolved"),
+    Flag(("-p", "--package"), "with --cfg, only this part of it, as in --package chip", "PART", "chip"),
+    Flag(
+        ("-i", "--info"),
+        "print what Hydra knows: all, config, defaults, defaults-tree, plugins or searchpath",
+        "WHAT",
+        "all",
+        optional=True,
+    ),
+    Flag(("--hydra-help",), "Hydra's own help"),
+    Flag(("-cn", "--config-name"), "", "NAME", "config"),
+    Flag(("-cp", "--config-path"), "", "DIR", "mine"),
+)
+"""Hydra's flags, with run and evaluate; those of which nothing is said are refused with what to do instead."""
+
+COMMANDS = {
+    "run": Command(
+        "study=NAME [overrides]",
+        "start a study or go on with it; ends with the front and the path of the report",
+        """\
+Starts a study or goes on with it: screens its space by the closed form, searches from the best, verifies where that is
+wanted, and writes the report. What is evaluated is stored at once; after Ctrl-C or a kill the same command goes on. Another
+sampler, window or population asks anew and uses what is stored.
+
+overrides that say how, not what:
+  search=NAME search.budget=N   local, tpe, nsga2, nsga3, qmc, random, exhaustive, gp, none or auto; different designs to ask
+  search.stop.time='20 min'     ends sooner; also search.stop.stagnation=DESIGNS
+  verify=next                   the best designs once more, a fidelity up; verify=none leaves that out
+  workers=ray workers.count=N   processes; serial, ray or auto
+  name=NEW seed=N               beside what ran before
+  run_dir=DIR store=URL         where the report and the results go""",
+        (TRUSTED,),
+        (
+            "dse run study=quickstart",
+            "dse run study=quickstart search=tpe search.budget=300",
+            "dse run study=waferllm_gemv verify=none name=gemv_only",
+        ),
+        hydra=True,
+    ),
+    "evaluate": Command(
+        "[overrides]",
+        "one design: metrics, time by operator, what binds; --json for machines, --trace FILE for a timeline viewer",
+        """\
+Evaluates one design: says what it is, whether it is feasible, its metrics with their definitions, the time of every operator
+and what binds it.
+
+overrides that choose parts: chip, model, mapping, workload, stack (the options are the files of conf/), fidelity""",
+        (
+            Flag(("--json",), "print everything as JSON"),
+            Flag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
+            TRUSTED,
+        ),
+        (
+            "dse evaluate model=llama3_70b mapping.prefill.tp=8 chip.l2.size='64 MB' workload.batch=[32]",
+            "dse evaluate chip=wse2 workload=gemv fidelity=events",
+            "dse evaluate --json --trace step.json chip=ascend910b model=qwen2_7b",
+        ),
+        hydra=True,
+    ),
+    "report": Command(
+        "STUDY [STUDY...] [store=URL]",
+        "write the report of a study again, or one that compares studies; --follow while they run",
+        """\
+Writes the report of a study again from what is stored, or one page on several studies: fronts, hypervolume, who beats whom.
+Nothing is evaluated but what breaks the time of the best designs down.""",
+        (Flag(("--follow",), "while a study runs, keep the open page up to date; ends with it"), OUT, TRUSTED),
+        (
+            "dse report quickstart",
+            "dse report quickstart waferllm_gemv --out both.html",
+            "dse report quickstart --follow",
+        ),
+    ),
+    "validate": Command(
+        "[FILE...]",
+        "published figures against simulated ones; --json for machines",
+        """\
+Simulates each row of files of published figures and prints published, simulated and error, with a summary of each file;
+without a file, of the studies that ship. A file is CSV with these columns: id, where, overrides, baseline, metric, value, unit,
+role, note.""",
+        (Flag(("--json",), "print the rows as JSON"),),
+        (
+            "dse validate",
+            "dse validate mine.csv",
+            "dse validate --json mine.csv",
+        ),
+    ),
+    "list": Command(
+        "",
+        "studies that ship, studies that ran here",
+        """\
+Prints the studies that ship or stand in ./studies, with their questions, and how far those are that ran in this folder.""",
+        (),
+        ("dse list", "dse list | grep gemv", "cd elsewhere && dse list"),
+    ),
+    "show": Command(
+        "STUDY [store=URL]",
+        "a study's question, knobs, objectives and state",
+        """\
+Prints a study: question, objectives, constraints, workload, knobs with their values, constants that were assumed or fitted,
+and of each run its time, processor time, user, host, versions, commit and seed.""",
+        (TRUSTED,),
+        ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
+    ),
+    "export": Command(
+        "STUDY --to FORMAT [store=URL]",
+        "a study's designs as parquet, csv, json or optuna; --out FILE",
+        """\
+Writes every design of a study that was searched or screened: knobs, metrics in SI units, feasible, front. Units are in the
+schema of Parquet and in a file beside CSV and JSON; optuna is a journal that optuna-dashboard opens.""",
+        (Flag(("--to",), "parquet (as without it), csv, json or optuna", "FORMAT", "csv"), OUT, TRUSTED),
+        (
+            "dse export quickstart --to parquet",
+            "dse export quickstart --to csv --out designs.csv",
+            "dse export quickstart --to optuna",
+        ),
+    ),
+}
+
+HEAD = "mesh-dse: which chip and which mapping for this model and this load, and why\n"
+TAIL = """
+dse COMMAND --help says more of each, with examples; dse --version.
+
+Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
+A model as Hugging Face publishes it: model.from_hf=FOLDER/config.json
+The shell completes commands, studies, flags and overrides after: eval "$(dse -sc install=bash)"
+"""
+
+
+def overview() -> str:
+    """The help on all commands."""
+    lines = [f"  {f'dse {name} {command.takes}'.rstrip():42}{command.does}" for name, command in COMMANDS.items()]
+    return "\n".join([HEAD, *lines, TAIL])
+
+
+def flags(name: str) -> list[str]:
+    """Every flag of a command."""
+    command = COMMANDS[name]
+    known = (*command.flags, *(HYDRA if command.hydra else ()))
+    return ["--help", *(flag.names[-1] for flag in known if flag.does)]
+
+
+def parsed(name: str, arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command: a field a flag of its own, ``words`` for all else, ``hydra`` for Hydra's flags.
+
+    ``--help`` prints and ends the program, as argparse does.
+
+    Raises:
+        DesignError: a flag that the command does not have, or one without its value.
+    """
+    parser = _parser(name)
+    try:
+        found, left = parser.parse_known_intermixed_args(list(arguments))
+    except argparse.ArgumentError as error:
+        spelt = str(error.argument_name).split("/")[-1]
+        (flag,) = (flag for flag in (*COMMANDS[name].flags, *HYDRA) if flag.names[-1] == spelt)
+        what = "takes a file" if flag.value == "FILE" else f"takes {flag.value}"
+        raise DesignError(f"{name} {spelt}: {what if flag.value else error.message}, as in {spelt} {flag.example}") from None
+    unknown = [word for word in left if word.startswith("-")]
+    if unknown:
+        typed = unknown[0].partition("=")[0]
+        raise DesignError(f"{name}: no flag {typed!r}; {nearest(typed, flags(name))}")
+    found.words += left
+    return found
+
+
+class _Hydras(argparse.Action):
+    """Keeps a flag of Hydra's as it was typed."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        namespace.hydra += [option_string, *([values] if isinstance(values, str) else [])]
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    command = COMMANDS[name]
+    examples = "\n  ".join(("examples:", *command.examples))
+    parser = argparse.ArgumentParser(
+        f"dse {name}",
+        usage=f"dse {name} [flags] {command.takes}",
+        description=command.about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser.set_defaults(hydra=[])
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    for flag in command.flags:
+        if flag.value:
+            parser.add_argument(*flag.names, metavar=flag.value, default="", help=flag.does)
+        else:
+            parser.add_argument(*flag.names, action="store_true", help=flag.does)
+    if command.hydra:
+        group = parser.add_argument_group("Hydra's flags")
+        for flag in HYDRA:
+            many = 0 if not flag.value else "?" if flag.optional else None
+            group.add_argument(
+                *flag.names,
+                action=_Hydras,
+                nargs=many,
+                const=flag.example if flag.optional else None,
+                metavar=flag.value or None,
+                help=flag.does or argparse.SUPPRESS,
+                dest="hydra",
+                default=argparse.SUPPRESS,
+            )
+    return parser

@@ -1,0 +1,65 @@
+"""Designs that break a limit which is known before anything is played: samplers pass them over, workers never get them.
+
+An evaluation that plays requests or kernels takes seconds, its limits a thousandth of that. The closed form of a batch takes as
+long as its limits do, so there nothing is looked at twice.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dse.evaluators.evaluation import binding, plays
+from dse.samplers import Values
+from dse.space.knobs import Space
+from dse.space.workload import Workload
+from dse.store import Result
+
+RuledOut = Callable[[str, Values], Result | None]
+"""What comes of a design, by its key and values, where a limit rules it out; None where it has to be evaluated."""
+
+
+def nothing_ruled_out(key: str, values: Values) -> None:
+    """Every design is evaluated."""
+
+
+class Limits:
+    """The limits of a space's designs under a workload, each worked out once.
+
+    Args:
+        space: whose designs they are.
+        workload: what is asked of them.
+    """
+
+    def __init__(self, space: Space, workload: Workload) -> None:
+        self._space = space
+        self._workload = workload
+        self._known: dict[str, Result | None] = {}
+
+    def ruled_out(self, key: str, values: Values) -> Result | None:
+        """The result of a design that breaks a limit: by which, and no metrics."""
+        if key not in self._known:
+            worst = binding(self._space.at(values), self._workload)
+            self._known[key] = Result(key, values, {}, worst.limit, worst.need, worst.have) if worst else None
+        return self._known[key]
+
+    def possible(self, values: Values) -> bool:
+        """Whether a design keeps all limits."""
+        return self.ruled_out(self._space.key_at(values), values) is None
+
+
+def limits_of(space: Space, workload: Workload, fidelity: str) -> Limits | None:
+    """The limits to look at before a design is asked; None where an evaluation takes no longer than they do."""
+    return Limits(space, workload) if plays(space.base, workload, fidelity) else None
+
+
+def is_ruled_out(result: Result) -> bool:
+    """Whether a stored result is of a design that was not evaluated, since a limit rules it out."""
+    return bool(result.limit) and not result.metrics and not result.error
+
+
+def counted(results: Any) -> dict[str, int]:
+    """How many results each limit rules out, most first."""
+    counts: dict[str, int] = {}
+    for result in results:
+        if is_ruled_out(result):
+            counts[result.limit] = counts.get(result.limit, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1]))

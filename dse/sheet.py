@@ -1,0 +1,186 @@
+"""What the terminal shows of one design: what it is, its metrics, the time of every operator and what binds; or all as JSON."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.advice import of_load
+from dse.answer import OF_PART, Evaluation, answered, shown
+from dse.evaluators import METRICS
+from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.json_text import json_text
+from dse.progress import Terminal
+from dse.space.fields import leaves
+from dse.space.mapping import BYTES, Precision
+from dse.space.model import Model, active_parameters, kv_values, parameters
+from dse.space.units import show
+from dse.space.workload import Case, Load
+from dse.trace import write as write_trace
+from dse.workloads import models
+
+SMALL = 1e-4
+"""Share of the time from which on what binds is printed."""
+
+ACROSS = 6
+"""Metrics of a case that fit side by side."""
+
+
+def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+    """Prints the design of a composed configuration.
+
+    Args:
+        config: as `dse.compose.compose` returns it.
+        as_json: all that is known, for machines.
+        trace: a file for the timeline; "" for none.
+    """
+    found = answered(config)
+    if trace:
+        write_trace(found.breakdown, Path(trace))
+    if as_json:
+        print(json_text(record(found), indent=1))
+        return
+    console = Terminal(150)
+    cases, parts = len(found.cases), found.breakdown
+    console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))
+    if isinstance(found.workload.cases[0], Case | Load):
+        formats: Precision = found.design.mapping.precision  # type: ignore[union-attr]
+        for name, model in models(config["model"]).items():
+            console.print(f"{'model':12}{escape(_model_text(model, formats.kv, config['model'][name]))}")
+    for name, text in found.about():
+        console.print(f"{name:12}{escape(text)}")
+    if found.infeasible is not None:
+        console.print(f"[red]infeasible:[/] {escape(str(found.infeasible))}")
+    console.print(_metrics_table(found))
+    if held := of_load(found.metrics, found.design):
+        console.print(f"{shown('load_verdict', found.metrics['load_verdict'])}: {held}")
+    if cases > 1:
+        console.print(_cases_table(found))
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
+        console.print(_operators_table(phase, found))
+    if parts.rows:
+        console.print(_bound(parts))
+    areas = [f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area]
+    if areas:
+        console.print("die area  " + "  ".join(areas))
+
+
+def record(found: Evaluation) -> dict[str, Any]:
+    """An answer as plain values."""
+    sources = [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in found.sources]
+    cases = found.workload.cases
+    return {
+        **found.names,
+        "fidelity": found.fidelity,
+        "part": found.part or None,
+        "design": {address: value for address, value, _ in leaves(found.design)},
+        "cases": [{"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)} for one in found.cases],
+        "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case))],
+        "feasible": found.infeasible is None,
+        "infeasible": str(found.infeasible) if found.infeasible else None,
+        "metrics": _with_units(found.metrics),
+        "operators": [row.record() for row in found.breakdown.rows],
+        "seconds_by_bound": found.breakdown.by_bound(),
+        "area_mm2": found.breakdown.area,
+        "sources": sources,
+    }
+
+
+def _with_units(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:
+    return {name: {"value": value, "unit": METRICS[name.removeprefix(OF_PART)].unit} for name, value in metrics.items()}
+
+
+def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
+    """What to know a model by: its size, and what it caches."""
+    total, active = parameters(model), active_parameters(model)
+    sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
+    cached = show(model.layers * kv_values(model) * BYTES[kv], "B")
+    said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
+    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}" + (
+        f" ({said})" if said else ""
+    )
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
+        "kv_values_per_token": model.layers * kv_values(model),
+    }
+
+
+def _metrics_table(found: Evaluation) -> Table:
+    many = f"all {len(found.cases)} cases together: the mean, the most or the least" if len(found.cases) > 1 else ""
+    title = "; ".join(text for text in (many, f"of {found.part}" if found.part else "") if text)
+    table = Table(box=None, show_header=False, title=title or None, title_justify="left")
+    for _ in range(3):
+        table.add_column()
+    for name, text, definition in found.rows():
+        table.add_row(name, text, f"[dim]{definition}[/]")
+    return table
+
+
+def _cases_table(found: Evaluation) -> Table:
+    """A case a row, with the first of the metrics that are not alike in all cases."""
+    names = [name for name in found.metrics if len({one.metrics.get(name) for one in found.cases}) > 1]
+    picked, left = names[:ACROSS], names[ACROSS:]
+    more = f" ({len(left)} more metrics of each with --json)" if left else ""
+    table = Table(title=f"cases, one by one{more}", title_justify="left")
+    for name in ("case", *picked):
+        table.add_column(name, justify="left" if name == "case" else "right", overflow="fold")
+    for one in found.cases:
+        cells = [shown(name, one.metrics[name]) if name in one.metrics else "-" for name in picked]
+        table.add_row(escape(one.label) + ("" if one.feasible else " [red]infeasible[/]"), *cells)
+    return table
+
+
+def _operators_table(phase: str, found: Evaluation) -> Table:
+    rows = [row for row in found.breakdown.rows if row.phase == phase]
+    total = sum(row.seconds for row in rows)
+    of = " of the first case" if len(found.cases) > 1 else ""
+    of += f", {found.part.partition(':')[0]}" if found.part else ""
+    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}", title_justify="left")
+    cells = [_cells(row, total) for row in rows]
+    for column in list(cells[0]):
+        if any(row[column] for row in cells):
+            table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
+        else:  # what no operator of this chip has
+            for row in cells:
+                del row[column]
+    for row in cells:
+        table.add_row(*row.values())
+    return table
+
+
+def _cells(row: Row, total: float) -> dict[str, str]:
+    return {
+        "segment": row.segment,
+        "operator": row.operator,
+        "shape": row.shape,
+        "FLOP": show(row.flop, "op", 3) if row.flop else "",
+        "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
+        "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
+        "in L2": f"{row.prefetched:.0%}" if row.prefetched else "",
+        "bound": row.bound,
+        "time": show(row.seconds, "s", 3),
+        "share": f"{row.seconds / total:.1%}" if total else "",
+    }
+
+
+def _bound(parts: Breakdown) -> str:
+    """What takes the time that something is done, and how long nothing is."""
+    idle = []
+    for row in parts.rows:
+        if row.bound == "idle" and row.seconds:
+            of = sum(other.seconds for other in parts.rows if other.phase.startswith(f"{row.segment},"))
+            idle.append(f"{row.segment} {row.seconds / (of + row.seconds):.0%} of the time")
+    return "bound by  " + _shares(parts.binding()) + (f"\nidle      {', '.join(idle)}" if idle else "")
+
+
+def _shares(parts: dict[str, float]) -> str:
+    total = sum(parts.values())
+    return "  ".join(f"{name} {seconds / total:.1%}" for name, seconds in parts.items() if seconds > SMALL * total)

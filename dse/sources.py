@@ -1,0 +1,119 @@
+"""Where Hydra reads files of users and strangers, which are checked when they are read; and the mapping `usual`.
+
+The check sees the very text that is composed, whatever path led to the file.
+"""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig, OmegaConf
+
+from dse.space.errors import DesignError
+from dse.strangers import check_package, ours, text_of
+
+PHASES = ("prefill", "decode")
+
+
+def url(folder: str | Path, *, trust: bool) -> str:
+    """A folder for the search path."""
+    return f"{'trusted' if trust else 'theirs'}://{folder}"
+
+
+def register() -> None:
+    """Makes the sources of this module known to Hydra; again is harmless."""
+    for source in (Theirs, Trusted, Usual):
+        Plugins.instance().register(source)
+
+
+class Theirs(FileConfigSource):
+    """Files of others: what could run code is refused."""
+
+    trust = False
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "theirs"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file as Hydra wants it, when it is sound."""
+        path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
+        trust = self.trust or ours(path)
+        text = text_of(path, trust=trust)
+        header = ConfigSource._get_header_dict(text[:512])
+        if not trust:
+            check_package(header["package"], path)
+        config = OmegaConf.load(io.StringIO(text))
+        if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
+            config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
+
+
+class Trusted(Theirs):
+    """Files of others that the user trusts."""
+
+    trust = True
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "trusted"
+
+
+class Usual(ConfigSource):
+    """One file: the mapping `usual`, which is the one whose name is the path of this source."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "usual"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """The file."""
+        config = OmegaConf.create({"defaults": [self.path, "_self_"]})
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": None})
+
+    def available(self) -> bool:
+        """Always."""
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether there is such a folder."""
+        return config_path in ("", "mapping")
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether there is such a file."""
+        return config_path in ("mapping/usual", "mapping/usual.yaml")
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """None that anybody should choose by name."""
+        return []
+
+
+def _each_phase(config: Any, config_path: str, path: Path) -> Any:
+    """A file with the fields of `mapping.both` in both phases; what it says of one phase counts there."""
+    at = config if config_path.startswith("mapping/") else config.get("mapping")
+    if not isinstance(at, dict) or "both" not in at:
+        return config
+    both = at.pop("both")
+    if not isinstance(both, dict):
+        raise DesignError(f"{path}: mapping.both: {both!r} is not a group of fields")
+    for phase in PHASES:
+        if not isinstance(at.setdefault(phase, {}), dict):
+            raise DesignError(f"{path}: mapping.{phase}: {at[phase]!r} is not a group of fields")
+        at[phase] = _over(both, at[phase])
+    return config
+
+
+def _over(below: dict[Any, Any], above: dict[Any, Any]) -> dict[Any, Any]:
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _over(below[key], above[key])
+    return merged

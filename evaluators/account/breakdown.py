@@ -1,0 +1,215 @@
+"""Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Call
+from dse.evaluators.readers.price import Timed
+from dse.evaluators.readers.timeline import Span
+
+Bar = tuple[str, str, float, float]
+"""(stream, name, start, end). [s]"""
+
+Flow = tuple[str, tuple[tuple[str, float], ...]]
+"""(name, ((stream, instant), ...)): what goes from bar to bar. [s]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operator of one phase, over all its layers and steps.
+
+    Attributes:
+        phase, segment, operator: where it stands.
+        shape: m x k x n on the device, of the first step.
+        flop: on the matrix engine of one device. [op]
+        nbytes: weights, KV and activations. [B]
+        prefetched: share of its weights and KV that was in L2. [-]
+        bound: what took longest: matrix, vector, hbm, l2, overhead, network or prefetch.
+        seconds: on the critical path.
+        parts: the same seconds, by what they were spent on.
+    """
+
+    phase: str
+    segment: str
+    operator: str
+    shape: str
+    flop: float
+    nbytes: float
+    prefetched: float
+    bound: str
+    seconds: float
+    parts: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return {
+            "phase": self.phase,
+            "segment": self.segment,
+            "operator": self.operator,
+            "shape": self.shape,
+            "flop": self.flop,
+            "bytes": self.nbytes,
+            "flop_per_byte": self.intensity,
+            "prefetched": self.prefetched,
+            "bound": self.bound,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte. [op/B]"""
+        return self.flop / self.nbytes if self.nbytes else 0.0
+
+
+IDLE = "idle"
+"""What binds a row of time in which an instance waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Rows that add up to `seconds`, and the area by block.
+
+    Attributes:
+        segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
+        flows: through bars of the first segment of a phase, by phase.
+    """
+
+    rows: tuple[Row, ...]
+    seconds: float
+    area: dict[str, float]
+    segments: dict[str, dict[str, list[Bar]]]
+    flows: dict[str, list[Flow]] = field(default_factory=dict)
+
+    def by_bound(self, phase: str | None = None) -> dict[str, float]:
+        """Seconds by what they were spent on, largest first."""
+        sums: dict[str, float] = {}
+        for row in self.rows:
+            if phase in (None, row.phase):
+                for name, value in row.parts.items():
+                    sums[name] = sums.get(name, 0.0) + value
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def binding(self) -> dict[str, float]:
+        """Seconds of work by what they were spent on, largest first; of a service, on the instances that are busiest.
+
+        Time in which nobody works binds nothing: it is left out.
+        """
+        busiest, most = "", -1.0
+        for row in self.rows:
+            if row.bound == IDLE:
+                busy = sum(other.seconds for other in self.rows if other.phase.startswith(f"{row.segment}, "))
+                if busy / max(busy + row.seconds, 1e-300) > most:
+                    busiest, most = f"{row.segment}, ", busy / max(busy + row.seconds, 1e-300)
+        rows = tuple(row for row in self.rows if row.bound != IDLE and row.phase.startswith(busiest))
+        return replace(self, rows=rows).by_bound()
+
+
+def rows(
+    phase: str, weights: Any, timed: Sequence[Timed], machine: Machine, away: Sequence[Sequence[Any]] | None = None
+) -> list[Row]:
+    """The rows of one design and case in a phase; they add up to its blocks' seconds.
+
+    Args:
+        phase: its name.
+        weights: how often each step runs; leaves scalar or (steps, 1).
+        timed: blocks of one step, likewise.
+        machine: of a design whose leaves are all scalar.
+        away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
+    """
+    found: list[Row] = []
+    for place, of in enumerate(timed):
+        found += _block_rows(phase, weights, of, machine, away[place] if away else [1.0] * len(of.costs))
+    return found
+
+
+def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
+    """The row of what goes from stage to stage, if anything does."""
+    value = float(np.sum(weights * seconds))
+    return [Row(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
+
+
+def _block_rows(phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any]) -> list[Row]:
+    block = timed.block
+    times = weights * block.times
+
+    def total(value: Any) -> float:
+        return float(np.sum(times * value))
+
+    found = []
+    if block.opener is not None:
+        seconds = total(timed.collective)
+        nbytes = total(block.opener.nbytes)
+        found.append(Row(phase, block.name, "allreduce", "", 0.0, nbytes, 0.0, "network", seconds, {"network": seconds}))
+    for place, (call, span, bytes_in) in enumerate(zip(block.calls, timed.spans(), timed.resident, strict=True)):
+        seconds = total(span.end - span.ready)
+        if not seconds:
+            continue
+        parts = {name: total(value) for name, value in _spent(timed, place, span, machine).items()}
+        parts = {name: value for name, value in parts.items() if value}
+        fetched = total(call.nbytes * away[place])
+        found.append(
+            Row(
+                phase,
+                block.name,
+                call.name,
+                _shape(call),
+                total(call.flop),
+                fetched + total(call.local),
+                total(bytes_in) / fetched if bytes_in is not None and fetched else 0.0,
+                max(parts, key=lambda name: parts[name]) if parts else "overhead",
+                seconds,
+                parts,
+            )
+        )
+    return found
+
+
+def _spent(timed: Timed, place: int, span: Span, machine: Machine) -> dict[str, Any]:
+    """The seconds of a call split exactly: waiting for its prefetch, what took longest, messages, and overhead."""
+    cost, bytes_in = timed.costs[place], timed.resident[place]
+    here = 0.0 if bytes_in is None else bytes_in
+    latency = cost.read - cost.need * cost.per_byte
+    hbm, l2 = (cost.need - here) * cost.per_byte + latency, here * (machine.cache.byte if machine.cache else 0.0)
+    hbm = hbm + np.where(cost.spilled, cost.activations, 0.0)
+    l2 = l2 + np.where(cost.spilled, 0.0, cost.activations)
+    by_memory = hbm + l2 >= cost.engines
+    assert machine.engines is not None
+    network = 0.0 if cost.network is None else cost.network
+    matrix, vector = machine.engines.shares(cost.matrix, cost.vector)
+    return {
+        "prefetch": span.start - span.ready,
+        "matrix": np.where(by_memory, 0.0, matrix),
+        "vector": np.where(by_memory, 0.0, vector),
+        "hbm": np.where(by_memory, hbm, 0.0),
+        "l2": np.where(by_memory, l2, 0.0),
+        "network": network,
+        "overhead": timed.durations[place] - network - np.maximum(cost.engines, hbm + l2),
+    }
+
+
+def _shape(call: Call) -> str:
+    m, k, n = (float(np.ravel(value)[0]) for value in call.shape)
+    if call.reads == "kv":
+        return f"{m:.0f} queries, {k:.4g} pairs, {n:.0f} heads"
+    return f"{m:.0f} x {k:.0f} x {n:.0f}" if call.products else f"{m:.0f} x {n:.0f}"
+
+
+def bars(timed: Timed) -> list[Bar]:
+    """The first step of a block on its three streams, from the start of its collective."""
+
+    def first(value: Any) -> float:
+        return float(np.ravel(value)[0])
+
+    found: list[Bar] = []
+    if timed.block.opener is not None:
+        found.append(("communication", "allreduce", 0.0, first(timed.collective)))
+    for call, span, prefetch in zip(timed.block.calls, timed.spans(), timed.prefetches, strict=True):
+        found.append(("compute", call.name, first(span.start), first(span.end)))
+        if prefetch is not None and first(prefetch) > 0:
+            end = first(span.fetched)
+            found.append(("prefetch", call.name, end - first(prefetch), end))
+    return found

@@ -1,0 +1,155 @@
+"""Models on devices that share every layer: phases, what a device holds, limits, and energy as rated power times time."""
+
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+
+from dse.evaluators.account import breakdown
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.metrics import energies, rated
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.remember import remembered
+from dse.evaluators.account.stretches import Job, jobs, reduced
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.collective import allreduce
+from dse.evaluators.layouts.devices import Footprint, blocks, footprint
+from dse.evaluators.machine.link import spread
+from dse.evaluators.machine.machine import Machine, of_die
+from dse.evaluators.passes.call import ONCE, Block
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
+from dse.evaluators.silicon import area
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import maximum, where
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import Mapping, Plan, Precision
+
+FIDELITIES = IN_PART = ("closed",)
+"""Readers: there is no mesh of cores to play."""
+
+SMALLER = ""
+"""What becomes of a model on a part of a mesh, which there is none of."""
+
+WAITS = "stages"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = jobs
+"""Cases that are worked out together: those of a model."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+    """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
+    chip, mapping = _of(design)
+    machine, reader = of_die(chip, mapping.precision), READERS[fidelity]
+    held = _footprint(job, mapping.prefill.tp, mapping.precision)
+
+    def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
+        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce)
+        of = step(laid, chip, plan, machine, reader)
+        of_case = reduced(np.add, runs * seconds(of), starts)
+        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None)
+
+    return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
+
+
+def refused(design: Design, job: Job) -> list[Limit]:
+    """Models that have no layout here: there are none."""
+    return []
+
+
+def rows(phase: Phase, fidelity: str) -> list[Row]:
+    """Calls of one phase."""
+    return breakdown.rows(phase.name, phase.runs, phase.timed, phase.machine)
+
+
+def step(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader: Reader) -> tuple[Timed, ...]:
+    """The blocks of a step under a plan, with what it prefetches."""
+    prefetch = NO_PREFETCH
+    if plan.prefetch != "none":
+        prefetch = Prefetch(plan.prefetch, where(plan.tp > 1, plan.prefetch_cap * chip.l2.size, 0.0))
+    return tuple(timed(of, machine, reader, prefetch=prefetch))
+
+
+def seconds(of: tuple[Timed, ...]) -> Any:
+    """Of a step, all its blocks. [s]"""
+    total: Any = 0.0
+    for block in of:
+        total = total + block.seconds * block.block.times
+    return total
+
+
+def areas(design: Design) -> tuple[Any, Any]:
+    """Area of one die, and of all. [mm2]"""
+    chip, mapping = _of(design)
+    die = area.die(chip)
+    return die, die * maximum(mapping.prefill.tp, mapping.decode.tp)
+
+
+def area_parts(design: Design) -> dict[str, Any]:
+    """Area of one die by block. [mm2]"""
+    return area.parts(_of(design)[0])
+
+
+def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+    """What a device holds, and energy where its power is known."""
+    chip, mapping = _of(design)
+    held: Footprint = decode.held
+    values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
+    power = rated(chip.power)
+    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
+    if not known:
+        return values
+    dies = maximum(mapping.prefill.tp, mapping.decode.tp)
+    latency = prefill.seconds + decode.seconds
+    return values | energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
+
+
+def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:
+    """Memory, ports and parallelism."""
+    chip, mapping = _of(design)
+    held, tp = decode.held, mapping.prefill.tp
+    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
+    apart = (maximum(tp, mapping.decode.tp), -maximum(-tp, -mapping.decode.tp))
+    return [
+        Limit("chip.hbm.capacity", held.total, chip.hbm.capacity, "B", parts),
+        port_limit(chip, mapping.prefill, mapping.decode),
+        # one pool of devices serves both phases, so both have the same parallelism
+        Limit("mapping.decode.tp", apart[0], apart[1], "1"),
+    ]
+
+
+def port_limit(chip: Chip, *plans: Plan) -> Limit:
+    """Ports that the allreduces of some plans need; they join the dies of a node."""
+    nodes, needs = chip.network.nodes, []
+    for plan in plans:
+        peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
+        needs.append(allreduce(plan.allreduce).ports(peers))
+    return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
+
+
+def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+    """In words, what would do: nothing is known."""
+    return ""
+
+
+@remembered
+def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str) -> tuple[Block, ...]:
+    at: Step = getattr(job, phase)
+    # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
+    return blocks(transformer(job.model, at), tp, precision, algorithm, recorded=phase == "decode")
+
+
+@remembered
+def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
+    parts = transformer(job.model, job.decode)
+    return footprint(parts, job.model, tp, precision, positions=job.cached, tokens=job.longest)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return cast(Chip, design.chip), cast(Mapping, design.mapping)

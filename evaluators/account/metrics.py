@@ -1,0 +1,372 @@
+"""What comes out: the metrics by name, with unit, direction and definition, and the outcomes of many designs."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dse.space.elementwise import Array, where
+from dse.space.errors import chosen
+from dse.space.limits import Infeasible, Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number about a design under a workload.
+
+    Attributes:
+        unit: as `space.units` spells it.
+        better: "max" or "min".
+        definition: one sentence.
+        over: how a workload's cases make one number: mean, max or min.
+        words: what 0, 1 and so on mean, where they are verdicts.
+    """
+
+    unit: str
+    better: str
+    definition: str
+    over: str = "mean"
+    words: tuple[str, ...] = ()
+
+
+METRICS: dict[str, Metric] = {
+    "throughput": Metric(
+        "token/s",
+        "max",
+        "output tokens over prefill and decode time, or of served requests over the time they take; all devices",
+    ),
+    "decode_throughput": Metric("token/s", "max", "output tokens over decode time, all devices together"),
+    "ttft": Metric(
+        "s", "min", "time to first token: prefill of the batch; from arrival, where requests are served as they come"
+    ),
+    "tpot": Metric("s", "min", "time per output token: decode time over decode steps, or of a request; mean over requests"),
+    "prefill_rate": Metric("token/s", "max", "prompt tokens over prefill time"),
+    "decode_rate": Metric("token/s", "max", "tokens of one request over time: 1 / tpot"),
+    "latency": Metric(
+        "s", "min", "prefill, decode and what is between; or a product, collective, attention or stream of requests by itself"
+    ),
+    "cycles": Metric("cycle", "min", "of the chip's clock: a product, collective or attention by itself"),
+    "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
+    "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
+    "utilisation": Metric(
+        "1", "max", "operations of products, padding apart, over what all matrix engines that are there could do in the time"
+    ),
+    "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
+    "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
+    "engine_utilisation": Metric(
+        "1", "max", "of attention or a product on tiles: the same over the time that matrix engines work, their starts apart"
+    ),
+    "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
+    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention or a product by itself"),
+    "hbm_utilisation": Metric(
+        "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
+    ),
+    "noc_utilisation": Metric("1", "min", "bytes times the links that they cross, over what all links could carry in the time"),
+    "bandwidth": Metric("B/s", "max", "bytes that requests to a memory ask for, over the time until the last has them"),
+    "peak_share": Metric("1", "max", "bandwidth over what the data buses could move"),
+    "read_latency": Metric("s", "min", "from when the controller takes a read until its last data: the mean"),
+    "read_latency_p50": Metric("s", "min", "of half the reads"),
+    "read_latency_p99": Metric("s", "min", "of 99 % of the reads"),
+    "row_hits": Metric("1", "max", "share of bursts that find their row open from another one before"),
+    "idle_load": Metric("1", "min", "share of the data buses' time that they wait for a request whose time has not come"),
+    "idle_window": Metric(
+        "1", "min", "share of the data buses' time that they wait for a request held back, too many being outstanding"
+    ),
+    "idle_noc": Metric(
+        "1", "min", "share of the data buses' time that they wait for requests whose requester waits for data on links"
+    ),
+    "idle_queue": Metric("1", "min", "share of the data buses' time that they wait for the queues of the controller"),
+    "idle_row": Metric(
+        "1", "min", "share of the data buses' time that they wait for a row to be closed and another to be opened"
+    ),
+    "idle_activates": Metric(
+        "1", "min", "share of the data buses' time that they wait for another activate to be allowed (tRRD, tFAW)"
+    ),
+    "idle_group": Metric("1", "min", "share of the data buses' time that they wait for a bank group (tCCD_L)"),
+    "idle_turn": Metric(
+        "1", "min", "share of the data buses' time that they wait for the bus to turn round between reads and writes"
+    ),
+    "idle_refresh": Metric("1", "min", "share of the data buses' time that they wait for a refresh"),
+    "idle_channels": Metric(
+        "1", "min", "share of the data buses' time that they wait for other channels, which have more to do"
+    ),
+    "packet_latency": Metric("cycle", "min", "from when a packet is made until its last flit is there: the mean"),
+    "packet_latency_p50": Metric("cycle", "min", "of half the packets"),
+    "packet_latency_p99": Metric("cycle", "min", "of 99 % of the packets"),
+    "hops": Metric("1", "min", "routers that a packet passes, those of its ends among them: the mean"),
+    "accepted": Metric("1", "max", "flits that arrive at a node in a cycle: the mean over nodes"),
+    "detoured": Metric("1", "min", "share of pairs of nodes whose packets go another way than on a whole mesh: round faults"),
+    "detour_links": Metric("1", "min", "links that these packets cross more than on a whole mesh: the mean over their pairs"),
+    "traffic_verdict": Metric(
+        "1",
+        "min",
+        "0 stable; 1 not settled: the mean latency still moves from sample to sample; 2 saturated: queues grow",
+        "max",
+        ("stable", "not settled", "saturated"),
+    ),
+    "cores": Metric("1", "min", "cores that a product by itself is laid out on"),
+    "die_mm2": Metric("mm2", "min", "area of one die"),
+    "system_mm2": Metric("mm2", "min", "area of all dies"),
+    "throughput_per_die_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of one die"),
+    "throughput_per_system_mm2": Metric("token/s/mm2", "max", "throughput of the system over the area of all its dies"),
+    "decode_throughput_per_die_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of one die"),
+    "decode_throughput_per_system_mm2": Metric("token/s/mm2", "max", "decode throughput over the area of all dies"),
+    "attention_layer": Metric("B", "min", "weights and KV cache of one attention layer on one device, at final lengths"),
+    "ffn_layer": Metric("B", "min", "weights of the largest FFN or MoE layer on one device, all experts included"),
+    "hbm_used": Metric("B", "min", "weights, KV cache and activations on one device, of the largest case", "max"),
+    "ttft_p50": Metric("s", "min", "time to first token that half of the requests keep"),
+    "ttft_p90": Metric("s", "min", "time to first token that 90 % of the requests keep"),
+    "ttft_p99": Metric("s", "min", "time to first token that 99 % of the requests keep"),
+    "tbt": Metric("s", "min", "time between tokens: mean over all tokens but the requests' first ones"),
+    "tbt_p50": Metric("s", "min", "time between tokens that half of them keep"),
+    "tbt_p90": Metric("s", "min", "time between tokens that 90 % of them keep"),
+    "tbt_p99": Metric("s", "min", "time between tokens that 99 % of them keep"),
+    "latency_p50": Metric("s", "min", "from arrival to the last token, of half of the requests"),
+    "latency_p90": Metric("s", "min", "from arrival to the last token, of 90 % of the requests"),
+    "latency_p99": Metric("s", "min", "from arrival to the last token, of 99 % of the requests"),
+    "queue_delay": Metric("s", "min", "from arrival until a request's first prompt tokens are computed"),
+    "request_throughput": Metric("Hz", "max", "requests served over the time from the first arrival to the last token"),
+    "goodput": Metric(
+        "Hz", "max", "requests served within the bounds on time to first token and per output token, over that time"
+    ),
+    "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
+    "load_verdict": Metric(
+        "1",
+        "min",
+        "0 stable; 1 backlogged: requests wait longer than they run; 2 overloaded: queues grow",
+        "max",
+        ("stable", "backlogged", "overloaded"),
+    ),
+    "queue_growth": Metric(
+        "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"
+    ),
+    "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
+    "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
+    "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
+    "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
+    "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
+    "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
+    "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
+    "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
+    "step_price_error": Metric(
+        "1", "min", "of the table of step prices: mean relative error at compositions between its points"
+    ),
+    "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
+    "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
+    "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
+    "energy": Metric("J", "min", "of the batch or product: dynamic and static where activity is counted, else power x time"),
+    "power_energy": Metric("J", "min", "rated power x time, of all dies"),
+    "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
+    "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
+    "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
+}
+"""Metrics that a chip does not have are not a number there."""
+
+LIMITS = {
+    "chip.hbm.capacity": "B",
+    "chip.network.ports": "1",
+    "mapping.decode.tp": "1",
+    "chip.core.sram": "B",
+    "chip.tile.sram": "B",
+    "chip.mesh.rows": "1",
+    "chip.mesh.cols": "1",
+    "chip.noc.paths": "1",
+    "mapping.prefill.cols": "1",
+    "mapping.prefill.rows": "1",
+    "mapping.decode.rows": "1",
+    "mapping.prefill.regions": "1",
+    "mapping.decode.regions": "1",
+    "model.latent": "layout",
+    "model.max_position": "token",
+    "mapping.prefill.tp": "1",
+    "mapping.prefill.pp": "1",
+    "mapping.decode.pp": "1",
+    "mapping.rows": "1",
+    "mapping.cols": "1",
+    "chip.memory": "B",
+    "chip.hbm.banks": "B",
+    "mapping.requesters": "1",
+    "mapping.prefill.dp": "1",
+    "mapping.decode.dp": "1",
+    "mapping.decode.microbatch": "1",
+    "mapping.decode.chunk": "1",
+    "mapping.decode.partition": "layout",
+    "mapping.serving.prefill_cores": "1",
+    "mapping.serving.decode_cores": "1",
+    "workload.group": "1",
+    "workload.root": "1",
+    "workload.traffic": "1",
+    "mapping.prefill.attention.rows": "1",
+    "mapping.prefill.attention.cols": "1",
+    "mapping.prefill.gemm.rows": "1",
+    "mapping.decode.attention.rows": "1",
+    "mapping.decode.attention.cols": "1",
+    "mapping.decode.gemm.rows": "1",
+}
+"""What can bind, with its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The cases of a workload that share a model, under designs.
+
+    Attributes:
+        rows: of the cases.
+        metrics: by name, shape (cases, designs), or floats for one of each.
+        limits: itemised; the first is memory.
+    """
+
+    rows: tuple[int, ...]
+    metrics: dict[str, Any]
+    limits: list[Limit]
+
+
+class Work(Protocol):
+    """What the cases of a workload ask for in all; arrays of shape (cases, 1), or floats for one."""
+
+    @property
+    def prompt_tokens(self) -> Any:
+        """Tokens to prefill."""
+
+    @property
+    def output_tokens(self) -> Any:
+        """Tokens to generate."""
+
+    @property
+    def decode_steps(self) -> Any:
+        """Steps that generate them."""
+
+
+def of_batch(work: Work, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
+    """Rates, latencies and areas of batches that are prefilled and then decoded.
+
+    Args:
+        work: of the cases.
+        ttft, decoding: time of prefill and of all decode steps. [s]
+        latency: both, and what is between. [s]
+        die, system: area of one die and of all. [mm2]
+    """
+    throughput, decode_throughput = work.output_tokens / latency, work.output_tokens / decoding
+    tpot = decoding / work.decode_steps
+    return {
+        "throughput": throughput,
+        "decode_throughput": decode_throughput,
+        "ttft": ttft,
+        "tpot": tpot,
+        "prefill_rate": work.prompt_tokens / ttft,
+        "decode_rate": 1 / tpot,
+        "latency": latency,
+        **per_area(throughput, decode_throughput, die, system),
+    }
+
+
+def per_area(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:
+    """Areas, and throughputs over them."""
+    return {
+        "die_mm2": die,
+        "system_mm2": system,
+        "throughput_per_die_mm2": throughput / die,
+        "throughput_per_system_mm2": throughput / system,
+        "decode_throughput_per_die_mm2": decode_throughput / die,
+        "decode_throughput_per_system_mm2": decode_throughput / system,
+    }
+
+
+def rated(power: Any) -> Any:
+    """Power, NaN where a chip says 0, which is not known; leaves broadcast over designs."""
+    return where(power == 0, np.nan, power)
+
+
+def energies(power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any) -> dict[str, Any]:
+    """Energies as power x time."""
+    return {
+        "energy": power * latency,
+        "power_energy": power * latency,
+        "energy_per_token": power * latency / output_tokens,
+        "prefill_power_energy": power * ttft / prompt_tokens,
+        "decode_power_energy": power * decoding / output_tokens,
+    }
+
+
+def metric(name: str) -> Metric:
+    """The metric of a name."""
+    return chosen(METRICS, name, "metric")
+
+
+class Columns(dict[str, Array]):
+    """Values by metric, of the metrics that there are; any other metric reads as not a number.
+
+    Args:
+        shape: of the values of a metric.
+
+    >>> found = Columns((2,))
+    >>> found["ttft"], "ttft" in found
+    (array([nan, nan]), False)
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def __missing__(self, name: str) -> Array:
+        if name not in METRICS:
+            raise KeyError(name)
+        return np.full(self.shape, np.nan)
+
+    def put(self, name: str, at: Any, value: Any) -> None:
+        """Writes values of a metric at some places, an index of its array; places that are not written are not a number."""
+        if name not in self:
+            self[name] = np.empty(self.shape)
+            if at is not ...:
+                self[name].fill(np.nan)
+        self[name][at] = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Columns, (self.shape,), None, None, iter(self.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What came out for many designs, in the order they were asked.
+
+    Attributes:
+        columns: by metric that some design has, shape (designs,); also for infeasible designs, as if the limit were not there.
+        limit: which limit binds most, an index into `LIMITS`; -1 where all hold. Shape (designs,).
+        need, have: of that limit; 0 where all hold.
+        cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
+    """
+
+    columns: Columns
+    limit: Array
+    need: Array
+    have: Array
+    cases: dict[str, Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.limit)
+
+    @property
+    def feasible(self) -> Array:
+        """Which designs keep every limit, shape (designs,)."""
+        return self.limit < 0
+
+    @property
+    def excess(self) -> Array:
+        """Need / have - 1 of the limit that binds; at most 0 where all hold."""
+        return np.where(self.feasible, 0.0, self.need / np.maximum(self.have, 1e-300) - 1)
+
+    def at(self, row: int) -> dict[str, float] | Infeasible:
+        """One design's metrics, or what makes it infeasible."""
+        index = int(self.limit[row])
+        if index < 0:
+            return {name: float(column[row]) for name, column in self.columns.items()}
+        name = list(LIMITS)[index]
+        return Infeasible(name, float(self.need[row]), float(self.have[row]), LIMITS[name])
+
+
+def empty(size: int, cases: int = 0) -> Outcomes:
+    """Outcomes to be filled; with some cases, of each of them too."""
+    each = Columns((cases, size)) if cases else {}
+    if cases:
+        each["fits"] = np.ones((cases, size))
+    return Outcomes(Columns((size,)), np.full(size, -1, dtype=np.int8), np.zeros(size), np.zeros(size), each)

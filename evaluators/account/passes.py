@@ -1,0 +1,164 @@
+"""Passes of some tokens through a model on a mesh: through the stages of a pipeline, or through the regions of a wafer."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.partition.placement import sides_of
+from dse.evaluators.layouts.regions import Region, scale
+from dse.evaluators.layouts.residency import Resident
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Block, Call
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers.price import Cost, Reader, Timed, timed
+from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.mapping import TilePlan
+from dse.space.model import Model
+
+ENDS = ("embedding", "head")
+"""Parts that are no layers."""
+
+
+class Staged(NamedTuple):
+    """One pass of some tokens through all stages; leaves broadcast.
+
+    Attributes:
+        timed: blocks of the embedding, of a layer's parts and of the head.
+        away: of each call of each block, what it reads from main memory over `fetch`.
+        hop: from a stage to the next. [s]
+        layers: of the model.
+        stages: of the pipeline.
+        crossing: bytes from a stage to the next. [B]
+    """
+
+    timed: tuple[Timed, ...]
+    away: tuple[tuple[Any, ...], ...]
+    hop: Any
+    layers: int
+    stages: Any
+    crossing: Any
+
+    def calls(self) -> list[tuple[Call, Cost, float, Any]]:
+        """Every call with what it costs once, how often it runs in the pass, and its `away`."""
+        return [
+            (call, cost, of.block.times, away)
+            for of, shares in zip(self.timed, self.away, strict=True)
+            for call, cost, away in zip(of.block.calls, of.costs, shares, strict=True)
+        ]
+
+    @property
+    def between(self) -> Any:
+        """From stage to stage, all of them. [s]"""
+        return self.hop * (self.stages - 1.0)
+
+    @property
+    def seconds(self) -> Any:
+        """Through all stages."""
+        return sum(of.seconds * of.block.times for of in self.timed) + self.between
+
+    @property
+    def layer(self) -> Any:
+        """A layer, on average. [s]"""
+        return sum(of.seconds * of.block.times for of in self.timed if of.block.name not in ENDS) / self.layers
+
+    @property
+    def ends(self) -> Any:
+        """What the last stage does beside its layers. [s]"""
+        return sum(of.seconds * of.block.times for of in self.timed if of.block.name in ENDS)
+
+    @property
+    def full(self) -> Any:
+        """Layers of each stage but the last ones, which have what is left."""
+        return ceil_div(self.layers * 1.0, self.stages)
+
+    @property
+    def stage(self) -> Any:
+        """The slowest stage. [s]"""
+        last = maximum(self.layers - (self.stages - 1.0) * self.full, 0.0)
+        return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop
+
+    @property
+    def activity(self) -> Activity:
+        """Of all cores of the pipeline."""
+        macs = elements = sent = memory = 0.0
+        for call, _, times, away in self.calls():
+            macs, elements, sent = macs + call.macs * times, elements + call.elements * times, sent + call.sent * times
+            memory = memory + call.nbytes * (away * times)
+        sent = sent + self.crossing * (self.stages - 1)
+        return Activity(macs, sent, sent, elements, memory)
+
+
+def through_stages(
+    model: Model,
+    of: tuple[Block, ...],
+    crossing: Any,
+    machine: Machine,
+    plan: TilePlan,
+    held: Resident,
+    reader: Reader,
+    crowding: Any = 1.0,
+) -> Staged:
+    """A pass of the calls of a step through all stages.
+
+    Args:
+        model, of: what is computed, by blocks.
+        crossing: bytes from stage to stage. [B]
+        machine, plan: where.
+        held: what of weights and cache is in the local memories.
+        reader: that prices calls.
+        crowding: how many times as long others' messages make the way from stage to stage.
+    """
+
+    def away(call: Call) -> Any:
+        if call.reads == "kv":
+            return 1 - held.kv_here
+        return (1 - held.weights_here) * ceil_div(call.rows, held.block) if call.reads else 0.0
+
+    assert machine.fabric is not None
+    shares = tuple(tuple(away(call) for call in block.calls) for block in of)
+    hop = _between(crossing, plan, machine.fabric) * crowding
+    return Staged(tuple(timed(of, machine, reader, away=away)), shares, hop, model.layers, plan.pp, crossing)
+
+
+def _between(nbytes: Any, plan: TilePlan, fabric: Fabric) -> Any:
+    """Time of activations from a group to the next one, over all links of the side that they share. [s]"""
+    rows, links = sides_of(plan.placement, plan.tp)
+    stream = ceil_div(nbytes / links, fabric.word_bytes) * fabric.pace
+    moved = fabric.post + 2 * fabric.ramp + rows * fabric.hop * (1 + 2 * fabric.locked) + stream * rows
+    return moved * (plan.pp > 1)
+
+
+class InRegions(NamedTuple):
+    """One pass of some tokens through all regions; leaves broadcast over designs.
+
+    Attributes:
+        timed: blocks of a layer of each kind, of the way between regions and of the head.
+        seconds: through all regions.
+        stage: of the slowest region.
+        activity: of all cores.
+    """
+
+    timed: tuple[Timed, ...]
+    seconds: Any
+    stage: Any
+    activity: Activity
+
+
+def through_regions(
+    of: Sequence[Block], model: Model, place: Region, resident_layers: Any, machine: Machine, reader: Reader
+) -> InRegions:
+    """A pass through all layers, from one layer of each kind, the way between regions and the head."""
+    parts = tuple(timed(of, machine, reader))
+    seconds = {one.block.name: one.seconds for one in parts}
+    times = {one.block.name: one.block.times for one in parts}
+    activity = Activity()
+    for one in parts:
+        for call, cost in zip(one.block.calls, one.costs, strict=True):
+            assert call.kernel is not None
+            assert cost.activity is not None
+            activity = activity + cost.activity * (one.block.times * call.kernel.times * call.kernel.copies)
+    total = sum((seconds[part] * times[part] for part in times), 0.0)
+    layer = sum(seconds[part] * times[part] for part in times if part not in ("region", "head")) / model.layers
+    full = place.layers * layer + seconds["region"]
+    rest = maximum(total - (place.count - 1) * scale(model, resident_layers) * full, 0.0)
+    return InRegions(parts, total, where(place.count > 1, maximum(full, minimum(rest, total)), total), activity)

@@ -1,0 +1,35 @@
+"""A phase of all cases of a model, laid out and priced."""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers.price import Timed
+
+
+class Phase(NamedTuple):
+    """Prefill or decode of the cases that share a model; leaves broadcast over entries and designs.
+
+    Attributes:
+        name: prefill or decode.
+        machine: that it runs on.
+        timed: blocks of one step of each entry; none where nobody asked for details.
+        away: of each call of each block, what it reads from main memory over `fetch`; None for all of it, once.
+        runs: steps of each entry, on all instances.
+        between: of a step, from stage to stage; None where there is one stage. [s]
+        seconds: of each case. [s]
+        held: what the fullest device or core holds, as its layout says it.
+        activity: of each case, on all instances; None where nobody counts it.
+        flop: useful operations, where somebody asks for them.
+    """
+
+    name: str
+    machine: Machine
+    timed: tuple[Timed, ...]
+    away: tuple[tuple[Any, ...], ...] | None
+    runs: Any
+    between: Any
+    seconds: Any
+    held: Any
+    activity: Activity | None
+    flop: float = 0.0

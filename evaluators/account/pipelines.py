@@ -1,0 +1,247 @@
+"""Models on pipelines of groups of cores: instances, what a core holds, phases, limits, and energy from what is done.
+
+The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from dse.evaluators.account import breakdown
+from dse.evaluators.account.breakdown import Row, transfers
+from dse.evaluators.account.passes import Staged, through_stages
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.remember import remembered
+from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
+from dse.evaluators.graph.operators import Part
+from dse.evaluators.graph.step import Step, causal_pairs
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.partition.placement import sides_of
+from dse.evaluators.layouts.pipelines import blocks
+from dse.evaluators.layouts.residency import Resident, resident
+from dse.evaluators.machine.machine import Machine, of_tiles
+from dse.evaluators.passes.call import Block
+from dse.evaluators.readers import READERS
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import tile_energy
+from dse.space.chip import TileChip, memory_of_core
+from dse.space.design import Design
+from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import BYTES, Precision, TileMapping, TilePlan
+from dse.space.model import Model
+
+FIDELITIES = IN_PART = tuple(READERS)
+"""Readers: products on groups have programs."""
+
+SMALLER = ""
+"""What becomes of a model on a part of the mesh: it has none."""
+
+WAITS = "stages"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = jobs
+"""Cases that are worked out together: those of a model."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+    """Prefill, prompt by prompt through each instance, and decode, micro-batch by micro-batch.
+
+    Only detailed ones keep their blocks.
+    """
+    chip, mapping = _of(design)
+    machine, reader = of_tiles(chip), READERS[fidelity]
+    plan, held = mapping.prefill, _held(design, job, "prefill")
+    instances = _instances(chip, plan)
+    crossing = job.prompts * job.model.hidden * BYTES[mapping.precision.activations]
+    laid = _blocks(job, "prefill", plan, mapping.precision, instances)
+    of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
+    stage = of.stage
+    fill = reduced(np.maximum, of.seconds - stage, job.prompt_starts)
+    ttft = reduced(np.add, ceil_div(job.copies, instances) * stage, job.prompt_starts) + fill
+    first = _phase("prefill", machine, of, job.copies, ttft, held, job.prompt_starts, detailed)
+
+    plan, held = mapping.decode, _held(design, job, "decode")
+    instances = _instances(chip, plan)
+    turns, together = _together(instances, plan, job)
+    crossing = together * job.model.hidden * BYTES[mapping.precision.activations]
+    laid = _blocks(job, "decode", plan, mapping.precision, instances)
+    of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
+    decoding = reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), job.step_starts)
+    runs = job.steps * ceil_div(job.requests, together)
+    return first, _phase("decode", machine, of, runs, decoding, held, job.step_starts, detailed)
+
+
+def refused(design: Design, job: Job) -> list[Limit]:
+    """Models that have no layout here: there are none."""
+    return []
+
+
+def rows(phase: Phase, fidelity: str) -> list[Row]:
+    """Calls of one phase, and what goes from stage to stage."""
+    found = breakdown.rows(phase.name, phase.runs, phase.timed, phase.machine, phase.away)
+    return found + transfers(phase.name, phase.runs, phase.between)
+
+
+def areas(design: Design) -> tuple[Any, Any]:
+    """Area of the die, which is all. [mm2]"""
+    die = area.tile_die(_of(design)[0])
+    return die, die
+
+
+def area_parts(design: Design) -> dict[str, Any]:
+    """Area by block. [mm2]"""
+    return area.tile_parts(_of(design)[0])
+
+
+def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+    """What the fullest core holds, and energy."""
+    assert prefill.activity is not None
+    assert decode.activity is not None
+    energy = tile_energy(prefill.activity + decode.activity, _of(design)[0], prefill.seconds + decode.seconds)
+    return {
+        "sram_used": maximum(prefill.held.sram, decode.held.sram),
+        "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
+        "energy": energy,
+        "energy_per_token": energy / job.output_tokens,
+    }
+
+
+def pass_rows(phase: str, of: Staged, weights: Any, machine: Machine) -> list[Row]:
+    """Rows of a pass through all stages, so many times; they add up to its time."""
+    return [*breakdown.rows(phase, weights, of.timed, machine, of.away), *transfers(phase, weights, of.between)]
+
+
+def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:
+    """Memory and parallelism of both phases."""
+    return _limits(design, job, prefill.held, decode.held)
+
+
+def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+    """In words, the smallest parallelism that would do."""
+
+    def limits(trial: Design) -> list[Limit]:
+        return [
+            limit
+            for job in asked
+            for limit in _limits(trial, job, *(_held(trial, job, name) for name in ("prefill", "decode")))
+        ]
+
+    return smallest(worst, design, limits).remedy
+
+
+def smallest(worst: Infeasible, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasible:
+    """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
+    mesh = cast(TileChip, design.chip).mesh
+    cores = int(mesh.rows * mesh.cols)
+    return replace(worst, remedy=parallelism(design, limits) or f"no TP x PP on {cores} cores would do")
+
+
+def parallelism(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
+    """In words, the smallest TP x PP of both phases that keeps all limits of a design; "" where there is none."""
+    mesh = cast(TileChip, design.chip).mesh
+    cores = int(mesh.rows * mesh.cols)
+    for count in range(1, cores + 1):
+        for tp in (1 << power for power in range(count.bit_length())):
+            pp = count // tp
+            if pp * tp != count:
+                continue
+            both = {
+                f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
+            }
+            if all(np.all(limit.need <= limit.have) for limit in limits(replaced(design, both))):
+                return f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
+    return ""
+
+
+def room(chip: TileChip, plan: TilePlan) -> Any:
+    """How many groups of cores the chip has room for."""
+    rows, cols = sides_of(plan.placement, plan.tp)
+    return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
+
+
+def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:
+    """Memory and parallelism of a phase.
+
+    Args:
+        chip, name, plan: of the phase.
+        held: what a core has.
+        kv: of the cache in a core's share of HBM. [B]
+        stages: into which a model can be divided.
+        groups: that there is room for.
+    """
+    weights = (1 - held.weights_here) * held.weights
+    rows, cols = sides_of(plan.placement, plan.tp)
+    return [
+        Limit("chip.hbm.capacity", weights + kv, memory_of_core(chip), "B", (("weights", weights), ("KV cache", kv))),
+        Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)),
+        Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
+        Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
+    ]
+
+
+def _limits(design: Design, job: Job, *held: Resident) -> list[Limit]:
+    chip, mapping = _of(design)
+    found = []
+    for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
+        found += plan_limits(chip, name, plan, here, (1 - here.kv_here) * here.kv, job.model.layers, room(chip, plan))
+    return found
+
+
+def _phase(
+    name: str, machine: Machine, of: Staged, runs: Any, seconds: Any, held: Resident, starts: Any, detailed: bool
+) -> Phase:
+    done = per_case(of.activity * runs, starts)
+    return Phase(name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held, done)
+
+
+def _instances(chip: TileChip, plan: TilePlan) -> Any:
+    """How many times the chip has room for a pipeline of groups."""
+    return maximum(room(chip, plan) // plan.pp, 1.0)
+
+
+def _together(instances: Any, plan: TilePlan, job: Job) -> tuple[Any, Any]:
+    """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
+    here = ceil_div(job.requests, instances)
+    turns = minimum(here, plan.pp)
+    return turns, ceil_div(here, turns)
+
+
+def _held(design: Design, job: Job, phase: str) -> Resident:
+    chip, mapping = _of(design)
+    plan = mapping.prefill if phase == "prefill" else mapping.decode
+    instances = _instances(chip, plan)
+    if phase == "prefill":
+        tokens = reduced(np.maximum, job.prompts, job.prompt_starts)
+    else:
+        tokens = reduced(np.maximum, _together(instances, plan, job)[1], job.step_starts)
+    cached = ceil_div(job.cached, instances)
+    return resident(_parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached)
+
+
+@remembered
+def _parts(model: Model, phase: str) -> tuple[Part, ...]:
+    """A model's parts, for the sizes of its weights."""
+    return transformer(model, Step(phase, 1.0, 1.0, 1.0, 1.0))
+
+
+@remembered
+def _blocks(job: Job, phase: str, plan: TilePlan, precision: Precision, instances: Any) -> tuple[Block, ...]:
+    """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
+    if phase == "prefill":
+        pairs = causal_pairs(job.prompts, job.model.window)
+        at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
+    else:
+        together = _together(instances, plan, job)[1]
+        at = Step("decode", together, together, together * job.context, together * job.context)
+    return blocks(job.model, at, plan, precision)
+
+
+def _of(design: Design) -> tuple[TileChip, TileMapping]:
+    return cast(TileChip, design.chip), cast(TileMapping, design.mapping)

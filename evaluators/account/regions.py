@@ -1,0 +1,362 @@
+"""Models on a mesh of cores: regions, what their cores hold, phases, limits, and energy from what is done.
+
+Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another through the
+regions: with one request one region works at a time, with as many as there are regions all do.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.metrics import energies
+from dse.evaluators.account.passes import InRegions, through_regions
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm import GEMM, gemm
+from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
+from dse.evaluators.kernels.gemv import GEMV, gemv
+from dse.evaluators.kernels.kv import KV, kv
+from dse.evaluators.layouts import regions
+from dse.evaluators.layouts.regions import Held, Region
+from dse.evaluators.machine.machine import Machine, of_mesh
+from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.part import cut, kernel_on
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import READERS, reader_of
+from dse.evaluators.readers.attribution import spent
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import mesh_energy
+from dse.space.chip import MeshChip
+from dse.space.design import Design
+from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
+from dse.space.errors import DesignError, chosen
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
+from dse.space.model import Model, parameters
+
+FIDELITIES = ("closed", "events")
+"""Of models, whose meshes are too large to be played flit by flit."""
+
+IN_PART = tuple(READERS)
+"""Of models whose kernels are played on a part of their mesh each."""
+
+SMALLER = "each kernel on a part of its mesh, whose cores keep their tiles; times are of parts, nothing moves between phases"
+"""What becomes of a model there, for people."""
+
+WAITS = "regions"
+"""Where requests that follow one another overlap."""
+
+TOGETHER = jobs
+"""Cases that are worked out together: those of a model."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+    """Prefill, prompt by prompt through all regions; decode; and the way from one's layout to the other's.
+
+    Only detailed ones keep their blocks.
+
+    Raises:
+        DesignError: an algorithm that is not registered.
+    """
+    mapping, machine, reader = _mapping(design), of_mesh(_chip(design)), reader_of(fidelity)
+    for name, plan in plans(mapping):
+        chosen(GEMM, plan.gemm, f"mapping.{name}.gemm")
+        chosen(GEMV, plan.gemv, f"mapping.{name}.gemv")
+    chosen(KV, mapping.kv, "mapping.kv")
+    places = _regions(design, job.model)
+
+    def passed(kernels: list[Any], place: Region) -> InRegions:
+        laid_out = regions.blocks(kernels, job.model, place, mapping.resident_layers)
+        return through_regions(laid_out, job.model, place, mapping.resident_layers, machine, reader)
+
+    def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
+        held = _held(design, job, name, places[name])
+        return Phase(
+            name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
+        )
+
+    place, plan = places["prefill"], mapping.prefill
+    of = passed(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), place)
+    fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
+    ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
+    first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
+
+    place, plan = places["decode"], mapping.decode
+    turns = minimum(job.requests, place.count)
+    together = ceil_div(job.requests, turns)
+    of = passed(regions.decode(job.model, together, job.context, job.generated, laid(place.mesh), plan, mapping), place)
+    step = maximum(of.seconds, turns * of.stage)
+    decoding = reduced(np.add, job.steps * step, job.step_starts)
+    token = phase("decode", of, job.steps * turns, decoding, job.step_starts)
+    moved = _transition(design, job, machine, fidelity)
+    return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
+
+
+def areas(design: Design) -> tuple[Any, Any]:
+    """Area of the wafer, which is all. [mm2]"""
+    die = area.mesh_die(_chip(design))
+    return die, die
+
+
+def area_parts(design: Design) -> dict[str, Any]:
+    """Area by block. [mm2]"""
+    return area.mesh_parts(_chip(design))
+
+
+def refused(design: Design, job: Job) -> list[Limit]:
+    """That a model with latent attention has no layout here, and no times."""
+    return _limits(design, job) if job.model.latent is not None else []
+
+
+def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
+    """What the fullest core holds, how many tokens fit beside it, and energy."""
+    chip, mapping = _chip(design), _mapping(design)
+    prefill, decode, moved = phases
+    latency = prefill.seconds + moved.seconds + decode.seconds
+    activity = Activity()
+    for phase in (moved, prefill, decode):
+        assert phase.activity is not None
+        activity = activity + phase.activity
+    energy = mesh_energy(activity, chip, latency)
+    place = _regions(design, job.model)["decode"]
+    room = [
+        maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
+        for of in decode.held
+        if np.any(of.per_token)
+    ]
+    return {
+        "transition": moved.seconds,
+        "sram_used": maximum(_most(prefill.held), _most(decode.held)),
+        "kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1])),
+        **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
+        "energy": energy,
+        "energy_per_token": energy / job.output_tokens,
+    }
+
+
+def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+    """Memory, cores, paths and chunks of both phases."""
+    return _limits(design, job)
+
+
+def rows(phase: Phase, fidelity: str) -> list[Row]:
+    """Kernels of one phase, by what falls away when something is free; or the way from layout to layout."""
+    if phase.name == "transition":
+        if not np.any(phase.seconds):
+            return []
+        assert phase.activity is not None
+        value, nbytes = float(np.max(phase.seconds)), float(np.max(phase.activity.sent_bytes))
+        return [Row("transition", "layouts", "reshuffle", "", 0.0, nbytes, 0.0, "words", value, {"words": value})]
+    found = []
+    assert phase.machine.fabric is not None
+    for of in phase.timed:
+        for call, cost in zip(of.block.calls, of.costs, strict=True):
+            kernel, times = call.kernel, phase.runs * of.block.times
+            assert kernel is not None
+            assert cost.activity is not None
+            split = spent(kernel, phase.machine.fabric, fidelity)
+            parts = {name: float(np.sum(times * kernel.times * value)) for name, value in split.items()}
+            total = sum(parts.values())
+            if not total:
+                continue
+            done = cost.activity * (times * kernel.times * kernel.copies)
+            flop, nbytes = 2.0 * float(np.sum(done.macs)), float(np.sum(done.sent_bytes))
+            shape = _shape(kernel_on(kernel, cut(fidelity)[1]))
+            bound = max(parts, key=lambda name: parts[name])
+            found.append(Row(phase.name, call.part, call.name, shape, flop, nbytes, 0.0, bound, total, parts))
+    return found
+
+
+def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+    """In words, what would do for each phase that breaks a limit."""
+    if worst.limit == "model.latent":
+        return "latent attention (MLA) runs on a die with a cache, as in chip=npu_dse"
+    texts = []
+    for phase, plan in plans(_mapping(design)):
+
+        def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
+            trial = replaced(design, changes)
+            return [limit for job in asked for limit in _limits(trial, job, only=phase)]
+
+        if all(np.all(limit.need <= limit.have) for limit in limits({})):
+            continue
+        texts.append(smaller_mesh(phase, limits, f"mapping.{phase}", plan, _chip(design)))
+    return ", ".join(texts)
+
+
+LARGER = 16
+"""How many times the side of a chip is tried, where nothing of the chip's own size would do."""
+
+DEEPEST = 64
+"""Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
+
+
+def smaller_mesh(
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: MeshChip
+) -> str:
+    """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
+
+    Args:
+        what: that would do.
+        limits: of a design with leaves changed, by address, to arrays.
+        where: the address of the plan.
+        plan: as it is.
+        chip: as it is.
+    """
+    rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
+    most = int(min(chip.mesh.rows, chip.mesh.cols))
+    side = _first(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
+    if side:
+        return f"{what} would do on {side} x {side} cores"
+    if plan.gemv == "ktree":
+        phases = _first(np.arange(min(float(plan.ktree_k), DEEPEST), 0.0, -1.0), lambda phases: limits({depth: phases}))
+        if phases:
+            return f"{what} would do with {depth}={phases}"
+    larger = np.arange(most + 10.0, LARGER * most, 10.0)
+    side = _first(larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides}))
+    return f"no square mesh of this chip would do for {what}" + (f", one of {side} x {side} cores would" if side else "")
+
+
+def _first(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
+    """The first of some values with which limits hold; 0 where there is none."""
+    fits = np.ones(len(values), dtype=bool)
+    for limit in limits(values):
+        holds = np.asarray(limit.need <= limit.have)
+        fits &= holds.all(axis=0) if holds.ndim == 2 else holds
+    return int(values[fits][0]) if fits.any() else 0
+
+
+def laid(mesh: Mesh) -> Mesh:
+    """The mesh that is priced: one that would take too many chunks (a limit) counts as a square."""
+    return Mesh(mesh.rows, where(_chunks(mesh) > MOST_CHUNKS, mesh.rows, mesh.cols)) if mesh.rows is not mesh.cols else mesh
+
+
+def chunk_limit(address: str, chunks: Any) -> Limit:
+    """That the sides of a mesh have enough in common."""
+    return Limit(address, chunks, float(MOST_CHUNKS), "1", (("least common multiple of rows and columns", chunks),))
+
+
+def _chunks(mesh: Mesh) -> Any:
+    return mesh.chunks * 1.0
+
+
+def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Cost:
+    """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
+    if cut(fidelity)[1]:
+        return Cost(0.0, Activity())
+    chip, mapping = _chip(design), _mapping(design)
+    places = _regions(design, job.model)
+    resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
+    values = parameters(job.model) * resident + job.prompt_tokens * job.model.layers * 2 * regions.width(
+        job.model, mapping.kv_heads
+    )
+    before, after = places["prefill"], places["decode"]
+    assert machine.fabric is not None
+    cost = READERS["closed"].kernel(
+        Kernel("", "", "move", "reshuffle", Shape(1.0, 1, values), _rectangle(before, chip), {"into": _rectangle(after, chip)}),
+        machine.fabric,
+    )
+    same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
+    moved = where(same, 0.0, 1.0)
+    return Cost(cost.seconds * moved, cost.activity * moved)
+
+
+def plans(mapping: MeshMapping) -> tuple[tuple[str, MeshPlan], ...]:
+    """Both phases by name."""
+    return ("prefill", mapping.prefill), ("decode", mapping.decode)
+
+
+def _rectangle(place: Region, chip: MeshChip) -> Mesh:
+    """Cores of all regions of a phase, side by side and then below one another."""
+    room = maximum(chip.mesh.cols // place.mesh.cols, 1)
+    wide = minimum(place.count * 1.0, room)
+    return Mesh(place.mesh.rows * -(-place.count // wide), place.mesh.cols * wide)
+
+
+def _regions(design: Design, model: Model) -> dict[str, Region]:
+    chip, mapping = _chip(design), _mapping(design)
+    layers = where(mapping.resident_layers == 0, model.layers * 1.0, minimum(mapping.resident_layers * 1.0, model.layers))
+    return {name: regions.region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in plans(mapping)}
+
+
+def _most(regions: tuple[Held, Held]) -> Any:
+    """Bytes of the fullest core."""
+    return maximum(regions[0].total, regions[1].total)
+
+
+def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, Held]:
+    mapping = _mapping(design)
+    if phase == "prefill":
+        longest = reduced(np.maximum, job.prompts, job.prompt_starts)
+        cached = ceil_div(job.prompt_tokens, place.mesh.rows)
+        return regions.held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
+    return regions.held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+
+
+def _fullest(job: Job, mapping: MeshMapping, place: Region) -> Any:
+    """Tokens on the row that has most when the last one is generated, of all requests."""
+    generated = job.cached - job.prompt_tokens
+    return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
+
+
+def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
+    chip, mapping = _chip(design), _mapping(design)
+    for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
+        if BYTES[word] != 2:
+            raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
+    if job.model.latent is not None:
+        return [Limit("model.latent", 1.0, 0.0, "layout")]
+    places = _regions(design, job.model)
+    found = []
+    for name, plan in plans(mapping):
+        if only and name != only:
+            continue
+        place = places[name]
+        mesh = place.mesh
+        for which, items in zip(("", ", last region"), _held(design, job, name, place), strict=True):
+            parts = (
+                (f"{name} weights{which}", items.weights),
+                ("KV cache", items.kv),
+                ("activations", items.activations),
+                ("buffers", items.buffers),
+            )
+            found.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
+        found.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))
+        found.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
+        room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)
+        found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
+        least = plan.ktree_k if plan.gemv == "ktree" else 1
+        if name == "prefill":
+            least = maximum(least, gemm(plan.gemm).LEAST)
+        found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
+        found.append(Limit("chip.noc.paths", _paths(name, plan, mesh), chip.noc.paths, "1"))
+        if name == "prefill":
+            found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
+    return found
+
+
+def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
+    """Routing paths that a core is part of at a time."""
+    tree = gemv(plan.gemv).at_once(mesh, plan.ktree_k)
+    return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
+
+
+def _shape(kernel: Kernel) -> str:
+    m, k, n = (float(np.ravel(value)[0]) for value in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
+    on = f"{float(np.ravel(kernel.mesh.rows)[0]):.0f} x {float(np.ravel(kernel.mesh.cols)[0]):.0f} cores"
+    return f"{m:.0f} x {k:.0f} x {n:.0f} on {on}" if kernel.kind in ("gemm", "gemv") else f"{m:.0f} x {k:.0f} on {on}"
+
+
+def _chip(design: Design) -> MeshChip:
+    return cast(MeshChip, design.chip)
+
+
+def _mapping(design: Design) -> MeshMapping:
+    return cast(MeshMapping, design.mapping)

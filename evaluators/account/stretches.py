@@ -1,0 +1,121 @@
+"""The cases of a workload that share a model, as arrays over their prompts and over the stretches of their decode steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from dse.evaluators.graph.step import Step, decode, prefill, seen, stacked
+from dse.evaluators.program.counts import COUNTS, Activity
+from dse.space.elementwise import column
+from dse.space.model import Model
+from dse.space.workload import Case, Workload, by_model, stretches
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
+
+    Attributes:
+        rows: of the cases.
+        cases, decode_at: themselves, and which step of a stretch stands for it.
+        prompts, copies: distinct prompts of the cases in turn, and requests of each; `prompt_starts` are where cases begin.
+        steps: decode steps of each stretch between two ends; `step_starts` are where cases begin.
+        requests, context, generated: of each stretch: requests that still run, cached positions that each looks
+            at, and tokens generated so far.
+        prefill: all prompts of each case as one step.
+        decode: a step of each stretch.
+        cached: tokens of all requests of each case, at the longest.
+        longest: prompt of each case.
+    """
+
+    model: Model
+    rows: tuple[int, ...]
+    cases: tuple[Case, ...]
+    decode_at: str
+    prompts: Any
+    copies: Any
+    prompt_starts: Any
+    steps: Any
+    requests: Any
+    context: Any
+    generated: Any
+    step_starts: Any
+    prefill: Step
+    decode: Step
+    prompt_tokens: Any
+    output_tokens: Any
+    decode_steps: Any
+    cached: Any
+    longest: Any
+
+
+@lru_cache(maxsize=16)
+def jobs(workload: Workload) -> tuple[Job, ...]:
+    """The cases of a workload, model by model."""
+    return tuple(job_of(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
+
+
+@lru_cache(maxsize=16)
+def by_case(workload: Workload) -> tuple[Job, ...]:
+    """The cases of a workload, one by one."""
+    cases = cast(tuple[Case, ...], workload.cases)
+    return tuple(job_of(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
+
+
+def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> Job:
+    """Some cases of a model, with their places in the workload."""
+    prompts: list[tuple[float, float]] = []
+    steps: list[tuple[float, float, float, float]] = []
+    prompt_starts, step_starts = [], []
+    for _, case in cases:
+        prompt_starts.append(len(prompts))
+        counts: dict[int, int] = {}
+        for n, prompt, _ in case.requests:
+            counts[prompt] = counts.get(prompt, 0) + n
+        prompts += [(float(prompt), float(n)) for prompt, n in counts.items()]
+        step_starts.append(len(steps))
+        for start, end, active in stretches(case):
+            generated = end if decode_at == "last" else (start + 1 + end) / 2
+            requests = float(sum(n for n, _ in active))
+            context = sum(n * seen(prompt + generated, case.model.window) for n, prompt in active) / requests
+            steps.append((float(end - start), requests, context, float(generated)))
+
+    def per(function: Callable[[Case], float]) -> Any:
+        return column([float(function(case)) for _, case in cases])
+
+    return Job(
+        model,
+        tuple(row for row, _ in cases),
+        tuple(case for _, case in cases),
+        decode_at,
+        column([prompt for prompt, _ in prompts]),
+        column([n for _, n in prompts]),
+        np.array(prompt_starts),
+        column([count for count, _, _, _ in steps]),
+        column([requests for _, requests, _, _ in steps]),
+        column([context for _, _, context, _ in steps]),
+        column([generated for _, _, _, generated in steps]),
+        np.array(step_starts),
+        stacked([prefill(case) for _, case in cases]),
+        stacked([step for _, case in cases for _, step in decode(case, decode_at)]),
+        per(lambda case: case.prompt_tokens),
+        per(lambda case: case.output_tokens),
+        per(lambda case: case.decode_steps),
+        per(lambda case: sum(n * (prompt + output) for n, prompt, output in case.requests)),
+        per(lambda case: max(prompt for _, prompt, _ in case.requests)),
+    )
+
+
+def per_case(activity: Activity, starts: Any) -> Activity:
+    """Activity of the entries of each case."""
+    return Activity(*(reduced(np.add, getattr(activity, name), starts) for name in COUNTS))
+
+
+def reduced(how: np.ufunc, values: Any, starts: Any) -> Any:
+    """Entries combined case by case, shape (cases, designs); a single entry stays as it is."""
+    if starts is None or not isinstance(values, np.ndarray) or values.ndim < 2:
+        return values
+    return values if len(starts) == len(values) else how.reduceat(values, starts, axis=0)

@@ -1,0 +1,114 @@
+"""Designs by structure: what they have in common, beside a few leaves of their chips that differ.
+
+What depends on the structure alone is worked out once for each, several of them side by side, and not for every design.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.space.chip import TileChip
+from dse.space.elementwise import Array
+from dse.space.fields import at, leaves, replaced
+
+FELT = ("mesh.", "clock", "tile.", "noc.", "hbm.channels", "hbm.bandwidth", "hbm.achieved", "hbm.latency", "hbm.crowded")
+"""Leaves of a chip that times of a kernel depend on."""
+
+SIDES = ("mesh.rows", "mesh.cols")
+"""Leaves that candidates depend on."""
+
+
+class Structures(NamedTuple):
+    """Designs, and which of them are alike.
+
+    Attributes:
+        chip, said: of one design.
+        wide, own: leaves of the chip and of what is said that differ between structures, shape (structures,).
+        which: structure of each design, shape (designs,).
+        places: of what differs within a structure: between which steps it is, shape (structures,).
+        many: whether they came as many.
+    """
+
+    chip: TileChip
+    said: Any
+    wide: dict[str, Array]
+    own: dict[str, Array]
+    which: Array
+    places: dict[str, Array]
+    many: bool
+
+    @property
+    def kinds(self) -> int:
+        """How many structures there are."""
+        return int(self.which.max()) + 1
+
+    @property
+    def keys(self) -> tuple[Hashable, list[tuple[float, ...]]]:
+        """What all have in common, and of each what it has beside; equal for equal structures, whatever they are beside."""
+        columns = {**self.wide, **{f"said.{name}": value for name, value in self.own.items()}, **self.places}
+        rest = replaced(self.chip, dict.fromkeys(self.wide, 0.0) | dict.fromkeys(self.places, 0.0))
+        common = rest, replaced(self.said, dict.fromkeys(self.own, 0.0)), tuple(columns)
+        return common, list(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+    def together(self, some: Array) -> Iterator[Array]:
+        """Those of some structures whose candidates are alike."""
+        sides = [self.wide[name][some] for name in SIDES if name in self.wide] + [value[some] for value in self.own.values()]
+        kinds, which = alike(sides) if sides and len(some) else (some[:1], np.zeros(len(some), int))
+        yield from (some[which == kind] for kind in range(len(kinds)))
+
+    def chips(self, rows: Array) -> TileChip:
+        """Of structures whose candidates are alike: leaves that differ have the shape (structures, 1)."""
+        sides = {name: self.wide[name][rows[0]].item() for name in SIDES if name in self.wide}
+        return replaced(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | sides)
+
+    def asked(self, rows: Array) -> Any:
+        """What is said on these."""
+        return replaced(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
+
+
+def structures(chip: TileChip, said: Any, steps: Mapping[str, Sequence[float]]) -> Structures:
+    """Of designs.
+
+    Args:
+        chip: leaves are numbers or of shape (designs,).
+        said: what is chosen already, likewise.
+        steps: of leaves of the chip that may differ within a structure, between the same two of their steps.
+    """
+    wide = {address: value for address, value, _ in leaves(chip) if isinstance(value, np.ndarray)}
+    own = {spec.name: getattr(said, spec.name) for spec in fields(said)}
+    own = {name: value for name, value in own.items() if isinstance(value, np.ndarray)}
+    felt = {address: value for address, value in wide.items() if address.startswith(FELT)}
+    many = {**felt, **own}
+    count = len(next(iter(many.values()))) if many else 1
+    values = {name: np.atleast_1d(felt.get(name, one)) for name, one in ((name, at(chip, name)) for name in steps)}
+    places = {name: np.broadcast_to(place(tuple(steps[name]), value), count) for name, value in values.items()}
+    felt = {name: value for name, value in felt.items() if name not in steps}
+    first, which = alike([*places.values(), *felt.values(), *own.values()])
+    return Structures(
+        replaced(chip, {address: value[0].item() for address, value in wide.items()}),
+        replaced(said, {name: value[0].item() for name, value in own.items()}),
+        {name: value[first] for name, value in felt.items()},
+        {name: value[first] for name, value in own.items()},
+        which,
+        {name: value[first] for name, value in places.items()},
+        bool(many),
+    )
+
+
+def place(steps: tuple[float, ...], value: Any) -> Any:
+    """Between which two steps a value is."""
+    return np.clip(np.searchsorted(steps, value, side="right") - 1, 0, len(steps) - 1)
+
+
+def alike(columns: list[Array]) -> tuple[Array, Array]:
+    """First row of those that are alike in all columns, shape (kinds,), and which kind each row is, shape (rows,)."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values = np.unique(column)
+        if len(values) > 1:
+            key = key * len(values) + np.searchsorted(values, column)
+            key = key if key.max() < 2**40 else np.unique(key, return_inverse=True)[1]
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which

@@ -1,0 +1,117 @@
+"""Designs that run a model's prefill and decode for cases of a workload: metrics, limits and the breakdown, whatever the chip.
+
+A layout makes calls of a step and says how often steps run; a reader prices them; what they add up to is accounted for here.
+"""
+
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Bar, Breakdown, Row, bars
+from dse.evaluators.account.metrics import METRICS, Judged, of_batch
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.stretches import Job, job_of
+from dse.evaluators.choices.per_design import each
+from dse.evaluators.passes.part import cut
+from dse.space.design import Design
+from dse.space.limits import Infeasible
+from dse.space.workload import Case, Workload
+
+LAYOUTS = {"attention": "whole_chip", "pp": "pipelines", "tp": "devices", "rows": "regions"}
+"""Layouts by a knob that only their plans have, or that those before have as well."""
+
+
+def fidelities(design: Design, part: bool) -> tuple[str, ...]:
+    """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
+    layout = layout_of(design)
+    found: tuple[str, ...] = layout.IN_PART if part else layout.FIDELITIES
+    return found
+
+
+def in_part(design: Design) -> str:
+    """What becomes of a model on a part of the mesh, for people; "" where there is none."""
+    said: str = layout_of(design).SMALLER
+    return said
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits, model by model; leaves of shape (cases, designs), or floats for one of each.
+
+    Raises:
+        DesignError: an algorithm or a number format that the layout has no kernels for.
+    """
+    return [_judged(design, job, fidelity) for job in layout_of(design).TOGETHER(workload)]
+
+
+def _judged(design: Design, job: Job, fidelity: str) -> Judged:
+    layout = layout_of(design)
+    without = layout.refused(design, job)
+    if without:
+        die, system = layout.areas(design)
+        return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": system}, without)
+    if cut(fidelity)[0] in layout.ALONE:
+        played = each(design, [job], lambda one, job: _metrics(one, job, fidelity))
+        values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}
+        return Judged(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "closed")))
+    phases = layout.phases(design, job, fidelity)
+    return Judged(job.rows, _metrics(design, job, fidelity, phases), layout.limits(design, job, *phases))
+
+
+def _metrics(design: Design, job: Job, fidelity: str, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
+    layout = layout_of(design)
+    phases = phases or layout.phases(design, job, fidelity)
+    prefill, decode, *between = phases
+    latency = prefill.seconds + decode.seconds
+    for phase in between:
+        latency = latency + phase.seconds
+    rates = of_batch(job, prefill.seconds, decode.seconds, latency, *layout.areas(design))
+    used: dict[str, Any] = layout.used(design, job, *phases)
+    return rates | used
+
+
+def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
+    """Where the time of one design goes, operator by operator, for one case; no rows for a model that has no layout."""
+    layout = layout_of(design)
+    job = job_of(case.model, ((0, case),), decode_at)
+    parts = {name: float(value) for name, value in layout.area_parts(design).items()}
+    if layout.refused(design, job):
+        return Breakdown((), 0.0, parts, {})
+    found: list[Row] = []
+    spans: dict[str, dict[str, list[Bar]]] = {}
+    for phase in layout.phases(design, job, fidelity, detailed=True):
+        found += _rows(layout, phase, fidelity)
+        blocks = [of for of in phase.timed if np.any(of.block.times)]
+        lines: dict[str, list[Bar]] = {}
+        for of in blocks:
+            lines.setdefault(of.block.name, bars(of))  # of the first step
+        spans |= {phase.name: lines} if lines else {}
+    return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans)
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict, with what would do where the layout knows it."""
+    return replace(worst, remedy=layout_of(design).remedy(worst, design, layout_of(design).TOGETHER(workload)))
+
+
+def layout_of(design: Design) -> ModuleType:
+    """The layout that a mapping's plans are for."""
+    return layout_for(design.mapping.decode)  # type: ignore[union-attr]
+
+
+def layout_for(plan: Any) -> ModuleType:
+    """The layout of a plan, or of a kind of plan: the one whose knobs it has; a module of `account`, imported when asked."""
+    name = next(layout for knob, layout in LAYOUTS.items() if hasattr(plan, knob))
+    return import_module(f"dse.evaluators.account.{name}")
+
+
+def _rows(layout: ModuleType, phase: Phase, fidelity: str) -> list[Row]:
+    """Calls of one phase, and what instances and pipelining take off or add, as a row of its own; they add up to its time."""
+    found: list[Row] = layout.rows(phase, fidelity)
+    seconds = float(np.max(phase.seconds)) if phase.name == "transition" else float(np.sum(phase.seconds))
+    gap = seconds - sum(row.seconds for row in found)
+    if abs(gap) > 1e-9 * seconds:
+        found.append(Row(phase.name, layout.WAITS, "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+    return found

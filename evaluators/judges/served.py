@@ -1,0 +1,260 @@
+"""Requests served as they come, on any kind of chip: what a run is worth, what it looked like, one design after another.
+
+A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
+from dse.evaluators.account.metrics import Judged, per_area
+from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.measures import Slo, measures
+from dse.evaluators.serving.policy import Policy
+from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import leaves, replaced
+from dse.space.limits import Limit
+from dse.space.workload import Load, Workload
+
+KEPT = 10_000
+"""Iterations that a breakdown keeps, for its trace."""
+
+COMPOSITIONS = 300
+"""At which a table's error is measured."""
+
+
+class Mean(NamedTuple):
+    """Iterations of the instances of a pool, those with prompts or those without, and what the mean one is made of.
+
+    Attributes:
+        prompts: which of them.
+        times: how many.
+        prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+    """
+
+    prompts: bool
+    times: float
+    prompt: float
+    prompt_context: float
+    decodes: float
+    context: float
+    spilled: float
+
+    @property
+    def composition(self) -> tuple[float, ...]:
+        """The axes of a price."""
+        return self[2:]
+
+
+def means(served: Served, pool: int) -> list[Mean]:
+    """Of a pool, as far as there are such iterations."""
+    mine, found = served.state.work[served.state.instances["pool"] == pool], []
+    for prompts in (True, False):
+        sums = {name: float(mine[name][:, int(prompts)].sum()) for name in mine.dtype.names}
+        count, read = sums["iterations"], sums["positions"] + sums["past"]
+        if count:
+            tokens, requests = max(sums["prompt"], 1e-9), max(sums["requests"], 1e-9)
+            spilled = sums["far"] / read if read else 0.0
+            each = (sums["prompt"] / count, sums["pairs"] / tokens, sums["requests"] / count, sums["positions"] / requests)
+            found.append(Mean(prompts, count, *each, spilled))
+    return found
+
+
+def judged(
+    design: Design,
+    workload: Workload,
+    limits: Callable[[Design, Load], list[Limit]],
+    metrics: Callable[[Design, Load], dict[str, float]],
+) -> list[Judged]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,).
+
+    Limits come first: nothing is played on a design that breaks one under any load, and it has no metrics.
+    """
+    loads = cast(tuple[Load, ...], workload.cases)
+    singles = list(_singles(design))
+    bounds = [[limits(single, load) for load in loads] for single in singles]
+    held = all(load.longest <= load.model.max_position for load in loads)
+    played = [held and all(limit.need <= limit.have for some in of for limit in some) for of in bounds]
+    found = []
+    for row, load in enumerate(loads):
+        answers = [metrics(single, load) if can else {} for single, can in zip(singles, played, strict=True)]
+        names = dict.fromkeys(name for values in answers for name in values)
+        columns = {name: np.array([values.get(name, np.nan) for values in answers]) for name in names}
+        found.append(Judged((row,), columns, _stacked([of[row] for of in bounds])))
+    return found
+
+
+def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:
+    """Limits alone, load by load; leaves of shape (designs,)."""
+    singles, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
+    return [limit for load in loads for limit in _stacked([limits(single, load) for single in singles])]
+
+
+def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
+    """What a run is worth."""
+    values = measures(served, Slo(load.ttft, load.tpot))
+    return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
+
+
+def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: bool = False) -> tuple[Price, Error]:
+    """A table of iterations, and its error.
+
+    Args:
+        pricing: of iterations.
+        rule: how they are formed.
+        batch: requests of an iteration.
+        longest: positions of a request.
+        spilled: whether parts of the KV cache may be in a second memory.
+    """
+    whole = max(longest, min(rule.tokens, batch * longest))
+    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
+    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    price = tabled(pricing, axes)
+    return price, error(price, pricing, axes, compositions=COMPOSITIONS)
+
+
+def longest(load: Load) -> int:
+    """Positions of the longest request's KV cache. [token]"""
+    return load.longest - 1
+
+
+def span(served: Served) -> float:
+    """From the first arrival to the last token. [s]"""
+    return float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+
+
+def explained(
+    served: Served,
+    areas: dict[str, Any],
+    operators: Callable[[int, Mean], Sequence[Row]],
+    *,
+    names: Sequence[str],
+    beside: dict[str, Array] | None = None,
+) -> Breakdown:
+    """The time of all instances, operator by operator and idle; and the first iterations as bars, through which requests flow.
+
+    Args:
+        served: a run that has kept its first iterations.
+        areas: by block. [mm2]
+        operators: of a pool's mean iteration as often as there are such ones; what they take together is set to what the
+            iterations have taken.
+        names: of an instance of each pool.
+        beside: by kind of resource, how long each iteration kept has it busy, alike in all stages. [s]
+    """
+    bars, rows, rest, whole = _bars(served, names, beside or {}), list[Row](), list[Row](), span(served)
+    for number, name in enumerate(names):
+        instances = served.state.instances[served.state.instances["pool"] == number]
+        busy, some = float((instances["busy"] / instances["stages"]).sum()), f"{name}s" if len(instances) > 1 else name
+        found = []
+        for mean in means(served, number):
+            what = f"{some}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            found += [replace(row, phase=what) for row in operators(number, mean)]
+        longer = busy / sum(row.seconds for row in found) if found else 1.0
+        for row in found:
+            parts = {part: seconds * longer for part, seconds in row.parts.items()}
+            rows.append(replace(row, seconds=row.seconds * longer, parts=parts))
+        idle = max(0.0, whole * len(instances) - busy)
+        rest.append(Row("idle", some, "", "", 0.0, 0.0, 0.0, IDLE, idle, {IDLE: idle}))
+    rows += rest
+    flows = {"serving": _flows(served, names)}
+    return Breakdown(
+        tuple(rows), sum(row.seconds for row in rows), areas, {"serving": {"iterations": [*bars, *_caches(served)]}}, flows
+    )
+
+
+def _name(served: Served, names: Sequence[str], instance: int, stage: int) -> str:
+    """Of an instance, and of its stage where there are several; -1 for all of it."""
+    of = served.state.instances[instance]
+    pool = int(of["pool"])
+    first = int(served.state.pools[pool]["first"])
+    return f"{names[pool]} {instance - first}" + (f", stage {stage}" if of["stages"] > 1 and stage >= 0 else "")
+
+
+def _bars(served: Served, names: Sequence[str], beside: dict[str, Array]) -> list[Bar]:
+    """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
+    free, found = np.zeros_like(served.state.stage_free), list[Bar]()
+    for place, entry in enumerate(served.log):
+        counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
+        what = " + ".join(f"{count} {text}" for count, text in counts if count)
+        instance, end = int(entry["instance"]), float(entry["start"])
+        shares = served.pools[int(served.state.instances[instance]["pool"])].shares
+        for stage, share in enumerate(shares):
+            start = max(end, float(free[instance, stage]))
+            free[instance, stage] = end = start + float(entry["step"]) * share
+            if end == start:
+                continue
+            track = _name(served, names, instance, stage)
+            found.append((track, what, start, end))
+            for kind, seconds in beside.items():
+                if seconds[place] > 0:
+                    found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+    return found
+
+
+def _caches(served: Served) -> list[Bar]:
+    """Caches on their way between pools, each on the first channel that is free."""
+    sent = np.flatnonzero(~np.isnan(served["ready"]))
+    last = float(served.log["end"].max(initial=0.0))
+    free, found = list[float](), list[Bar]()
+    for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
+        end = float(served["ready"][r])
+        start = end - float(served.transfer.latency) - float(served.requests.prompt[r]) * float(served.transfer.per_token)
+        if end > last:
+            break
+        channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))
+        free[channel : channel + 1] = [end]
+        found.append((f"links: KV cache {channel}", f"request {r}", start, end))
+    return found
+
+
+def _flows(served: Served, names: Sequence[str]) -> list[Flow]:
+    """Requests that are completed within the iterations kept: where each began, had its first token, and had its last."""
+    last, found = float(served.log["end"].max(initial=0.0)), list[Flow]()
+    apart = len(served.pools) == 2
+    for r in np.flatnonzero(served["completed"] <= last):
+        there = int(served["instance"][r])
+        first = int(served["source"][r]) if apart and served.requests.output[r] > 1 else there
+        ends = [int(served.state.instances[one]["stages"]) - 1 for one in (first, there)]
+        points = [(_name(served, names, first, 0), float(served["scheduled"][r]))]
+        points.append((_name(served, names, first, ends[0]), float(served["first"][r])))
+        if served.requests.output[r] > 1:
+            points.append((_name(served, names, there, ends[1]), float(served["completed"][r])))
+        found.append((f"request {r}", tuple(points)))
+    return found
+
+
+def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:
+    """Limits of each of several designs as limits of arrays; those that a design does not have bind it to nothing."""
+    places: dict[tuple[str, int], dict[int, Limit]] = {}
+    for row, some in enumerate(limits):
+        seen: dict[str, int] = {}
+        for limit in some:
+            seen[limit.address] = seen.get(limit.address, 0) + 1
+            places.setdefault((limit.address, seen[limit.address]), {})[row] = limit
+    rows, found = range(len(limits)), []
+    for (address, _), of in places.items():
+        any_one = next(iter(of.values()))
+        parts = tuple(
+            (name, np.array([float(of[row].parts[at][1]) if row in of else 0.0 for row in rows]))
+            for at, (name, _) in enumerate(any_one.parts)
+        )
+        need, have = (
+            np.array([float(getattr(of[row], name)) if row in of else other for row in rows])
+            for name, other in (("need", 0.0), ("have", 1.0))
+        )
+        found.append(Limit(address, need, have, any_one.unit, parts))
+    return found
+
+
+def _singles(design: Design) -> Iterator[Design]:
+    """Each of a design's rows by itself."""
+    columns = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    size = max((len(np.ravel(value)) for value in columns.values()), default=1)
+    for row in range(size):
+        picked = {a: np.ravel(v)[row % len(np.ravel(v))].item() for a, v in columns.items()}
+        yield replaced(design, picked) if picked else design

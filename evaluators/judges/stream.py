@@ -1,0 +1,238 @@
+"""Memories on requests by themselves, or on those of tiles: metrics, limits and where the time of their data buses goes.
+
+Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
+and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
+are links.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.metrics import Judged
+from dse.evaluators.machine import crossing
+from dse.evaluators.machine.crossing import busiest, hops_between
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.space.chip import TileChip
+from dse.space.design import Design
+from dse.space.elementwise import Array, column
+from dse.space.fields import leaves, replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import StreamMapping
+from dse.space.memory import Memory, MemoryChip, capacity, channels, peak, refuse
+from dse.space.workload import Asked, Stream, Workload
+
+FIDELITIES = ("closed", "events")
+
+SAMPLE = 1 << 14
+"""Bursts from which the closed form goes on: what comes after the first half of them repeats that of the second."""
+
+WIDE = 64
+"""Bursts outstanding for each channel from which on a window is not what keeps it waiting."""
+
+BINDS = 0.85
+"""Share of a stream's time from which on what takes it by itself counts as what binds."""
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits of all streams; leaves of shape (cases, designs), or floats for one of each."""
+    streams = cast(tuple[Stream, ...], workload.cases)
+    span = column([float(stream.span) for stream in streams])
+    limits = [
+        Limit("chip.hbm.banks" if isinstance(design.chip, TileChip) else "chip.memory", span, capacity(_memory(design)), "B")
+    ]
+    if isinstance(design.chip, TileChip):
+        tiles = design.chip.mesh.rows * design.chip.mesh.cols
+        limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
+    values = _bandwidths(design, streams) if fidelity == "closed" else _played(design, streams)
+    return [Judged(tuple(range(len(streams))), values, limits)]
+
+
+def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
+    """The time of a stream: data on the buses, and what they waited for."""
+    stream = cast(Stream, case)
+    asked = float(stream.requests * stream.request * channels(_memory(design)))
+    if fidelity == "closed":
+        found = _priced(design, stream)
+        seconds, bound = found.seconds, found.bound
+        parts = {bound: seconds}
+    else:
+        report = _report(design, stream)
+        seconds, bound = report.seconds, report.binding
+        waits = {cause: share * seconds for cause, share in report.idle.items() if share}
+        parts = {"bandwidth": seconds - sum(waits.values()), **waits}
+    row = Row("stream", _memory(design).order, stream.label, "", 0.0, asked, 0.0, bound, seconds, parts)
+    return Breakdown((row,), seconds, {}, {"stream": {stream.label: [("memory", stream.label, 0.0, seconds)]}})
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict as it is."""
+    return worst
+
+
+def addresses(stream: Stream, count: int, part: int, span: int) -> Array:
+    """Where the requests of a requester go, shape (count,). [B]
+
+    Strides that come to the end of the span begin again, a request further on.
+
+    Args:
+        stream: of all requesters.
+        count: requests of this one.
+        part: number of this one.
+        span: of its addresses; those of the one after it follow.
+    """
+    rng, k, size = np.random.default_rng([stream.seed, part]), np.arange(count), stream.request
+    if stream.pattern == "random":
+        at = rng.integers(0, span // size, count) * size
+    elif stream.pattern == "chunk":
+        pieces = stream.step // size
+        start = rng.integers(0, span // stream.step, -(-count // pieces)) * stream.step
+        at = (start[:, None] + np.arange(pieces) * size).ravel()[:count]
+    else:
+        far = k * (stream.step or size)
+        at = (far % span + far // span * size) % (span - size + 1)
+    return at + part * span
+
+
+class Priced(NamedTuple):
+    """What the closed form says of a stream: its time, the mean latency of its reads [s], and what binds."""
+
+    seconds: float
+    latency: float
+    bound: str
+
+
+def _bandwidths(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    """Of each stream and design; designs that are alike are priced once."""
+    arrays = {address: np.asarray(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
+    each = [replaced(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
+    found = np.array([[_priced(one, stream)[:2] for one in each] for stream in streams])[:, np.ravel(place)]
+    memory = _memory(design)
+    nbytes = column([float(stream.requests * stream.request) for stream in streams]) * channels(memory)
+    seconds, latency = (found[..., kind] if arrays else found[:, 0, kind][:, None] for kind in (0, 1))
+    rate = nbytes / seconds
+    return {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(memory), "read_latency": latency}
+
+
+@lru_cache(maxsize=4096)
+def _priced(design: Design, stream: Stream) -> Priced:
+    from dse.evaluators.machine import backlog, hbm  # which compile, or load what was
+
+    memory, mapping = _checked(design), _mapping(design)
+    requesters, access, clock = int(mapping.requesters), int(memory.access), float(memory.clock)
+    count, span = _shares(design, stream)
+    per = -(-stream.request // access)
+    some = max(1, min(count, SAMPLE // (requesters * per)))
+    at = np.concatenate([addresses(stream, some, part, span) for part in range(requesters)])
+    channel, place = hbm.place(memory, ((at // access)[:, None] + np.arange(per)).ravel() * access)
+    write = np.repeat(np.random.default_rng([stream.seed]).random(len(at)) < stream.writes, per)
+    arrival = np.repeat(np.tile(np.arange(some), requesters) * (stream.gap * requesters * clock), per)
+    bursts = backlog.Bursts(channel, place[:, 0], place[:, 1], write, arrival, np.arange(requesters + 1) * some * per)
+    found = backlog.busy(
+        bursts, hbm.timing(memory), channels=int(channels(memory)), groups=int(memory.groups), banks=int(memory.banks),
+        window=int(mapping.window), path=hbm.path(memory) + round(_across(design) * clock), queues=hbm.queues(memory),
+    )  # fmt: skip
+    clocks = found.clocks + (found.clocks - found.halfway) * 2 * (count - some) / some
+    roofs = {name: work * count / some for name, work in found.work.items()}
+    roofs["load"] = (count - 1) * requesters * stream.gap * clock
+    roofs["noc"] = count * requesters * stream.request / _carried(design, stream) * clock
+    clocks = max(clocks, roofs["noc"])
+    most = max(roofs, key=lambda name: roofs[name])
+    bound = most if roofs[most] > BINDS * clocks else "window" if 0 < mapping.window < WIDE * channels(memory) else "row"
+    return Priced(clocks / clock, found.latency / clock, bound)
+
+
+def _shares(design: Design, stream: Stream) -> tuple[int, int]:
+    """Requests of each requester, and the bytes that it goes over."""
+    memory, requesters = _memory(design), int(_mapping(design).requesters)
+    count = max(1, int(stream.requests * channels(memory)) // requesters)
+    return count, max(int(min(stream.span, capacity(memory))) // requesters // stream.request, 1) * stream.request
+
+
+def _across(design: Design) -> float:
+    """From requesters to channels and back, and a burst across a link, where nobody is in the way: the mean. [s]"""
+    if not isinstance(design.chip, TileChip):
+        return 0.0
+    fabric, ends = tile_fabric(design.chip), _ends(design)
+    return float(
+        2 * (fabric.ramp + hops_between(*ends) * fabric.hop) + _memory(design).access / fabric.word_bytes * fabric.word
+    )
+
+
+def _carried(design: Design, stream: Stream) -> float:
+    """Bytes a second, where the busiest link has no pause."""
+    if not isinstance(design.chip, TileChip):
+        return float("inf")
+    fabric = tile_fabric(design.chip)
+    return float(fabric.word_bytes / fabric.word / busiest(*_ends(design), float(stream.writes)))
+
+
+def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
+    """Sides of the mesh, where channels are, how many, and requesters: as many as tiles where a limit refuses more."""
+    chip = cast(TileChip, design.chip)
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    return (rows, cols), chip.hbm.place, int(channels(_memory(design))), min(int(_mapping(design).requesters), rows * cols)
+
+
+def _played(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    designs = max((len(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=1)
+    found = [[_metrics(_one(design, row), stream) for row in range(designs)] for stream in streams]
+    return {name: np.array([[one[name] for one in row] for row in found]) for name in found[0][0]}
+
+
+def _metrics(design: Design, stream: Stream) -> dict[str, float]:
+    report = _report(design, stream)
+    quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
+    return {
+        "latency": report.seconds,
+        "bandwidth": report.bandwidth,
+        "peak_share": report.share,
+        "read_latency": float(report.latencies.mean()) if len(report.latencies) else np.nan,
+        "read_latency_p50": float(quantiles[0]),
+        "read_latency_p99": float(quantiles[1]),
+        "row_hits": report.row_hits,
+        **{f"idle_{cause}": share for cause, share in report.idle.items()},
+    }
+
+
+@lru_cache(maxsize=4)
+def _report(design: Design, stream: Stream) -> Any:
+    from dse.evaluators.machine import hbm  # which compiles, or loads what was
+
+    memory, mapping = _checked(design), _mapping(design)
+    requesters = int(mapping.requesters)
+    count, span = _shares(design, stream)
+    address = np.concatenate([addresses(stream, count, part, span) for part in range(requesters)])
+    write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
+    arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
+    ways = None
+    if isinstance(design.chip, TileChip):
+        ways = crossing.ways(
+            *_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
+        )
+    windows, by = np.full(requesters, int(mapping.window)), np.repeat(np.arange(requesters), count)
+    return hbm.play(memory, address, stream.request, write, arrival, windows=windows, requester=by, ways=ways)
+
+
+def _one(design: Design, row: int) -> Design:
+    arrays = {address: float(value[row]) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    return replaced(design, arrays) if arrays else design
+
+
+def _checked(design: Design) -> Memory:
+    """The memory, if it makes sense: a search may have moved a number of it, which no file was refused for."""
+    refuse(_memory(design), "chip.hbm.banks" if isinstance(design.chip, TileChip) else "chip.memory")
+    return _memory(design)
+
+
+def _memory(design: Design) -> Memory:
+    if isinstance(design.chip, TileChip):
+        return cast(Memory, design.chip.hbm.banks)
+    return cast(MemoryChip, design.chip).memory
+
+
+def _mapping(design: Design) -> StreamMapping:
+    return cast(StreamMapping, design.mapping)

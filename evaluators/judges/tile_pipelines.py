@@ -1,0 +1,181 @@
+"""Pipelines of groups of tiles that serve requests: how many there are, what their cores hold, and what an iteration takes.
+
+An iteration is one micro-batch's pass through all stages, prompts and decodes together: products over all tokens, attention of
+each kind by itself.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.evaluators.account.passes import Staged, through_stages
+from dse.evaluators.account.pipelines import room
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.judges import served
+from dse.evaluators.layouts.pipelines import blocks
+from dse.evaluators.layouts.residency import Resident, Share, resident
+from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.price import Reader
+from dse.evaluators.serving.policy import Policy, policy
+from dse.space.chip import TileChip, decoding, memory_of_core
+from dse.space.design import Design
+from dse.space.elementwise import maximum, where
+from dse.space.mapping import BYTES, PoolPlan, Precision, TileMapping, TileServingMapping
+from dse.space.workload import Load
+
+
+class Pipelines(NamedTuple):
+    """Pipelines of one phase, or of both.
+
+    Attributes:
+        name: of the phase; decode also for both.
+        chip: as if all cores were of this kind.
+        plan: of the phase.
+        rule: how an iteration is formed.
+        groups: of cores, that there is room for.
+        dp: pipelines.
+        batch: requests of one, over all its micro-batches.
+        held: on the fullest core.
+        position: keys and values of a token on it, of all its layers. [B]
+        stages: of each pipeline.
+        precision: formats.
+    """
+
+    name: str
+    chip: TileChip
+    plan: PoolPlan
+    rule: Policy
+    groups: int
+    dp: int
+    batch: int
+    held: Resident
+    position: float
+    stages: Stages
+    precision: Precision
+
+    @property
+    def free(self) -> float:
+        """Of a core's share of HBM, what weights leave. [B]"""
+        return float(memory_of_core(self.chip)) - float((1 - self.held.weights_here) * self.held.weights)
+
+
+@lru_cache(maxsize=1)  # limits and metrics of a design ask one after the other
+def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
+    """Pipelines that prefill, where there are such, and that decode."""
+    chip, mapping = cast(TileChip, design.chip), cast(TileServingMapping, design.mapping)
+    apart, others = (int(cores) for cores in cores_of(design))
+    both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
+    if not apart:
+        return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
+    chunk = int(mapping.prefill.chunk)
+    alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
+    return (
+        _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
+        _pipelines("decode", decoding(chip), mapping.decode, both, others, mapping, load, 0.0),
+    )
+
+
+def _prompts(rule: Policy, load: Load) -> float:
+    """The most prompt tokens of an iteration, or those of a prompt that goes whole: others go by blocks after it."""
+    whole = float(load.requests.prompt.max())
+    if rule.unit:
+        return float(rule.tokens // rule.unit * rule.chunk)
+    return min(whole, float(rule.tokens)) if rule.chunked else whole
+
+
+def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
+    given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
+    return {name: int(value) for name, value in given.items() if value}
+
+
+def _pipelines(
+    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
+) -> Pipelines:
+    groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
+    dp = int(plan.dp) or max(1, groups // int(plan.pp))
+    batch, longest = int(plan.microbatch * plan.pp), served.longest(load)
+    tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
+    parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
+    shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
+
+    def with_share(share: Share | None) -> tuple[Resident, float]:
+        cached = float(batch * longest)
+        held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=cached, share=share)
+        return held, float(held.kv) / cached
+
+    stages = whole_layers(line_of(load.model, parts), int(plan.pp))
+    whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
+    if plan.stages == "layers":
+        return whole
+    # cut as if all came from HBM: what stays in local memory depends on where the stages end
+    line, value = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
+    stages = parts_of_layers(line, int(plan.pp), value)
+    held, position = with_share(stages.share)
+    return whole._replace(held=held, position=position, stages=stages)
+
+
+def iteration(
+    load: Load, of: Pipelines, reader: Reader, phase: str, prompt: Any, prompt_context: Any, decodes: Any,
+    context: Any, spilled: Any, crowding: float = 1.0,
+) -> Staged:  # fmt: skip
+    """An iteration, counts as in `price.AXES`; leaves broadcast."""
+    model = load.model
+    window = model.window or np.inf
+    prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
+    # positions that prompts attend to before themselves are read once a chunk
+    past = where(prompt > 0, maximum(prompt_context - (prompt + 1) / 2, 0.0), 0.0)
+    prompts = Step("prefill", prompt, (prompt > 0) * 1.0, prompt * prompt_context, past)
+    generating = Step("decode", decodes, decodes, decodes * context, decodes * context)
+    tokens, requests = prompt + decodes, decodes + prompts.requests
+    at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions)
+    laid = blocks(model, at, of.plan, of.precision, (prompts, generating))
+    crossing = tokens * of.stages.carried * BYTES[of.precision.activations]
+    held = of.held._replace(kv_here=1 - spilled)
+    return through_stages(model, laid, crossing, of_tiles(of.chip), of.plan, held, reader, crowding)
+
+
+def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[tuple[float, ...], float]:
+    """Of an iteration's time, by stage; and how many tokens all pipelines can do, at the pace of the slowest stage. [1/s]"""
+    seconds = of.stages.seconds(*_typical(load, of, reader))
+    tokens = float(load.requests.prompt.mean()) if of.name == "prefill" else float(of.plan.microbatch)
+    return tuple((seconds / seconds.sum()).tolist()), of.dp * tokens / float(seconds.max())
+
+
+def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
+    """Operators of a full micro-batch of decodes, or of a prompt where pipelines only prefill; and to send on a value of it."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if of.name == "prefill":
+        phase, tokens, counts = "prefill", prompt, (prompt, prompt / 2, 0.0, 0.0)
+    else:
+        phase, tokens = "decode", float(of.plan.microbatch)
+        counts = (0.0, 0.0, tokens, prompt + output / 2)
+    at = iteration(load, of, reader, phase, *counts, 0.0)
+    seconds: dict[tuple[str, str], float] = {}
+    for of_part in at.timed:
+        for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
+            seconds[call.part, call.name] = seconds.get((call.part, call.name), 0.0) + float(taken)
+    parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
+    return line_of(load.model, parts, seconds), float(at.hop) / of.stages.carried if of.stages.carried else 0.0
+
+
+def cores_of(design: Design) -> tuple[float, float]:
+    """Cores that only prefill, and those that decode."""
+    asked, count = cast(TileServingMapping, design.mapping).serving, all_cores(design)
+    apart = min(float(asked.prefill_cores), count)
+    return apart, min(float(asked.decode_cores) or count, count - apart)
+
+
+def decode_cores(design: Design) -> float:
+    """Cores that only decode."""
+    apart, others = cores_of(design)
+    return others if apart else 0.0
+
+
+def all_cores(design: Design) -> float:
+    """Cores of the chip."""
+    mesh = cast(TileChip, design.chip).mesh
+    return float(mesh.rows * mesh.cols)

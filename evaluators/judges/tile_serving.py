@@ -1,0 +1,285 @@
+"""Meshes of tiles that serve requests as they come: pipelines that do both phases, or some for each.
+
+An iteration of a pipeline is one micro-batch's pass through all its stages, prompts and decodes together: products over all
+tokens, attention of each kind by itself. What of the KV cache is not in local memory comes from HBM. An iteration is priced by
+the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.passes import Staged
+from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
+from dse.evaluators.judges import served
+from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
+from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
+from dse.evaluators.layouts.residency import kv_here
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.price import Reader
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import Error
+from dse.evaluators.serving.state import Transfer
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import tile_dynamic
+from dse.space.chip import TileChip, decoding, memory_channels
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import BYTES, TileServingMapping
+from dse.space.workload import Asked, Load, Workload
+
+FIDELITIES = tuple(READERS)
+
+SHARES = 64
+"""Numbers of cores set aside that are tried, where the one asked for does not do."""
+
+REMEDIES = {
+    "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
+    "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
+}
+"""By limit, where parallelism does not help."""
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    return served.judged(
+        design, workload, _limits, lambda one, load: _metrics(one, load, fleet_of(one, load), READERS[fidelity])
+    )
+
+
+def limits(design: Design, workload: Workload) -> list[Limit]:
+    """Limits alone, without a request played; leaves of shape (designs,)."""
+    return served.limited(design, workload, _limits)
+
+
+def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
+    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
+    load, reader = cast(Load, case), READERS[fidelity]
+    fleet = fleet_of(design, load)
+    run = _served(design, load, fleet, reader, served.KEPT)[0]
+    beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
+    of_pool = run.state.instances["pool"][run.log["instance"]]
+    for number, of in enumerate(fleet):
+        mine = run.log[of_pool == number]
+        if not len(mine):
+            continue
+        tokens, requests = np.maximum(mine["prompt"], 1), np.maximum(mine["requests"], 1)
+        read = np.maximum(mine["positions"] + mine["past"], 1)
+        counts = (mine["prompt"], mine["pairs"] / tokens, mine["requests"], mine["positions"] / requests, mine["far"] / read)
+        at = iteration(load, of, reader, "prefill" if number == 0 else "decode", *(1.0 * count for count in counts))
+        beside["HBM"][of_pool == number] = sum(cost.memory * times for _, cost, times, _ in at.calls())
+        beside["links"][of_pool == number] = sum(
+            cost.network * times for _, cost, times, _ in at.calls() if cost.network is not None
+        )
+    names = [f"{of.name} pipeline" if len(fleet) == 2 else "pipeline" for of in fleet]
+
+    def operators(pool: int, mean: served.Mean) -> list[Row]:
+        of = _mean_iteration(load, fleet[pool], reader, mean)
+        return pass_rows("", of, mean.times, of_tiles(fleet[pool].chip))
+
+    areas = area.tile_parts(_chip(design), decode_cores(design))
+    return served.explained(run, areas, operators, names=names, beside=beside)
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict with what would do: fewer cores set apart, or the smallest parallelism."""
+    if worst.limit in REMEDIES:
+        return replace(worst, remedy=REMEDIES[worst.limit])
+    loads = cast(tuple[Load, ...], workload.cases)
+
+    def limits(one: Design) -> list[Limit]:
+        return [limit for load in loads for limit in _limits(one, load)]
+
+    if not _mapping(design).serving.prefill_cores:
+        return smallest(worst, design, limits)
+    levers = [text for text in (_other_share(design, limits), parallelism(design, limits)) if text]
+    done = ", or ".join(levers) or f"no share of the {all_cores(design):.0f} cores and no TP x PP would do"
+    return replace(worst, remedy="; ".join((*_crowded(worst, design), done)))
+
+
+def _crowded(worst: Infeasible, design: Design) -> list[str]:
+    """In words, cores that a pipeline needs and that its phase has; nothing where something else binds."""
+    for phase, cores in zip(("prefill", "decode"), cores_of(design), strict=True):
+        if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
+            plan = getattr(_mapping(design), phase)
+            many = f" x DP {plan.dp:.0f}" if plan.dp > 1 else ""
+            asked = f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores to {phase}"
+            whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
+            return [f"{asked}, {cores:.0f} of {all_cores(design):.0f} are {whose}"]
+    return []
+
+
+def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
+    """In words, how many cores to set aside to prefill so that all limits hold, the nearest first; "" where no number does."""
+    plan, now = _mapping(design).prefill, float(_mapping(design).serving.prefill_cores)
+    each, cores = max(1, int(plan.tp * plan.pp)), int(all_cores(design))
+    for count in sorted((0, *range(each, cores, each)), key=lambda some: abs(some - now))[:SHARES]:
+        found = limits(replaced(design, {"mapping.serving.prefill_cores": count}))
+        if all(limit.need <= limit.have for limit in found):
+            return f"mapping.serving.prefill_cores={count} would do" + ("" if count else ", all cores for both phases")
+    return ""
+
+
+def _limits(design: Design, load: Load) -> list[Limit]:
+    mapping, found = _mapping(design), _divided(design)
+    if any(limit.need > limit.have for limit in found):
+        return found  # nothing can be said of pipelines on cores that there are not
+    fleet = fleet_of(design, load)
+    for of in fleet:
+        # each request has a buffer as long as the longest: one at least
+        buffer = served.longest(load) * of.position
+        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
+        found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
+    if len(fleet) == 1:
+        # the same cores serve both phases
+        usual = {"dp": max(1, fleet[0].groups // int(mapping.decode.pp)), "chunk": policy(mapping.serving.policy).chunk or 1}
+        for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
+            values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
+            found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
+        words = ("partition", "placement", "experts", "stages")
+        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
+        found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
+    return found
+
+
+def _most_stages(of: Pipelines, load: Load) -> float:
+    """Into which a model can be divided."""
+    return float(load.model.layers) if of.plan.stages == "layers" else float("inf")
+
+
+def _divided(design: Design) -> list[Limit]:
+    """How many cores are set apart for each phase."""
+    asked, cores = _mapping(design).serving, all_cores(design)
+    found = (
+        [Limit("mapping.serving.prefill_cores", float(asked.prefill_cores), cores - 1.0, "1")] if asked.prefill_cores else []
+    )
+    left = max(cores - float(asked.prefill_cores), 1.0)
+    return [*found, Limit("mapping.serving.decode_cores", float(asked.decode_cores), left, "1")]
+
+
+def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> dict[str, float]:
+    chip = _chip(design)
+    die = float(area.tile_die(chip, decode_cores(design)))
+    run, off, between = _served(design, load, fleet, reader, 0)
+    values = served.worth(run, load, die, die, off)
+    values["sram_used"] = max(float(of.held.sram) for of in fleet)
+    counts = run.state.work
+    read = counts["positions"].sum() + counts["past"].sum()
+    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
+    for number, of in enumerate(fleet):
+        for mean in served.means(run, number):
+            at = _mean_iteration(load, of, reader, mean)
+            work = at.activity * mean.times
+            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
+            operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
+    if between is not None:
+        plan = fleet[-1].plan
+        position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
+        sent = run.total["sent"] * float(position)
+        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
+    values |= _used(design, done, operations, served.span(run))
+    tokens = float(load.requests.output.sum())
+    return values | {"energy": energy, "energy_per_token": energy / tokens}
+
+
+def _used(design: Design, done: Activity, operations: float, seconds: float) -> dict[str, float]:
+    """Shares of what all of the chip's engines, channels and links could do in the time; idle cores have theirs."""
+    chip, cores = _chip(design), all_cores(design)
+    decode = decode_cores(design)
+    engines = channels = 0.0
+    for of, count in ((chip, cores - decode), (decoding(chip), decode)):
+        engines += count * 2 * float(of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
+        channels += count / cores * float(memory_channels(of) * of.hbm.bandwidth)
+    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    return {
+        "utilisation": operations / (engines * seconds),
+        "hbm_utilisation": float(done.memory_bytes) / (channels * seconds),
+        "noc_utilisation": float(done.hop_bytes) / (links * seconds) if links else 0.0,
+    }
+
+
+def _mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: served.Mean) -> Staged:
+    return iteration(load, of, reader, "prefill" if mean.prompts else "decode", *mean.composition)
+
+
+def _served(
+    design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader, log: int
+) -> tuple[Served, Error, Ways | None]:
+    """A run, the largest error of its prices, and how caches are moved, where they are."""
+    mapping, longest = _mapping(design), served.longest(load)
+    between = _ways(design, load, fleet, reader) if len(fleet) == 2 else None
+    pools, off = [], Error(0.0, 0.0, 0)
+    for place, of in enumerate(fleet):
+        crowding = 1.0 if between is None else (between.prefill, between.decode)[place]
+
+        def pricing(
+            prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array,
+            of: Pipelines = of, crowding: float = crowding,
+        ) -> Any:  # fmt: skip
+            counts = (prompt, prompt_context, decodes, context, spilled, crowding)
+            mixed = iteration(load, of, reader, "prefill", *counts).seconds
+            if load.model.latent is None:
+                return mixed
+            # latent attention is computed otherwise where nothing is prefilled
+            return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
+
+        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spilled=True)
+        off = max(off, here)
+        memory, prefixes = _memory(of, load, mapping)
+        parts, _ = paces(load, of, reader)
+        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=parts, batch=of.batch, prefix=prefixes))
+    transfer = None
+    if between is not None:
+        transfer = Transfer(between.per_token, between.latency, between.together, True, between.blocks)
+    return serve(load.requests, pools, transfer=transfer, routing=mapping.serving.routing, log=log), off, between
+
+
+def _memory(of: Pipelines, load: Load, mapping: TileServingMapping) -> tuple[Memory, int]:
+    """Blocks in local memories and buffers in HBM, one a request; and how many blocks of prefixes are kept there."""
+    longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
+    blocks = int(float(of.held.kv_here * of.held.kv) // (block * of.position))
+    # one buffer must fit, which is a limit
+    buffers = max(1, int(of.free * (1 - kept) // (longest * of.position)))
+    return Memory(blocks, block, 0.0, buffers, longest), max(0, int(of.free * kept // (load.requests.block * of.position)))
+
+
+def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> Ways:
+    """Caches on their way from pipelines that prefill to those that decode."""
+    chip, mapping, asked = _chip(design), _mapping(design), load.requests
+    fleets = []
+    for of in fleet:
+        position = float(kv_here(load.model, of.plan) * BYTES[mapping.precision.kv])
+        stages = of.stages
+        nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
+        fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))
+    # as many as come, or as pipelines can do
+    rates = (
+        min(asked.rate * float(lengths.mean()), capacity)
+        for lengths, (_, capacity) in zip((asked.prompt, asked.output), (paces(load, of, reader) for of in fleet), strict=True)
+    )
+    rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
+    # more groups than there is room for, which is a limit, are as many columns wider
+    cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
+    return ways(Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip), block, *rates)
+
+
+def _chip(design: Design) -> TileChip:
+    return cast(TileChip, design.chip)
+
+
+def _mapping(design: Design) -> TileServingMapping:
+    return cast(TileServingMapping, design.mapping)

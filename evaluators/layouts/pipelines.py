@@ -1,0 +1,126 @@
+"""Pipelines of groups of cores on a mesh: layers shared out in stages, each operator divided over the cores of a group.
+
+Calls are those of one group; a pass goes through all stages. Leaves broadcast over entries of a workload and over designs.
+"""
+
+from dse.evaluators.graph.experts import busiest
+from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.partition import partition
+from dse.evaluators.kernels.partition.placement import grid
+from dse.evaluators.layouts.devices import SOFTMAX
+from dse.evaluators.layouts.residency import heads_here, width
+from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
+from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.mapping import BYTES, Precision, TilePlan
+from dse.space.model import Experts, Model
+
+BLOCK_TOKENS = 16
+"""Tokens of the KV cache that are side by side in memory."""
+
+
+def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attending: tuple[Step, ...] = ()) -> tuple[Block, ...]:
+    """The parts of a step on a group of cores.
+
+    Args:
+        model, at: what is computed.
+        plan, precision: how it is divided.
+        attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
+    """
+    found = []
+    for part in transformer(model, at):
+        calls = tuple(
+            call for operator in part.operators for call in _calls(model, part, operator, plan, precision, attending or (at,))
+        )
+        found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
+    return tuple(found)
+
+
+def _calls(
+    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...]
+) -> list[Call]:
+    if isinstance(operator, Attention):
+        return [_attention(model, part, operator, plan, precision, at) for at in attending]
+    if not isinstance(operator, MatMul):
+        return [_elementwise(part, operator, plan)]
+    if operator.stored > 1 and plan.experts == "whole":
+        assert model.experts is not None
+        return [_experts(model.experts, part, operator, plan, precision)]
+    return [_product(part, operator, plan, precision)]
+
+
+def _elementwise(part: Part, of: Elementwise, plan: TilePlan) -> Call:
+    operations = of.rows * width(of.dim) * float(of.operations)
+    shape = (of.rows, 1, width(of.dim))
+    return Call(part.name, of.name, of.needs, part.rows, shape, operations=operations / plan.tp, elements=operations)
+
+
+def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
+    k, n, copies = width(of.k), width(of.n), of.copies
+    act = float(BYTES[precision.activations])
+    product = Product(copies, of.m / maximum(copies, 1e-9), k, n)
+    # everyone has all weights where only the input is divided
+    nbytes = copies * k * n * float(BYTES[precision.weights]) * (plan.tp if plan.partition == "input_only" else 1.0)
+    way = partition(plan.partition)
+    moved = way.moved(product, *grid(plan.placement, plan.tp, divided=way.DIVIDED)) * plan.tp * copies * act
+    flop = 2.0 * of.m * k * n
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
+        group=Group(plan.partition, plan.placement, plan.tp), width=act,
+        reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
+        flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved,
+    )  # fmt: skip
+
+
+def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
+    """A product of experts that are each on one core, as long as on the core that has most rows.
+
+    Where rows are divided, all cores get all rows before the first product, and only their own back after the last; where the
+    inner dimension is, all have them, and sum the outputs. Both go around the ring, by the closed form at every fidelity.
+    """
+    act = float(BYTES[precision.activations])
+    k, n, cores = width(of.k), width(of.n), plan.tp
+    rows, copies = busiest(experts, part.rows, cores)
+    each = k * n * float(BYTES[precision.weights])
+    last, inner = of.k.split, plan.partition == "k"
+    turns = (cores - 1) * (last * (1 + inner) + (not inner) * (of.name == "experts_gate"))
+    slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
+    flop = 2.0 * of.m * k * n
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.m, k, n), (Product(copies, rows / maximum(copies, 1e-9), k, n),),
+        width=act, reads="weights", fetch=copies * each, piece=each,
+        exchange=Exchange(turns * (part.rows > 0), plan.placement, cores, slice_),
+        flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=turns * slice_ * cores,
+    )  # fmt: skip
+
+
+def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step) -> Call:
+    heads, rows = heads_here(model, plan)
+    requests, context = at.requests, at.pairs / maximum(at.tokens, 1.0)
+    queries = ceil_div(at.tokens / maximum(requests, 1.0), rows) if at.phase == "prefill" else 1.0
+    here = requests if at.phase == "prefill" else ceil_div(requests, rows)
+    group = of.heads.units / of.kv_heads.units
+    together = maximum(heads / group, 1.0) * here
+    products = (
+        Product(together, group * queries, of.qk_dim, context),
+        Product(together, group * queries, context, of.v_dim),
+    )
+    count = together * group * queries * context
+    kv = float(of.kv_dim * BYTES[precision.kv])
+    # the cache is read, and what is new is written
+    nbytes = (at.positions + at.tokens) * of.kv_heads.units * kv
+    share = maximum(of.kv_heads.units / plan.tp, 1.0) / of.kv_heads.units if plan.partition == "k" else 1.0 / plan.tp
+    pairs = at.pairs * of.heads.units
+    flop = pairs * 2.0 * (of.qk_dim + of.v_dim)
+    exchange = None
+    if plan.partition != "k" and at.phase == "prefill":
+        # rows are divided, and every row attends to all keys and values
+        slice_ = ceil_div(at.tokens, rows) * of.kv_heads.units * kv
+        exchange = Exchange((plan.tp - 1) * minimum(requests, 1.0), plan.placement, plan.tp, slice_)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
+        width=float(BYTES[precision.activations]), operations=count * SOFTMAX, specials=count,
+        reads="kv", fetch=nbytes * share, piece=BLOCK_TOKENS * of.kv_heads.units * share * kv, exchange=exchange,
+        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * SOFTMAX,
+    )  # fmt: skip

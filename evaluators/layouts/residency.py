@@ -1,0 +1,125 @@
+"""What of a model stays in the local memories of a group of tiles, and what has to come from HBM each time.
+
+Activations and buffers first, then the KV cache up to its share, then weights, as much as fits; what weights leave is the
+KV cache's again ([zhu2025] section 4.2).
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.serving.kvcache import shared_out
+from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.mapping import BYTES, TileMapping, TilePlan
+from dse.space.model import Model, kv_values
+
+BLOCK = 512
+"""Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
+stream by for each block."""
+
+LEAST = 16
+"""Tokens of the smallest block: with fewer, an array mostly fills and drains."""
+
+SHARE = 0.5
+"""Of the local memory that a block may take beyond the smallest one: what is left is for the KV cache and weights."""
+
+
+class Share(NamedTuple):
+    """What of a model the fullest stage has: of its layers' weights, of the tables of embedding and head, of caches. [1]"""
+
+    layers: Any
+    tables: Any
+    caches: Any
+
+
+class Resident(NamedTuple):
+    """Bytes of one core, and shares of them in its local memory; leaves broadcast over entries and designs.
+
+    Attributes:
+        activations: input, output and widest intermediate of a block of tokens, and the buffer of a transfer. [B]
+        kv: of all layers of its stage, at the longest. [B]
+        weights: of all layers of its stage. [B]
+        kv_here, weights_here: share of each that stays. [1]
+        block: tokens of activations that it holds at a time.
+    """
+
+    activations: Any
+    kv: Any
+    weights: Any
+    kv_here: Any
+    weights_here: Any
+    block: Any
+
+    @property
+    def sram(self) -> Any:
+        """Bytes of local memory in use."""
+        return self.activations + self.kv_here * self.kv + self.weights_here * self.weights
+
+    @property
+    def hbm(self) -> Any:
+        """Bytes that are in HBM."""
+        return (1 - self.kv_here) * self.kv + (1 - self.weights_here) * self.weights
+
+
+def resident(
+    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: TileMapping, sram: Any, *, tokens: Any, cached: Any,
+    share: Share | None = None,
+) -> Resident:  # fmt: skip
+    """What is where on the fullest core of a stage.
+
+    Args:
+        parts: of a step of the phase.
+        model: what is served.
+        plan: of the phase.
+        mapping: formats, and the share of the KV cache.
+        sram: local memory of a core. [B]
+        tokens: of a step.
+        cached: tokens of all requests of an instance, at the longest.
+        share: of the fullest stage; None where stages have whole layers and an even share of the tables.
+    """
+    act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
+    copies = plan.tp if plan.partition != "input_only" else 1.0
+    layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
+    whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
+    of = share or Share(whole, 1 / plan.pp, whole)
+    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
+    weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
+    widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
+    row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
+    block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
+    activations = block * row
+    kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
+    room = maximum(sram - activations, 0.0)
+    here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
+    return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
+
+
+def values(part: Part, *, routed: bool = False) -> float:
+    """Weights of a part, or of its routed experts alone."""
+    products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
+    return float(sum(of.stored * width(of.k) * width(of.n) for of in products))
+
+
+def width(dim: Any) -> Any:
+    """Columns of a dimension, all of it."""
+    return dim.units * dim.width
+
+
+def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:
+    """Query heads of one core, and cores among which rows are divided, not heads."""
+    if plan.partition == "k":
+        return ceil_div(model.heads, plan.tp), 1.0
+    return float(model.heads), plan.tp
+
+
+def kv_here(model: Model, plan: TilePlan) -> Any:
+    """Values that a core caches for each token and layer, on average over tokens.
+
+    A core never holds less than one whole KV head. Where rows are divided, it has all heads of its share of the tokens; a
+    latent cache has no heads, and where heads are divided every core has all of it.
+    """
+    if plan.partition != "k":
+        return kv_values(model) / plan.tp
+    if model.latent is not None:
+        return kv_values(model) * 1.0
+    return maximum(ceil_div(model.kv_heads, plan.tp), 1.0) * 2 * model.head_dim

@@ -1,0 +1,195 @@
+"""Where the stages of a pipeline begin and end: at whole layers, or anywhere between operators and inside products.
+
+A model is a line of operators, layer after layer; a stage is a stretch of it. A product that lies on two stages is divided by
+columns of its weights: both have its input, and what the first has computed goes along. How long operators take is told.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import Attention, MatMul, Operator, Part
+from dse.evaluators.layouts.residency import Share, values, width
+from dse.space.elementwise import Array
+from dse.space.model import Model
+
+STEPS = 30
+"""Of the bisection for the slowest stage: its time is found to a part in 2^30."""
+
+
+class Line(NamedTuple):
+    """Operators in order; arrays of shape (operators,) unless said.
+
+    Attributes:
+        seconds: of each.
+        weights: of each. [values]
+        divisible: whether it may lie on two stages.
+        crossing: values of a token that go from what is before an operator to it and to what is after it.
+        result: values of a token that it adds to those when it is done; what goes into the residual stream adds none.
+        layers: where each layer begins, and the head; shape (layers + 1,).
+        caches: where each layer reads its keys and values; shape (layers,).
+    """
+
+    seconds: Array
+    weights: Array
+    divisible: Array
+    crossing: Array
+    result: Array
+    layers: Array
+    caches: Array
+
+    def carried(self, places: Array) -> Array:
+        """Values of a token that go over each of some places."""
+        crossing, result = np.append(self.crossing, 0.0), np.append(self.result, 0.0)
+        at = np.floor(places).astype(int)
+        found: Array = crossing[at] + (places - at) * result[at]
+        return found
+
+
+class Stages(NamedTuple):
+    """The stages of a pipeline.
+
+    Attributes:
+        ends: places on the line where each begins, and where the last one ends; shape (stages + 1,).
+        carried: values of a token from one stage to the next, on average.
+        of_layer: the stage that has the keys and values of each layer.
+        share: what the fullest stage has.
+    """
+
+    ends: Array
+    carried: float
+    of_layer: tuple[int, ...]
+    share: Share
+
+    def seconds(self, line: Line, value: float) -> Array:
+        """Of each stage, and of what it sends on, at some seconds a value; shape (stages,)."""
+        found = _between(line.seconds, self.ends)
+        found[:-1] += value * line.carried(self.ends[1:-1])
+        return found
+
+
+def line_of(model: Model, parts: tuple[Part, ...], seconds: Mapping[tuple[str, str], float] = MappingProxyType({})) -> Line:
+    """The operators of a step in the order of its layers.
+
+    Args:
+        model, parts: of the step.
+        seconds: of an operator once, by part and name; nothing for what is not there.
+    """
+    named = {part.name: part for part in parts}
+    dense = named["ffn"].times if "ffn" in named else 0
+    layers = [name for layer in range(model.layers) for name in ("attention", "ffn" if layer < dense else "moe")]
+    of = {name: _rows(part, model.hidden, seconds) for name, part in named.items()}  # layers are alike
+    reads = [place for place, one in enumerate(named["attention"].operators) if isinstance(one, Attention)]
+    rows: list[tuple[float, float, bool, float, float]] = []
+    starts, caches = [], []
+    for name in ("embedding", *layers, "head"):
+        if name in ("attention", "head"):
+            starts.append(len(rows))
+        if name == "attention":
+            caches += [len(rows) + place for place in reads]
+        rows += of[name]
+    taken, weights, divisible, crossing, result = np.array(rows, float).T
+    return Line(taken, weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
+
+
+def whole_layers(line: Line, stages: int) -> Stages:
+    """As many layers on each stage; the last ones have what is left, and the very last one the head."""
+    count = len(line.caches)
+    starts = np.minimum(np.arange(1, stages) * -(-count // stages), count)
+    return _stages(line, np.concatenate([[0], line.layers[starts], [len(line.seconds)]]))
+
+
+def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
+    """Stages of which the slowest one takes least, with what it sends on; never more than with whole layers.
+
+    Filled as far as they go within a time, which bisection makes as short as can be.
+
+    Args:
+        line: of a step that is typical.
+        stages: how many.
+        value: to send a value of each token to the next stage. [s]
+    """
+    best = whole_layers(line, stages)
+    least, most = 0.0, float(best.seconds(line, value).max())
+    for _ in range(STEPS):
+        bound = (least + most) / 2
+        ends = _filled(line, stages, value, bound)
+        if ends is None:
+            least = bound
+        else:
+            best, most = _stages(line, ends), bound
+    return best
+
+
+def _filled(line: Line, stages: int, value: float, bound: float) -> Array | None:
+    """The ends of stages that each go as far as a time lets them; None where that is not to the last operator."""
+    done, count = np.append(0.0, np.cumsum(line.seconds)), len(line.seconds)
+    sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
+    ends = [0.0]
+    for _ in range(stages):
+        start = ends[-1]
+        before = float(np.interp(start, np.arange(count + 1), done))
+        if done[-1] - before <= bound:
+            return np.array(ends + [float(count)] * (stages + 1 - len(ends)))
+        first, last = int(start), int(np.searchsorted(done, before + bound, side="right"))
+        here = np.arange(first, min(last, count))
+        spare = bound - (done[here] - before) - sending[here]
+        # up to an operator, or into a product as far as it and what it adds to be sent leave time for
+        into = here + np.where(line.divisible[here], np.minimum(spare / slope[here], 1 - 1e-9), 0.0)
+        best = float(np.max(into, where=spare >= 0, initial=start))
+        if best <= start:
+            return None
+        ends.append(best)
+    return None
+
+
+def _stages(line: Line, ends: Array) -> Stages:
+    weights = _between(line.weights, ends)
+    of_layer = np.searchsorted(ends[1:-1], line.caches, side="right")
+    caches = float(np.bincount(of_layer).max()) / len(of_layer)
+    fullest = float(weights.max() / weights.sum())
+    carried = line.carried(ends[1:-1])
+    return Stages(
+        ends, float(carried.mean()) if len(carried) else 0.0, tuple(of_layer.tolist()), Share(fullest, fullest, caches)
+    )
+
+
+def _rows(part: Part, hidden: float, seconds: Mapping[tuple[str, str], float]) -> list[tuple[float, float, bool, float, float]]:
+    """Seconds, weights, whether it may be divided, crossing and result of each operator of a part, once."""
+    rows = []
+    for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
+        stored = values(replace(part, operators=(operator,)))
+        taken = seconds.get((part.name, operator.name), 0.0)
+        rows.append((taken, stored, isinstance(operator, MatMul), crossing, result))
+    return rows
+
+
+def _between(amounts: Array, ends: Array) -> Array:
+    """Of the operators between each end and the next."""
+    up_to = np.append(0.0, np.cumsum(amounts))
+    return np.diff(np.interp(ends, np.arange(len(up_to)), up_to))
+
+
+def _carried(part: Part, hidden: float) -> Iterator[tuple[float, float]]:
+    """Of each operator: values of a token that cross its beginning, and those that it adds."""
+    if part.name == "embedding":
+        yield 0.0, 0.0
+        return
+    needed = {need for operator in part.operators for need in operator.needs}
+    for place, operator in enumerate(part.operators):
+        later = {need for following in part.operators[place:] for need in following.needs}
+        live = sum(_result(part, earlier) for earlier in part.operators[:place] if earlier.name in later)
+        # the head needs the residual stream for its norm alone
+        stream = hidden if part.name != "head" or not place else 0.0
+        yield stream + live, _result(part, operator) if operator.name in needed else 0.0
+
+
+def _result(part: Part, operator: Operator) -> float:
+    """Values of a token that an operator makes; the rows of an operator may be several a token."""
+    if isinstance(operator, Attention):
+        return float(operator.heads.units * operator.v_dim)
+    rows, dim = (operator.m, operator.n) if isinstance(operator, MatMul) else (operator.rows, operator.dim)
+    return float(width(dim) * rows / part.rows)

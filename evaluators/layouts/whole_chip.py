@@ -1,0 +1,161 @@
+"""One operator of a model after the other over all tiles of a mesh ([zhang2026] section III-E).
+
+Products are SUMMA's, attention is FlatAttention's, and the rest is done row by row on the vector engines; every operator takes
+its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.routing import routing
+from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.attention import attention
+from dse.evaluators.kernels.attention.shape import Heads
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.kernels.vector.streamed import Recipe
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.passes.call import Block, Call, alike
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.space.chip import TileChip
+from dse.space.elementwise import ceil_div
+from dse.space.errors import DesignError
+from dse.space.mapping import BYTES, FlatMapping, FlatPlan
+from dse.space.model import Model
+from dse.space.workload import Case
+
+
+def turns(case: Case, chip: TileChip, mapping: FlatMapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
+    """By phase, passes of some tokens through all layers, and how many there are alike.
+
+    One prefill of all prompts, and the decode steps between two requests' ends.
+    """
+    itemsize, first = itemsize_of(mapping), prefill(case)
+    on = _On(case.model, chip, mapping.prefill, itemsize, {})
+    prompts = [(1.0, _blocks(first, _alike(case), on))]
+    on = _On(case.model, chip, mapping.decode, itemsize, {})
+    tokens = []
+    for count, at in decode(case, decode_at):
+        cached = [(int(at.requests), ceil_div(at.positions, at.requests))]
+        tokens.append((count, _blocks(at, cached, on)))
+    return {"prefill": prompts, "decode": tokens}
+
+
+class _On(NamedTuple):
+    """What is computed and where, and how what has come up already is done."""
+
+    model: Model
+    chip: TileChip
+    plan: FlatPlan
+    itemsize: float
+    known: dict[Any, Any]
+
+
+def _alike(case: Case) -> list[tuple[int, int]]:
+    """How many requests have which prompt."""
+    counts: dict[int, int] = {}
+    for n, prompt, _ in case.requests:
+        counts[prompt] = counts.get(prompt, 0) + n
+    return [(n, prompt) for prompt, n in counts.items()]
+
+
+def _blocks(at: Step, lengths: list[tuple[int, int]], on: _On) -> tuple[Block, ...]:
+    """Operators of a step in turn, by part.
+
+    Args:
+        at: what is computed.
+        lengths: requests and positions that each attends to.
+        on: by which model, and where.
+    """
+    found = []
+    for part in (routing(on.model, part) for part in transformer(on.model, at)):
+        calls: list[Call] = []
+        for of in part.operators:
+            if isinstance(of, Attention):
+                calls += [_attention(part, of, at, *some, on) for some in lengths]
+            else:
+                calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
+        same = tuple(calls)
+        found.append(Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times)))
+    return tuple(found)
+
+
+def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> Call:
+    """An operator as the chip is asked for it; operations are the model's, padding and masked pairs apart."""
+    return Call(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop)
+
+
+def _product(part: Part, of: MatMul, on: _On) -> Call:
+    """Products of experts or of heads are of as many rows each; what an expert has is the mean over those that have any."""
+    k, n = width(of.k), width(of.n)
+    copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
+    shape = Shape(ceil_div(of.m, 1 if of.apart > 1 else copies), k, n // of.apart)
+    if (shape, copies) not in on.known:
+        on.known[shape, copies] = closed_summa.proposed(shape, on.chip, on.plan.gemm, copies, on.itemsize)
+    return _call(part, of, (of.m, k, n), on.known[shape, copies], 2.0 * of.m * k * n)
+
+
+def _attention(part: Part, of: Attention, at: Step, requests: int, length: int, on: _On) -> Call:
+    """Attention of requests alike: of whole prompts, or of one token to what is cached.
+
+    Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
+    does not see any more are computed, and count for nothing.
+    """
+    prefilling, window = at.phase == "prefill", on.model.window
+    batch, queries, keys = requests, length if prefilling else 1, length
+    if prefilling and window and length > window:
+        batch, queries, keys = requests * ceil_div(length, window), window, min(2 * window, length)
+    latent = on.model.latent is not None and not prefilling
+    shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
+    dataflow = attention(on.plan.attention.dataflow)
+    sliced = closed_attention.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
+    pairs = requests * (causal_pairs(length, window) if prefilling else at.positions / at.requests)
+    flop = 2.0 * pairs * of.heads.units * (of.qk_dim + of.v_dim)
+    sizes = (requests * (length if prefilling else 1), of.qk_dim, keys)
+    return _call(part, of, sizes, closed_attention.job(dataflow, shape, sliced, on.chip, on.itemsize), flop)
+
+
+def _rows(part: Part, of: Elementwise, on: _On) -> Call:
+    recipe, rows, columns = _recipe(of, on.model), of.rows, width(of.dim)
+    if of.name == "rope":  # head by head, halves apart
+        rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
+    rows = ceil_div(rows, 1)
+    if (recipe, rows, columns) not in on.known:
+        on.known[recipe, rows, columns] = closed_streamed.proposed(recipe, rows, columns, on.chip, on.itemsize)
+    return _call(part, of, (of.rows, 1, width(of.dim)), on.known[recipe, rows, columns], 0.0)
+
+
+@lru_cache(maxsize=256)
+def _known(kind: str, top: int, normed: bool) -> Recipe:
+    recipes: dict[str, Callable[[], Recipe]] = {
+        "embedding": streamed.copy,
+        "norm": streamed.norm,
+        "rope": lambda: streamed.rotation(normed=normed),
+        "activation": streamed.gate,
+        "choice": lambda: streamed.choice(top),
+        "combination": lambda: streamed.combination(top),
+    }
+    return recipes[kind]()
+
+
+def _recipe(of: Elementwise, model: Model) -> Recipe:
+    return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
+
+
+def itemsize_of(mapping: FlatMapping) -> float:
+    """Bytes of a value, which is one for all of a mapping's formats.
+
+    Raises:
+        DesignError: formats of other sizes side by side.
+    """
+    sizes = {name: BYTES[getattr(mapping.precision, name)] for name in ("weights", "activations", "kv")}
+    for name, size in sizes.items():
+        if size != sizes["weights"]:
+            raise DesignError(
+                f"mapping.precision.{name}: {getattr(mapping.precision, name)} beside weights of "
+                f"{mapping.precision.weights}; a tile multiplies values of one size: choose formats of as many bytes"
+            )
+    return float(sizes["weights"])

@@ -1,0 +1,170 @@
+"""A disk cache of numba-compiled functions, so that a second process starts without compiling.
+
+Machine code of a function contains the functions that it calls, from other files and folders too. A cache entry is valid as
+long as no source below the package has changed, nor one beside the function where that is outside the package. The cache is the
+first of these folders that can be written: `NUMBA_CACHE_DIR`, or else `__pycache__` beside the sources, or the user's cache.
+Where none can be written, existing entries are read, and all else is compiled in each process. Of processes that start
+together, one compiles a function and the others wait for it. The module also holds bit-set operations for compiled loops.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numba import njit, types
+from numba.core import caching, cgutils, config
+from numba.extending import intrinsic
+
+PATIENCE = 120.0
+"""Time that a process waits for another one to compile a function, before it compiles the function itself. [s]"""
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""The top folder of the package: compiled functions call each other across the folders below."""
+
+
+def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function as `numba.njit` with the same options does, and caches the machine code."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        made = njit(**options)(function)
+        made._cache = _Cache(function)
+        return made
+
+    return compiled
+
+
+_plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_inside: dict[str, Any] = {**_plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+piece: Any = njit(forceinline=True, **_inside)
+"""Decorator of a function that is inlined into the compiled functions that call it."""
+
+part = cached_njit(**_inside)
+"""Decorator of a function that only compiled functions call."""
+
+loop = cached_njit(**_plain)
+"""Decorator of a function that Python calls."""
+
+
+index: Any = np.uint64
+"""Type of an index that is not negative, so that compiled code does not test for wrap-around."""
+
+
+def _lowest(_: Any, bits: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.cttz(given[0], cgutils.true_bit)
+
+    return types.int64(types.int64), build
+
+
+lowest: Any = intrinsic(_lowest)
+"""The lowest member of a bit set that is not empty: one instruction, count trailing zeros."""
+
+
+@piece  # type: ignore[untyped-decorator]
+def following(bits: Any, place: Any) -> Any:
+    """The first member at or after a place, cyclically, of a non-empty bit set of numbers below 32; without a branch."""
+    return lowest(bits >> place << place | bits << 32) & 31
+
+
+def _stamp(folder: str) -> str:
+    """Hash of the sources that a function in a folder may call: those of the package, and of the folder where it is outside."""
+    if Path(folder).is_relative_to(PACKAGE):
+        return _contents(PACKAGE, True)
+    return _contents(PACKAGE, True) + _contents(folder, False)
+
+
+@lru_cache
+def _contents(folder: str, below: bool) -> str:
+    """SHA-256 of the names and contents of the sources in a folder, or also of those in the folders below it."""
+    found = hashlib.sha256()
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if below and name != "__pycache__")
+        for name in sorted(name for name in names if name.endswith(".py")):
+            path = os.path.join(place, name)
+            source = Path(path).read_bytes()
+            found.update(f"{os.path.relpath(path, folder)} {len(source)}\n".encode() + source)
+    return found.hexdigest()
+
+
+class _Place:
+    """The cache folder and the source stamp of a function; a locator in numba's terms."""
+
+    def __init__(self, function: Callable[..., Any], source: str) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._folder = os.path.dirname(os.path.abspath(source))
+        own = f"{os.path.basename(self._folder)}_{hashlib.sha256(self._folder.encode()).hexdigest()[:16]}"
+        beside = os.path.join(self._folder, "__pycache__")
+        user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        given: str = getattr(config, "CACHE_DIR", "")
+        places = [os.path.join(given, own)] if given else [beside]
+        if not given and os.path.isabs(user):  # who has neither HOME nor an entry among users keeps the ~
+            places += [os.path.join(user, "mesh-dse", own)]
+        self._path = next(filter(_writable, places), beside)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], source: str) -> "_Place":
+        return cls(function, source)
+
+    def ensure_cache_path(self) -> None:
+        """Does nothing: `_writable` has made the folder where it can be made."""
+
+    def get_cache_path(self) -> str:
+        return self._path
+
+    def get_source_stamp(self) -> str:
+        return _stamp(self._folder)
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+@lru_cache
+def _writable(path: str) -> bool:
+    try:
+        os.makedirs(path, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Implementation(caching.CompileResultCacheImpl):
+    _locator_classes = [_Place]
+
+
+class _Cache(caching.FunctionCache):
+    """The cache of one function, with a file lock so that one of several processes compiles and the others load."""
+
+    _impl_class = _Implementation
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._turn = FileLock(os.path.join(self._cache_path, f"{self._impl.filename_base}.lock"))
+
+    def load_overload(self, *args: Any) -> Any:
+        self._turn.release(force=True)
+        found = self._load(*args)
+        if found is not None or not _writable(self._cache_path):
+            return found
+        with contextlib.suppress(Timeout, OSError, NotImplementedError):  # file systems without locks
+            self._turn.acquire(timeout=PATIENCE)
+            found = self._load(*args)
+            if found is not None:
+                self._turn.release()
+        return found
+
+    def save_overload(self, *args: Any) -> None:
+        with contextlib.suppress(OSError):  # what cannot be written is compiled again
+            super().save_overload(*args)  # type: ignore[no-untyped-call]
+        self._turn.release(force=True)
+
+    def _load(self, *args: Any) -> Any:
+        with contextlib.suppress(OSError):
+            return super().load_overload(*args)  # type: ignore[no-untyped-call]

@@ -1,0 +1,88 @@
+"""A chip as things that can be busy: engines, memories, links; built from a chip here and nowhere else."""
+
+from typing import Any, NamedTuple, Protocol
+
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.machine.fabric import Fabric, mesh_fabric, tile_fabric
+from dse.evaluators.machine.pooled import Cache, pooled
+from dse.space.chip import Chip, MainMemory, MeshChip, Network, TileChip
+from dse.space.mapping import Precision
+
+
+class Engine(Protocol):
+    """What computes for a call. Times in seconds; leaves broadcast over steps and designs."""
+
+    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+        """A product [m, k] x [k, n] of operands of some bytes a value, and its start."""
+
+    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
+        """Operations on elements, special ones, and elements of K and V that a vector engine passes over."""
+
+    def together(self, matrix: Any, vector: Any) -> Any:
+        """What a product and a vector instruction of one call take."""
+
+    def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
+        """How that divides between them."""
+
+
+class Store(Protocol):
+    """Main memory as one core of a call sees it."""
+
+    @property
+    def byte(self) -> Any:
+        """Of a contiguous read. [s/B]"""
+
+    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
+        """Of so many bytes in pieces, one a stride after the other, 0 for no gap [s]; and of one more byte [s/B]."""
+
+
+class Channel(NamedTuple):
+    """One core's channel of main memory: a rate, and the latency of the first word."""
+
+    byte: Any
+    latency: Any
+    hbm: MainMemory
+
+    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
+        """Of so many bytes in long blocks, whatever the piece [s]; and of one more [s/B]."""
+        return nbytes * self.byte + self.latency * (nbytes > 0), self.byte
+
+
+class Machine(NamedTuple):
+    """What calls run on; what a chip lacks is None.
+
+    Attributes:
+        engines: of a core, or of all that a cache pools.
+        memory: main memory.
+        cache: that activations go through, and that data can be prefetched into.
+        saved: what a contiguous byte costs less from there than from main memory. [s/B]
+        fabric: the network between cores.
+        network: links to other dies.
+        overhead: of launching a call. [s]
+    """
+
+    engines: Engine | None
+    memory: Store | None
+    cache: Cache | None
+    saved: Any
+    fabric: Fabric | None
+    network: Network | None
+    overhead: Any
+
+
+def of_die(chip: Chip, precision: Precision) -> Machine:
+    """Cores pooled behind a cache, with links to other dies."""
+    matrix, cache, memory = pooled(chip, precision)
+    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, chip.network, chip.operator_overhead)
+
+
+def of_tiles(chip: TileChip) -> Machine:
+    """One core of a mesh, with its channel of main memory."""
+    byte = 1 / (chip.hbm.bandwidth * chip.hbm.achieved)
+    memory = Channel(byte, chip.hbm.latency, chip.hbm)
+    return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0)
+
+
+def of_mesh(chip: MeshChip) -> Machine:
+    """A mesh of cores whose engines and messages are one program: its fabric says what both take."""
+    return Machine(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)

@@ -1,0 +1,101 @@
+"""Cores behind a cache as one engine, the cache, and main memory with a rate."""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.machine.strided import strided_efficiency
+from dse.space.chip import Chip
+from dse.space.elementwise import extremes, maximum, where
+from dse.space.mapping import BYTES, Precision
+
+
+class Pooled(NamedTuple):
+    """Engines of all cores of a die, which work side by side.
+
+    Attributes:
+        matrix, vector: an operation. [s]
+        passes: of the vector engine over each element of K and V in decode attention.
+    """
+
+    matrix: Any
+    vector: Any
+    passes: Any
+
+    def started(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
+        """Time of a product. [s]"""
+        return (2.0 * m) * (k * n) * self.matrix
+
+    def vectors(self, operations: Any, specials: Any, streamed: Any) -> Any:
+        """Time of operations on elements, special ones counting as others, and of K and V that vectors pass over. [s]"""
+        return (operations + specials + streamed * self.passes) * self.vector
+
+    def together(self, matrix: Any, vector: Any) -> Any:
+        """Time of what both engines have to do for one call. [s]"""
+        return maximum(matrix, vector)
+
+    def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
+        """Whose time that is: the longer one's. [s]"""
+        return where(matrix >= vector, matrix, 0.0), where(matrix >= vector, 0.0, vector)
+
+
+class Cache(NamedTuple):
+    """The cache that activations live in where they fit, and that data can be prefetched into.
+
+    Attributes:
+        byte: from it to the cores. [s/B]
+        size: of all of it; `smallest` and `largest` over designs. [B]
+    """
+
+    byte: Any
+    size: Any
+    smallest: float
+    largest: float
+
+    def exceeded(self, nbytes: Any) -> Any:
+        """Whether activations are larger; one answer where it is the same for all designs, as it mostly is."""
+        if type(nbytes) is float and self.smallest == self.largest:
+            return nbytes > self.smallest
+        low, high = extremes(nbytes)
+        if high <= self.smallest:
+            return False
+        if low > self.largest:
+            return True
+        return nbytes > self.size
+
+
+class Rated(NamedTuple):
+    """Main memory with a rate.
+
+    Attributes:
+        byte: of a contiguous stream. [s/B]
+        bandwidth: the same. [B/s]
+        gap, waste: of strided reads, as in `strided_efficiency`.
+    """
+
+    byte: Any
+    bandwidth: Any
+    gap: Any
+    waste: Any
+
+    def per_byte(self, piece: Any, stride: Any) -> Any:
+        """Time of a byte of a read in pieces. [s/B]"""
+        return self.byte / strided_efficiency(piece, stride, self.bandwidth, self.gap, self.waste)
+
+    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
+        """Time of so many bytes [s], and of one more [s/B]."""
+        byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(piece, stride)
+        return nbytes * byte, byte
+
+
+def pooled(chip: Chip, precision: Precision) -> tuple[Pooled, Cache, Rated]:
+    """Those of a die; the matrix engine's peak is stated for 8-bit values and falls with the wider operand."""
+    width = max(BYTES[precision.weights], BYTES[precision.activations])
+    hbm = chip.hbm.bandwidth * chip.hbm.achieved
+    return (
+        Pooled(
+            width / (chip.cores * chip.core.matrix * chip.core.achieved),
+            1 / (chip.cores * chip.core.vector),
+            chip.core.attention_passes,
+        ),
+        Cache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
+        Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste),
+    )

@@ -1,0 +1,204 @@
+"""Calls: one kernel on some cores of a machine, as often as it runs; what layouts make, passes change and readers price.
+
+A `Block` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.space.network import NO_FAULTS, Faults
+
+ONCE = 1.0
+"""The count of what is there once, which nothing has to be multiplied with."""
+
+
+class Kernel(NamedTuple):
+    """One kernel whose program runs on a mesh of cores; leaves of shape and mesh broadcast over designs.
+
+    Attributes:
+        part: attention, ffn, moe, region, or head: runs in every layer, between regions, or once.
+        name: what it is for.
+        kind: gemm, gemv, vector or move.
+        algorithm: a name in the registry of that kind.
+        shape, mesh: of one run.
+        options: further arguments, equal for all readers.
+        times: runs one after the other, each time.
+        copies: that run side by side, each on its own cores.
+        faults: of its mesh.
+    """
+
+    part: str
+    name: str
+    kind: str
+    algorithm: str
+    shape: Shape
+    mesh: Mesh
+    options: dict[str, Any]
+    times: Any = ONCE
+    copies: Any = 1.0
+    faults: Faults = NO_FAULTS
+
+
+class Product(NamedTuple):
+    """So many products [m, k] x [k, n], one after the other on one core."""
+
+    count: Any
+    m: Any
+    k: Any
+    n: Any
+
+
+class Group(NamedTuple):
+    """Cores that share a product: how it is divided (a word of `PARTITION`), where they are, how many."""
+
+    partition: str
+    placement: str
+    cores: Any
+
+
+class Exchange(NamedTuple):
+    """Steps of a ring through a group, which nothing hides, each with so many bytes from core to core."""
+
+    turns: Any
+    placement: str
+    cores: Any
+    nbytes: Any
+
+
+class Call(NamedTuple):
+    """One kernel, once.
+
+    Attributes:
+        part, name, needs: of the operator.
+        rows: tokens that come into its part.
+        shape: m, k and n, for people; of attention as the layout has them.
+        products: on one core; of a group, on all its cores together.
+        group: cores that share the products; None where each core has its own.
+        width: bytes of an operand's value. [B]
+        operations, specials: on elements, of one core, None for none; a special one is an exponential, a root or a quotient.
+        streamed: elements of K and V that a vector engine would pass over to do the attention itself.
+        reads: what that one core reads from main memory, unless it has it: "weights", "kv" or nothing.
+        fetch: how much of that. [B]
+        piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
+        local: bytes of activations that go through a cache. [B]
+        kernel: whose program a mesh of cores runs; nothing else is said of such a call.
+        job: what a chip of tiles is asked for as a whole (`readers.jobs`), likewise.
+        exchange: messages beside the product's own.
+        flop, nbytes: for people: on the matrix engine, and from main memory. [op], [B]
+        macs, elements, sent: of all cores: multiply-adds, elements of vectors, bytes that leave a core. [1], [1], [B]
+    """
+
+    part: str
+    name: str
+    needs: tuple[str, ...]
+    rows: Any
+    shape: tuple[Any, Any, Any]
+    products: tuple[Product, ...] = ()
+    group: Group | None = None
+    width: float = 0.0
+    operations: Any = None
+    specials: Any = 0.0
+    streamed: Any = 0.0
+    reads: str = ""
+    fetch: Any = 0.0
+    piece: Any = 0.0
+    stride: Any = 0.0
+    local: Any = 0.0
+    exchange: Exchange | None = None
+    kernel: Kernel | None = None
+    job: Any = None
+    flop: Any = 0.0
+    nbytes: Any = 0.0
+    macs: Any = 0.0
+    elements: Any = 0.0
+    sent: Any = 0.0
+
+
+class Opener(NamedTuple):
+    """The collective that a block waits for.
+
+    Attributes:
+        algorithm: of an allreduce between dies.
+        peers: dies that take part.
+        nbytes: vector on each. [B]
+        recorded: whether a recorded graph of launches holds it; else the host starts it.
+    """
+
+    algorithm: str
+    peers: Any
+    nbytes: Any
+    recorded: bool
+
+
+class Block(NamedTuple):
+    """Calls from one collective to the next, `times` over.
+
+    Attributes:
+        name: for people.
+        calls: in the order of execution.
+        alike: of each call, the position of the first one that costs the same.
+        order: positions of the calls, breadth-first from the opener.
+        times: how often all of it runs in a step.
+        opener: the collective that they wait for; None where they wait for nothing.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    alike: tuple[int, ...]
+    order: tuple[int, ...]
+    times: float
+    opener: Opener | None = None
+
+
+def alike(calls: tuple[Call, ...]) -> tuple[int, ...]:
+    """Of each call, the position of the first one that differs in name and needs at most.
+
+    >>> one = Call("attention", "k_proj", (), 8.0, (8.0, 4, 4), (Product(1.0, 8.0, 4, 4),))
+    >>> alike((one, one._replace(name="v_proj"), one._replace(name="rope", products=())))
+    (0, 0, 2)
+    """
+    kernels = [
+        (call.part, call.kernel and call.kernel[2:], id(call.job), *call._replace(kernel=None, job=None)[3:]) for call in calls
+    ]
+    return tuple(next(first for first in range(len(calls)) if _same(kernels[first], kernel)) for kernel in kernels)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same; of arrays only those that are one object."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if is_dataclass(one):
+        return all(_same(getattr(one, spec.name), getattr(other, spec.name)) for spec in fields(one))
+    return not isinstance(one, np.ndarray) and bool(one == other)
+
+
+def breadth_first(calls: Sequence[Call]) -> tuple[int, ...]:
+    """Positions of the calls in breadth-first order from the collective that they wait for.
+
+    A call is reached when the last of its needs is; roots, which need nothing in this block, are reached first.
+    """
+    return _order(tuple((call.name, call.needs) for call in calls))
+
+
+@lru_cache(maxsize=256)
+def _order(edges: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[int, ...]:
+    place = {name: position for position, (name, _) in enumerate(edges)}
+    waiting = {name: {need for need in needs if need in place} for name, needs in edges}
+    frontier = [name for name, needs in waiting.items() if not needs]
+    visited: list[str] = []
+    while frontier:
+        visited += frontier
+        done = set(visited)
+        frontier = [name for name, needs in waiting.items() if name not in done and needs <= done]
+    return tuple(place[name] for name in visited)

@@ -1,0 +1,79 @@
+"""Kernels on a part of their mesh, for readers to which the whole is too large: cores keep their tiles."""
+
+from math import ceil, gcd
+from typing import Any
+
+from dse.evaluators.kernels.gemm import gemm
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.passes.call import Kernel
+from dse.space.elementwise import ceil_div
+
+PART = "@"
+"""Between a reader and the most cores of a side that it plays, as in cycles@8."""
+
+OVER: dict[str, tuple[str, str, str]] = {
+    "gemm": ("rows", "cols", "cols"),
+    "meshgemm_t": ("rows", "cols", "rows"),
+    "meshgemm_v": ("rows", "rows", "cols"),
+    "gemv": ("", "rows", "cols"),
+    "vector": ("cols", "rows", ""),
+    "kv": ("", "cols", ""),
+    "transfer": ("cols", "rows", ""),
+    "dispatch": ("rows", "cols", ""),
+}
+"""Sides of the mesh that m, k and n lie over, by algorithm or else kind of kernel; "" where every core has all."""
+
+
+def cut(fidelity: str) -> tuple[str, int]:
+    """The reader of a fidelity, and the cores of a side that it plays, 0 for all.
+
+    >>> cut("cycles@8"), cut("events")
+    (('cycles', 8), ('events', 0))
+    """
+    word, _, side = fidelity.partition(PART)
+    return word, int(side or 0)
+
+
+def sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int, int]:
+    """Sides of a part of a mesh: up to `side`, at least `least`, and as wide for its height if whole numbers can be.
+
+    >>> sides(600, 600, 8), sides(600, 480, 8), sides(4, 2, 8), sides(601, 300, 8), sides(600, 100, 8, 3)
+    ((8, 8), (5, 4), (4, 2), (8, 4), (18, 3))
+    """
+    if max(rows, cols) <= side:
+        return rows, cols
+    common = gcd(rows, cols)
+    high, wide = rows // common, cols // common
+    if max(high, wide) <= side:
+        times = max(side // max(high, wide), ceil(least / min(high, wide)))
+        return high * times, wide * times
+    share = side / max(rows, cols)
+    return max(round(rows * share), least), max(round(cols * share), least)
+
+
+def share(size: Any, whole: int, kept: int) -> Any:
+    """What `kept` of `whole` cores have of a size, each as much as the fullest; all of it where all are kept."""
+    return size if kept == whole else ceil_div(size, whole) * kept
+
+
+def kernel_on(kernel: Kernel, side: int) -> Kernel:
+    """A kernel on at most `side` x `side` cores of its mesh, whose sides are numbers; itself where `side` is 0."""
+    if not side:
+        return kernel
+    whole = {"rows": int(kernel.mesh.rows), "cols": int(kernel.mesh.cols)}
+    found = sides(whole["rows"], whole["cols"], side, _least(kernel))
+    kept = {name: min(size, whole[name]) for name, size in zip(whole, found, strict=True)}
+    over = OVER.get(kernel.algorithm) or OVER[kernel.kind]
+    if kernel.options.get("replicated"):
+        over = ("", *over[1:])
+    whole_sizes = kernel.shape.m, kernel.shape.k, kernel.shape.n
+    sizes = (share(size, whole[axis], kept[axis]) if axis else size for size, axis in zip(whole_sizes, over, strict=True))
+    return kernel._replace(shape=Shape(*sizes), mesh=Mesh(kept["rows"], kept["cols"]))
+
+
+def _least(kernel: Kernel) -> int:
+    """Cores of a line that an algorithm needs."""
+    if kernel.kind == "gemm":
+        return int(gemm(kernel.algorithm).LEAST)
+    tree = "ktree" in (kernel.algorithm, kernel.options.get("allreduce"))
+    return int(kernel.options["phases"]) if tree else 1

@@ -1,0 +1,114 @@
+"""What a program does, whoever plays it: multiply-adds, elements, bytes and the links they cross."""
+
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.program.rounds import Load, Loop, Multicast, Multiply, Program, Reduce, Send, Slot, Store, Vector
+from dse.evaluators.program.routes import distance, tree
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a program does, whoever plays it; leaves are floats or arrays over designs.
+
+    Attributes:
+        macs: multiply-adds, padding included.
+        sent_bytes: that leave a core, once for each message.
+        hop_bytes: bytes times the links they cross on the mesh.
+        elements: that vector instructions compute.
+        memory_bytes: that come from memory channels or go there.
+    """
+
+    macs: Any = 0.0
+    sent_bytes: Any = 0.0
+    hop_bytes: Any = 0.0
+    elements: Any = 0.0
+    memory_bytes: Any = 0.0
+
+    def __add__(self, other: "Activity") -> "Activity":
+        return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))
+
+    def __mul__(self, times: Any) -> "Activity":
+        return Activity(*(getattr(self, name) * times for name in COUNTS))
+
+
+COUNTS = tuple(spec.name for spec in fields(Activity))
+"""What an activity counts."""
+
+
+def activity(program: Program) -> Activity:
+    """Counted from the steps; what memory channels send crosses links as well, which only who knows their places can count."""
+    slots = {slot.name: slot for slot in program.slots}
+    macs = vector = sent = hops = memory = 0.0
+    for strand in program.strands:
+        for part in strand:
+            body, times = (part.body, part.times) if isinstance(part, Loop) else ((part,), 1)
+            for step in (step for turn in body for step in turn.steps):
+                if isinstance(step, Multiply):
+                    macs += times * program.rows * program.cols * products(step, slots)
+                elif isinstance(step, Vector):
+                    vector += times * program.rows * program.cols * elements(step, slots)
+                elif isinstance(step, Load | Store):
+                    memory += times * prod(step.cores.shape) * tile_bytes(slots[step.slot])
+                else:
+                    nbytes = (step.stop - step.start) * slots[step.slot].row_bytes
+                    moved, crossed = _moved(step, program)
+                    sent += times * float(np.sum(nbytes * moved))
+                    hops += times * float(np.sum(nbytes * crossed))
+    return Activity(macs, sent, hops, vector, memory)
+
+
+def tile_bytes(slot: Slot) -> Any:
+    """Bytes of one version of a slot."""
+    return slot.shape[0] * slot.row_bytes
+
+
+def products(step: Multiply, slots: dict[str, Slot]) -> int:
+    """Multiply-adds of one core."""
+    return prod(_sizes(step, slots).values())
+
+
+def calls(step: Multiply, slots: dict[str, Slot]) -> int:
+    """Vector instructions of one core: results are made in vectors along their longest axis, one value at a time."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+    return prod(sizes.values()) // max(sizes[letter] for letter in out if not (letter in a and letter in b))
+
+
+def matrices(step: Multiply, slots: dict[str, Slot]) -> tuple[int, int, int, int]:
+    """How many products of matrices a step is, and their sizes m, k and n."""
+    inputs, _, out = step.subscripts.partition("->")
+    a, b = inputs.split(",")
+    sizes = _sizes(step, slots)
+
+    def over(wanted: tuple[bool, bool, bool]) -> int:
+        return prod(size for letter, size in sizes.items() if (letter in a, letter in b, letter in out) == wanted)
+
+    return over((True, True, True)), over((True, False, True)), over((True, True, False)), over((False, True, True))
+
+
+def elements(step: Vector, slots: dict[str, Slot]) -> int:
+    """Elements of one core that a vector instruction passes over: those of its largest tile."""
+    return int(max(prod(slots[name].shape) for name in (*step.inputs, step.out)))
+
+
+def _sizes(step: Multiply, slots: dict[str, Slot]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for letters, name in zip(step.subscripts.partition("->")[0].split(","), (step.a, step.b), strict=True):
+        sizes.update(zip(letters, slots[name].shape, strict=True))
+    return sizes
+
+
+def _moved(step: Send | Multicast | Reduce, program: Program) -> tuple[Any, Any]:
+    """Of each pair or group: messages that leave a core, and links that they cross."""
+    if isinstance(step, Send):
+        hops = distance(step.source, step.target, program)
+        return (hops > 0).astype(float), hops
+    members = step.path.shape[-1]
+    # each link of the tree is crossed once: the network copies where the path forks, partial results are added on the way
+    messages = float(members > 1) if isinstance(step, Multicast) else members - 1.0
+    return np.full(step.path.shape[:-1], messages), tree(step, program)

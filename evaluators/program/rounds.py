@@ -1,0 +1,315 @@
+"""The vocabulary in which kernels say what they do, one grammar on one screen; readers play it.
+
+    Program(rows, cols, slots, strands)   strands run side by side; a strand is a sequence of rounds and loops
+    Round(steps, wait)                    a simultaneous assignment: every step reads what the cores held before it
+    Loop(body, times)                     the same rounds over and over
+    Multiply(a, b, out, subscripts)       the engine of every core adds a product to a tile
+    Vector(function, inputs, out)         the engine of every core computes a function of `FUNCTIONS`, element by element
+    Send(slot, source, target, ...)       slices of a tile go from core to core, any pairs
+    Multicast(slot, path, ...)            among groups of cores, the root first: everyone gets the root's slice
+    Reduce(slot, path, ...)               among groups of cores, the root first: the root gets the sum of all slices
+    Load(stream, slot, cores, channel)    the next block of a stream comes from a memory channel to a tile of some cores
+    Store(stream, slot, cores, channel)   a tile of some cores goes to a memory channel as the stream's next block
+    Cores(row, col)                       integer arrays that broadcast: a set of cores, never an object per core
+    Slot(name, shape, dtype, depth)       a tile that every core holds; depth 2 is double buffered
+
+`via` says who carries: ``router`` (in the network), ``core`` (each member is a software stage, but words stream through; for a
+multicast, whose words the network copies, its route is set by software first),
+``relay`` (the whole slice is stored and forwarded at each core), ``shared`` (memory of another core as if it were one's own: a
+load is a request, a grant and a release, each a task of the owner, and then one value at a time, there and back; sums are
+posted). Networks carry messages across to the target's column first, then along it; a group's tree is the union of its ways.
+`topology` says which cores have links: neighbours of a ``mesh``, also those of a ``torus`` (a ring where it has one row), whose
+lines close and are gone along the shorter way, or every pair where it is ``full``. `wait` says where an algorithm synchronises:
+``slots`` (a step starts when what it reads is there), ``core`` (a round ends on a core before its next one starts there),
+``line`` (for a whole row or column), ``mesh``.
+
+A new word needs two kernels that want it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dse.space.elementwise import Array
+
+Tiles = dict[str, Array]
+"""By slot: shape (rows, cols, *slot.shape)."""
+
+DTYPES = {1.0: "int8", 2.0: "float16", 4.0: "float32"}
+"""Number formats by bytes of a value: what NumPy calls one of that size."""
+
+COMBINE = ("set", "sum", "max")
+VIA = ("router", "core", "relay", "shared")
+WAIT = ("slots", "core", "line", "mesh")
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores of the mesh by row and column, integer arrays that broadcast together."""
+
+    row: Array
+    col: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the broadcast arrays."""
+        return np.broadcast_shapes(self.row.shape, self.col.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tile that every core holds.
+
+    Attributes:
+        name: how steps refer to it.
+        shape: of one core's tile, whole numbers, or arrays over designs for a closed form; slices are cut along its first axis.
+        dtype: number format, as NumPy names it.
+        depth: versions held at a time; one that is both sent and received in a round needs 2.
+    """
+
+    name: str
+    shape: tuple[Any, ...]
+    dtype: str = "float32"
+    depth: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def row_bytes(self) -> Any:
+        """Bytes of one entry along the first axis."""
+        return prod(self.shape[1:]) * self.itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        """Bytes of one core's memory that the slot takes."""
+        return self.shape[0] * self.row_bytes * self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """``out += einsum(subscripts, a, b)`` on every core; with combine set, ``out =`` that."""
+
+    a: str
+    b: str
+    out: str
+    subscripts: str = "mk,kn->mn"
+    combine: str = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a vector instruction does to tiles.
+
+    Attributes:
+        operations, specials: of each element; a special one is an exponential, a root or a quotient.
+        apply: the function itself, of tiles with the mesh in front.
+    """
+
+    operations: float
+    specials: float
+    apply: Callable[..., Array]
+
+
+UNSEEN = -1e30
+"""Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
+
+FUNCTIONS: dict[str, Function] = {
+    "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
+    "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
+    "largest": Function(1, 0, lambda x: x.max(axis=2, keepdims=True)),
+    "total": Function(1, 0, lambda x: x.sum(axis=2, keepdims=True)),
+    "roots": Function(0, 2, lambda x: 1 / np.sqrt(x)),
+    "scale": Function(1, 0, lambda x, by: x * by),
+    "exponentials": Function(1, 1, lambda x, largest: np.exp(x - largest)),
+    "divide": Function(1, 0, lambda x, total: x / total),
+    "rotate": Function(3, 0, lambda x, y, cos, sin: x * cos + y * sin),
+    "gate": Function(2, 1, lambda gate, up: gate / (1 + np.exp(-gate)) * up),
+    "add": Function(1, 0, lambda x, y: x + y),
+    "larger": Function(1, 0, np.maximum),
+    "without": Function(1, 0, lambda x, top: np.where(x < top, x, UNSEEN)),
+    "decayed": Function(2, 0, lambda x, by, y: x * by + y),
+    "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
+}
+"""Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """``out = function(*inputs)`` on every core, element by element of the largest tile.
+
+    Attributes:
+        function: a name of `FUNCTIONS`.
+        inputs, out: names of slots.
+        given: what software knows without a slot, the function's last input; broadcasts with tiles, the mesh in front.
+    """
+
+    function: str
+    inputs: tuple[str, ...]
+    out: str
+    given: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Rows `start` to `stop` of a slot go from each source to rows `at` and on of `into` on its target.
+
+    Attributes:
+        slot, into: names of slots; the same where `into` is empty.
+        source, target: equally shaped sets of cores.
+        start, stop: per pair of cores, along the first axis of `slot`.
+        at: where they go, per pair, along the first axis of `into`; `start` where it is None.
+        combine: what the target does with what arrives, a word of `COMBINE`.
+        via: a word of `VIA`.
+
+    Parts of a slot that keep their place (no `at`, no `into`) are versions of their own: the rest stays as it is.
+    """
+
+    slot: str
+    source: Cores
+    target: Cores
+    start: Array
+    stop: Array
+    at: Array | None = None
+    into: str = ""
+    combine: str = "set"
+    via: str = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """Rows `start` to `stop` of the root's slot go to rows `at` and on of `into` on every core of its group, itself included.
+
+    Attributes:
+        path: shape (groups, members), the root first.
+        start, stop, at: per group, along the first axis; `at` is 0 where None.
+    """
+
+    slot: str
+    path: Cores
+    start: Array
+    stop: Array
+    into: str
+    at: Array | None = None
+    via: str = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Rows `start` to `stop` of the slot, combined over each group, become rows `at` and on of `into` at the root.
+
+    Attributes:
+        path: shape (groups, members), the root first. Via router they may lie anywhere, and routers add what meets at them; via
+            core all are on one line, and partial results pass from member to member towards the root, from both sides at once.
+        start, stop, at: per group, along the first axis; `at` is 0 where None.
+        combine: how members are combined: sum or max.
+    """
+
+    slot: str
+    path: Cores
+    start: Array
+    stop: Array
+    into: str
+    at: Array | None = None
+    combine: str = "sum"
+    via: str = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The next block of a stream comes from memory into a slot of some cores.
+
+    Attributes:
+        stream: name of a sequence of blocks, one a core each time.
+        slot: the tile that it fills.
+        cores: which cores.
+        channel: the memory channel that each core's block is in, an index that broadcasts with `cores`.
+    """
+
+    stream: str
+    slot: str
+    cores: Cores
+    channel: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`."""
+
+    stream: str
+    slot: str
+    cores: Cores
+    channel: Array
+
+
+def in_place(step: Send, slot: Slot) -> bool:
+    """Whether a step moves parts of a slot that keep their place."""
+    return step.at is None and not step.into and int(np.max(step.stop - step.start)) < slot.shape[0]
+
+
+Step = Multiply | Vector | Send | Multicast | Reduce | Load | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Steps that all read the state before the round."""
+
+    steps: tuple[Step, ...]
+    wait: str = "slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The same rounds `times` over; a reader may count what it has played."""
+
+    body: tuple[Round, ...]
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What every core of a `rows` x `cols` mesh does; `topology` says which have links, a word of `space.chip.TOPOLOGIES`."""
+
+    rows: int
+    cols: int
+    slots: tuple[Slot, ...]
+    strands: tuple[tuple[Round | Loop, ...], ...]
+    topology: str = "mesh"
+
+    @property
+    def core_bytes(self) -> int:
+        """Memory of one core: the sum of its slots."""
+        return sum(slot.nbytes for slot in self.slots)
+
+
+def reads(step: Step) -> tuple[str, ...]:
+    """Slots that a step looks at."""
+    if isinstance(step, Multiply):
+        return step.a, step.b
+    if isinstance(step, Load):
+        return ()
+    return step.inputs if isinstance(step, Vector) else (step.slot,)
+
+
+def writes(step: Step) -> tuple[str, ...]:
+    """Slots that a step changes."""
+    if isinstance(step, Multiply | Vector):
+        return (step.out,)
+    if isinstance(step, Load | Store):
+        return (step.slot,) if isinstance(step, Load) else ()
+    return (step.into or step.slot,)
+
+
+def rounds_of(strand: tuple[Round | Loop, ...]) -> Iterator[Round]:
+    """Every round of a strand in turn, loops unrolled."""
+    for part in strand:
+        if isinstance(part, Loop):
+            for _ in range(part.times):
+                yield from part.body
+        else:
+            yield part

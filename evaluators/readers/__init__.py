@@ -1,0 +1,28 @@
+"""Readers: what a call costs on a machine, by fidelity. `price` and `timed` are the same for all of them."""
+
+from typing import Any
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.passes.part import cut, kernel_on
+from dse.evaluators.readers import closed, played
+from dse.evaluators.readers.price import Reader
+
+READERS: dict[str, Reader] = {"closed": closed.READER, **played.READERS}
+"""By fidelity."""
+
+
+def reader_of(fidelity: str) -> Reader:
+    """The reader of a fidelity; of one on a part of the mesh, each kernel on a part of its own."""
+    word, side = cut(fidelity)
+    whole = READERS[word]
+    if not side:
+        return whole
+
+    def part(job: Any) -> Cost:
+        from dse.evaluators.readers.part_jobs import job_on  # with the readers of all jobs
+
+        smaller, turns = job_on(job, side)
+        found = whole.job(smaller)
+        return Cost(found.seconds * turns, found.activity * turns)
+
+    return whole._replace(kernel=lambda kernel, on: whole.kernel(kernel_on(kernel, side), on), job=part)

@@ -1,0 +1,172 @@
+"""The closed reader of attention on a mesh of tiles: times from closed forms; leaves broadcast over designs."""
+
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.choices.quickest import quickest
+from dse.evaluators.kernels.attention import cost, strategy
+from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
+from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine.channels import column_memory
+from dse.evaluators.machine.engine import Engines, engines
+from dse.evaluators.machine.fabric import VALUE, Fabric, summing
+from dse.evaluators.program.rounds import DTYPES
+from dse.space.chip import TileChip
+from dse.space.elementwise import maximum, where
+from dse.space.mapping import AttentionMapping
+
+
+class Job(NamedTuple):
+    """Attention as a chip is asked for it."""
+
+    of: Dataflow
+    shape: Heads
+    tiling: Tiling
+    chip: TileChip
+    itemsize: float = VALUE
+
+    @property
+    def mesh(self) -> Mesh:
+        """Of the chip."""
+        return Mesh(self.chip.mesh.rows, self.chip.mesh.cols)
+
+
+def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
+    """Network and engines; with several heads in flight, software spends more on each operation."""
+    extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
+    fabric, on = summing(chip), engines(chip)
+    matrix, vector = replace(on.matrix, call=on.matrix.call + extra), replace(on.vector, call=on.vector.call + extra)
+    more = {name: getattr(fabric, name) + extra / chip.clock for name in ("post", "launch", "call")}
+    return fabric._replace(**more), on._replace(matrix=matrix, vector=vector)
+
+
+def price(job: Job) -> Cost:
+    """Time and activity."""
+    return cost.cost(*_asked(job))
+
+
+def split(job: Job) -> dict[str, Any]:
+    """The time by what it goes into, words of `cost.PARTS`."""
+    return cost.split(*_asked(job))
+
+
+def communication(job: Job, seconds: Any) -> Any:
+    """Time that falls away where tiles exchange for nothing. [s]"""
+    return cost.exchange(*_asked(job))
+
+
+def proposed(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling = strategy.ANY, itemsize: float = VALUE) -> Tiling:
+    """Group and slice of what takes the least time and fits; leaves broadcast over designs.
+
+    Args:
+        of, shape: the dataflow, and what is computed.
+        chip: where.
+        said: what is chosen already, 0 for what is not.
+        itemsize: bytes of a value.
+    """
+    asked = (of, shape, chip, said, itemsize)
+    try:
+        hash(asked)
+    except TypeError:  # arrays over designs or cases
+        return _cases(*asked)
+    return _known(*asked)
+
+
+def _cases(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling, itemsize: float) -> Tiling:
+    """Case by case, one above the other."""
+    sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
+    count = max(size.size for size in sizes.values())
+    if count == 1:
+        return searched(of, shape, chip, said, itemsize)
+    cases = [
+        replace(shape, **{name: size.ravel()[min(case, size.size - 1)].item() for name, size in sizes.items()})
+        for case in range(count)
+    ]
+    found = [proposed(of, case, chip, said, itemsize) for case in cases]
+    return Tiling(
+        *(np.stack([np.atleast_1d(getattr(one, name)) for one in found]) for name in ("rows", "cols", "queries", "keys"))
+    )
+
+
+class Choice(NamedTuple):
+    """What groups and slices are chosen for, sizes being (rows, columns, queries, keys)."""
+
+    of: Dataflow
+    shape: Heads
+    itemsize: float
+
+    def options(self, chip: TileChip, said: Tiling) -> tuple[Any, ...]:
+        """Candidates on one chip."""
+        return strategy.options(self.shape, self.of.grouped, Mesh(chip.mesh.rows, chip.mesh.cols), said)
+
+    def near(self, said: Tiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Candidates beside some."""
+        return strategy.near(self.shape, self.of.grouped, said, sizes)
+
+    def held(self, sizes: tuple[Any, ...]) -> Any:
+        """Local memory of all strands. [B]"""
+        dtype, strands = DTYPES[self.itemsize], range(self.of.strands)
+        return sum(slot.nbytes for strand in strands for slot in kept(self.of, self.shape, Tiling(*sizes), dtype, strand)) * 1.0
+
+    def work(self, chip: TileChip, sizes: tuple[Any, ...]) -> Any:
+        """Of candidates, what does not depend on main memory."""
+        return cost.worked(*self._asked(chip, sizes))
+
+    def seconds(self, chip: TileChip, sizes: tuple[Any, ...], work: Any) -> Any:
+        """Time of candidates."""
+        return cost.seconds(*self._asked(chip, sizes), work)
+
+    def _asked(self, chip: TileChip, sizes: tuple[Any, ...]) -> tuple[cost.Task, cost.Machine]:
+        return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize))
+
+
+def searched(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling, itemsize: float) -> Tiling:
+    """As `proposed`, of one case."""
+    return Tiling(*quickest(Choice(of, shape, itemsize), chip, said))
+
+
+_known = lru_cache(maxsize=4096)(searched)
+
+
+def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
+    return (
+        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize),
+        cost.Machine(*machine(job.chip, job.of), column_memory(job.chip)),
+    )
+
+
+def job(of: Dataflow, shape: Heads, cut: Tiling, chip: TileChip, itemsize: float = VALUE) -> Job:
+    """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
+    return Job(of, shape, _dividing(cut, chip), chip, itemsize)
+
+
+def _dividing(cut: Tiling, chip: TileChip) -> Tiling:
+    rows, cols = (
+        where((side == 0) | (whole % maximum(side, 1) == 0), side, whole)
+        for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
+    )
+    return replace(cut, rows=rows, cols=cols)
+
+
+def tiled(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMapping, itemsize: float = VALUE) -> Tiling:
+    """As the mapping says, and where it says 0, as suits the shape."""
+    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
+    if not of.grouped:
+        said = replace(said, rows=1, cols=1)
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
+        return said
+    # sides that do not divide the mesh are a limit, and stay as they are said
+    found = proposed(of, shape, chip, _dividing(said, chip), itemsize)
+    rows, cols = (where(own > 0, own, side) for own, side in ((said.rows, found.rows), (said.cols, found.cols)))
+    return replace(found, rows=rows, cols=cols)
+
+
+def slots(job: Job) -> list[Any]:
+    """What a tile holds."""
+    dtype = DTYPES[job.itemsize]
+    return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, dtype, strand)]

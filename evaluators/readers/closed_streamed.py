@@ -1,0 +1,84 @@
+"""The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.kernels.vector.streamed import WAVES, Block, Recipe, pieces, slots
+from dse.evaluators.machine.channels import ColumnMemory, column_memory
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.program.rounds import DTYPES
+from dse.space.chip import TileChip
+from dse.space.elementwise import ceil_div, maximum, minimum, where
+
+
+class Job(NamedTuple):
+    """What a chip is asked to do with rows: a recipe, how many of them, and how tiles take them."""
+
+    recipe: Recipe
+    rows: Any
+    block: Block
+    chip: TileChip
+    itemsize: float = 2.0
+
+
+PARTS = ("hbm", "vector")
+"""What takes time, in the order in which it is left out."""
+
+
+def price(job: Job) -> Cost:
+    """Time and activity."""
+    return _price(job, column_memory(job.chip))
+
+
+def split(job: Job) -> dict[str, Any]:
+    """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is instructions."""
+    whole = price(job).seconds
+    left = _price(job, column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)).seconds
+    return dict(zip(PARTS, (whole - left, left), strict=True))
+
+
+def proposed(recipe: Recipe, rows: Any, width: Any, chip: TileChip, itemsize: float = 2.0) -> Job:
+    """What takes the least time by the closed form and fits; leaves broadcast over designs.
+
+    Args:
+        recipe: what is done.
+        rows, width: to how many rows of how many columns.
+        chip: where.
+        itemsize: bytes of a value.
+    """
+    rows, width = pieces(recipe, rows, width)
+    best: tuple[Any, Any, Any] | None = None
+    kept, more = (nbytes(Job(recipe, rows, Block(count, width), chip, itemsize)) for count in (0, 1))
+    fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
+    for waves in WAVES:
+        one = minimum(ceil_div(rows, chip.mesh.rows * chip.mesh.cols * waves), fits)
+        job = Job(recipe, rows, Block(one, width), chip, itemsize)
+        over, seconds = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job)
+        if best is not None:
+            lower = (over < best[0]) | ((over == best[0]) & (seconds < best[1]))
+            over, seconds, one = (where(lower, new, old) for new, old in zip((over, seconds, one), best, strict=True))
+        best = over, seconds, one
+    assert best is not None
+    return Job(recipe, rows, Block(best[2], width), chip, itemsize)
+
+
+def nbytes(job: Job) -> Any:
+    """Local memory of a tile in use. [B]"""
+    return sum(slot.nbytes for slot in slots(job.recipe, job.block, DTYPES[job.itemsize])) * 1.0
+
+
+def _price(job: Job, memory: ColumnMemory) -> Cost:
+    return streamed.cost(*_asked(job, memory))
+
+
+def _seconds(job: Job) -> Any:
+    return streamed.seconds(*_asked(job, column_memory(job.chip)))
+
+
+def _asked(job: Job, memory: ColumnMemory) -> tuple[Any, ...]:
+    chip = job.chip
+    mesh, dtype = Mesh(chip.mesh.rows, chip.mesh.cols), DTYPES[job.itemsize]
+    return job.recipe, job.rows, job.block, mesh, tile_fabric(chip), engines(chip), memory, dtype

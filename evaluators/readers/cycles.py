@@ -1,0 +1,247 @@
+"""The cycles reader: plays a program flit by flit through routers, beside engines and memory channels as events plays them.
+
+Nothing is jumped, and nothing is played in the order in which it is written: whatever is ready first goes first, on an
+engine, at a memory channel and in the network. A message is a packet of as many flits as it has words. Routers have as many
+stages as their chip's hop has cycles: of one, a head gets its channel and its turn of the switch in the cycle in which it
+comes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.detour import led
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, network
+from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
+from dse.evaluators.program.counts import Activity, activity
+from dse.evaluators.program.rounds import Program
+from dse.evaluators.readers.task_graph import NONE, Graph, unrolled
+from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.network import NO_FAULTS, Faults, Router, hold, stages
+
+WHOLE = 1e-6
+"""By which share of a cycle a time may differ from a whole number of them: rounding."""
+
+
+def play(
+    program: Program,
+    fabric: Fabric,
+    *,
+    engines: Engines | None = None,
+    memory: Channels | None = None,
+    faults: Faults = NO_FAULTS,
+) -> Timing:
+    """The time of a program on routers.
+
+    Args:
+        program: what every core does, on a mesh.
+        fabric: what it costs; a hop and a word are whole numbers of its cycles.
+        engines: of each core, side by side; without them one engine does everything by vector instructions.
+        memory: the channels that it loads from and stores to.
+        faults: what of its mesh is broken. Messages go round broken links.
+
+    Raises:
+        DesignError: a core that is broken, or that no way leads to; a hop or a word that is no whole number of cycles; a way
+            between core and router that is shorter than its router; more or deeper virtual channels than routers are played
+            with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
+    """
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
+    graph, ends = unrolled(program, on, float(fabric.cycle))
+    net = _network(graph)
+    tasks, packets = _tasks(graph), _packets(graph)
+    floor = _floor(graph, net, tasks, packets)
+    if not perform(net, floor, tasks, packets):
+        raise DesignError(f"fidelity: deadlock: {deadlock(net, program.cols)}; give chip.noc.vcs more channels")
+    busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
+    done = np.append(tasks.done, 0.0)  # of what nobody writes
+    ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
+    found = activity(program) + crossed(program, on)
+    if faults:  # ways round are longer
+        whole, _ = unrolled(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
+        longer = graph.crossings() / max(whole.crossings(), 1.0)
+        found += Activity(hop_bytes=found.hop_bytes * (longer - 1))
+    return Timing(busy * graph.cycle, found, *worked(program, on), len(tasks.kind), ready)
+
+
+def usual(hop: int, vcs: int, depth: int) -> Router:
+    """A router of as many stages as a hop has cycles: one takes all in; then come the link, the switch, channels, routes.
+
+    >>> [float(stages(usual(hop, 4, 8)).hop) for hop in (1, 2, 3, 4, 5, 7)]
+    [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
+    """
+    return Router(
+        vcs=vcs,
+        depth=depth,
+        route=max(hop - 4, 0),
+        vc_alloc=1,
+        switch_alloc=1,
+        traversal=int(hop > 2),
+        link=int(hop > 1),
+        credit=int(hop > 2),
+        speculative=hop < 4,
+        flit_x=1,
+        flit_y=1,
+    )
+
+
+def _network(graph: Graph) -> Net:
+    """Routers of a fabric."""
+    on = graph.on.fabric
+    hold(on.vcs, on.depth, "chip.noc")
+    hop, word = (_cycles(getattr(on, name), graph.cycle, f"chip.noc.{name}") for name in ("hop", "word"))
+    ramps = _cycles(2 * on.ramp, graph.cycle, "chip.noc.ramp")
+    t = stages(usual(hop, int(on.vcs), int(on.depth)))
+    eject = max(1, ramps - ramps // 2 - int(t.before))
+    inject = ramps - int(t.before) - eject
+    if inject < 0:
+        have = f"{ramps} cycles in and out are less than the {int(t.before) + 1} of a router's stages before its link"
+        raise DesignError(f"chip.noc.ramp: {have}; make it longer, or chip.noc.hop shorter")
+    speculative = hop < 4
+    net = network(
+        *graph.shape, int(on.vcs), int(on.depth), route=int(t.before - (not speculative)), forward=int(t.after),
+        credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
+        memory=graph.on.memory is not None, roomy=True,
+        width=np.full((graph.cores, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
+        trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
+    )  # fmt: skip
+    if graph.detours is not None:
+        net = led(net, graph.detours)
+    net.target[: graph.numbers] = graph.target.whole()
+    for number, (out, into) in enumerate(zip(graph.tree_out, graph.tree_in, strict=True)):
+        net.tree_out[number], net.tree_in[number] = out, into
+    net.tree_around[:] = graph.tree_around
+    return net
+
+
+def _cycles(seconds: float, cycle: float, address: str) -> int:
+    count = round(seconds / cycle)
+    if count < 1 or abs(seconds / cycle - count) > WHOLE:
+        raise DesignError(f"{address}: {seconds / cycle:g} cycles are no whole number of them above 0, which routers work in")
+    return count
+
+
+def _tasks(graph: Graph) -> Tasks:
+    count = graph.count
+    before, after = graph.before.whole(), graph.after.whole()
+    needs = np.bincount(after, minlength=count).astype(np.int32)
+    needs[graph.awaited.whole()] += 1
+    order = np.argsort(before, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=count))])
+    columns = {name: column.whole() for name, column in graph.task.items()}
+    return Tasks(
+        columns["kind"], columns["on"], columns["busy"], columns["after"], needs, np.zeros(count), first, after[order],
+        np.full(count, NONE), np.zeros(count),
+    )  # fmt: skip
+
+
+def _packets(graph: Graph) -> Packets:
+    of = {name: column.whole() for name, column in graph.packet.items()}
+    empty = np.zeros(graph.packets, np.int64)
+    return Packets(
+        of["router"], of["port"], of["number"], of["flits"], of["pace"], empty, empty.copy(), np.zeros(graph.packets),
+        of["feeder"], of["left"], of["head"], of["tail"], empty - 1, of["far"], of["owed"], empty.copy(),
+    )  # fmt: skip
+
+
+def _floor(graph: Graph, net: Net, tasks: Tasks, packets: Packets) -> Floor:
+    fabric, memory, cores = graph.on.fabric, graph.on.memory, graph.cores
+    resources = cores * graph.engines + (0 if memory is None else len(memory.row))
+    places, events = cores * (net.ports - CORE), graph.count + resources + graph.packets + 1
+    rates = (0.0, 0.0, 0.0) if memory is None else (memory.latency, memory.byte, memory.crowded)
+    latency, byte, crowded = (float(rate) / graph.cycle for rate in rates)
+    asking = graph.packets if fabric.locked > 0 else 0
+    stack, counts = np.zeros(graph.count + 1, np.int64), np.zeros(8, np.int64)
+    begin = np.flatnonzero(tasks.needs == 0)
+    stack[: len(begin)], counts[STACK] = begin[::-1], len(begin)
+
+    locks = np.stack([np.zeros(4 * cores, np.int64), np.full(4 * cores, NONE)], axis=1)
+
+    def nobody(*shape: int) -> Array:
+        return np.full(shape, NONE, np.int64)
+
+    return Floor(
+        np.zeros(resources), nobody(resources, 2), nobody(places, 2), np.zeros(places, np.int64), nobody(places),
+        np.zeros(places, np.uint8), np.zeros(places, np.int64), latency, byte, crowded, graph.of.whole(),
+        np.stack(graph.place) if graph.place else np.zeros((0, cores), np.int32), np.zeros(events), np.zeros(events, np.int64),
+        stack, locks, nobody(asking), int(fabric.locked > 0), float(2 * fabric.ramp / graph.cycle),
+        float(fabric.hop / graph.cycle), counts,
+    )  # fmt: skip
+
+
+def deadlock(net: Net, cols: int) -> str:
+    """Input channels that wait for one another, in a circle; or one that waits, where there is no circle."""
+    busy = np.flatnonzero(net.channel["busy"]).tolist()
+    waits = {channel: sorted(set(_waits_for(net, channel))) for channel in busy}
+    if found := circle(waits):
+        return " waits for ".join(_name(net, channel, cols) for channel in found)
+    return f"{_name(net, busy[0], cols)} waits for flits that never come" if busy else "nothing is left that could happen"
+
+
+def circle(waits: Mapping[int, Sequence[int]]) -> list[int]:
+    """The first circle in what waits for what, from one of its members round to it again; empty where there is none.
+
+    >>> circle({1: [2], 2: [3, 4], 4: [2]})
+    [2, 4, 2]
+    """
+    ended: set[int] = set()
+    for start in waits:
+        trail, ahead = {start: 0}, [iter(waits[start])]
+        while ahead and start not in ended:
+            following = next(ahead[-1], None)
+            if following is None:
+                ended.add(trail.popitem()[0])
+                ahead.pop()
+            elif following in trail:
+                return [*list(trail)[trail[following] :], following]
+            elif following not in ended:
+                trail[following] = len(trail)
+                ahead.append(iter(waits.get(following, ())))
+    return []
+
+
+def _waits_for(net: Net, channel: int) -> Iterator[int]:
+    """Input channels that have to move before one can: those that it has no room in, that have what it asks for, or feed it."""
+    into = channel >> net.shift
+    r, state = int(net.router_of[into]), net.channel[channel]
+    if not state["count"]:
+        yield from _holders(net, int(net.port[into]["back"]) + (channel & net.within))
+        return
+    ports = range(r * net.ports, (r + 1) * net.ports)
+    for number, at in enumerate(ports):
+        branch = _branch(net, channel, number)
+        if branch >= HAS and net.out[(at << net.shift) + branch - HAS]["credits"] <= 0:
+            onward = int(net.port[at]["onward"]) + branch - HAS
+            yield from (onward,) if onward < net.channels else ()
+        elif branch == WAITS:
+            for vc in range(net.vcs):
+                yield from _holders(net, (at << net.shift) + vc)
+    packet = int(state["flit"]) >> 2
+    for number, came, _ in net.adding[r] if len(net.adding) else ():
+        if number == packet and not state["mask"]:
+            missing = int(net.tree_in[-1 - int(net.target[packet]), r]) & ~int(came)
+            for port, at in enumerate(ports):
+                if missing >> port & 1:
+                    yield from ((at << net.shift) + vc for vc in range(net.vcs))
+
+
+def _branch(net: Net, channel: int, port: int) -> int:
+    return int(net.channel[channel]["branches"]) >> port * BITS & MASK
+
+
+def _holders(net: Net, out: int) -> Iterator[int]:
+    """The input channel whose packet has an output channel; none where it is a core's own, or nobody's."""
+    at, vc = out >> net.shift, out & net.within
+    if out < net.channels and not int(net.port[at]["unused"]) >> vc & 1:
+        yield (at - int(net.number[at]) << net.shift) + int(net.out[out]["holder"])
+
+
+def _name(net: Net, channel: int, cols: int) -> str:
+    r, port = divmod(channel >> net.shift, net.ports)
+    side = ("east", "west", "south", "north", "core", "memory")[port]
+    return f"channel {channel & net.within} from the {side} of router ({r // cols}, {r % cols})"

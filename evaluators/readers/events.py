@@ -1,0 +1,485 @@
+"""The events reader: plays a program on links, ramps and engines that can be busy, and says when everything is done.
+
+Every core is played; there are no representatives. A step starts when the versions that it reads are there, its engine or
+ramp is free, the links of its route are free when its first word comes to them, and the version that it overwrites has been
+read (`depth` versions back).
+
+Strands share engines and links: the round that is played next is that of the strand which can start first.
+
+Repetition is jumped: when two consecutive bodies of a loop move every time that they touch by the same amount, the remaining
+ones do as well, since times are only ever added and compared; then the rest is a multiplication, exactly. With several strands
+a body is what all of them play until the first one is where it was.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine import meeting, noc
+from dse.evaluators.machine.channels import Channels
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import activity, tile_bytes
+from dse.evaluators.program.rounds import (
+    Cores,
+    Load,
+    Loop,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Step,
+    Store,
+    Vector,
+    in_place,
+    reads,
+    writes,
+)
+from dse.evaluators.readers.timing import Machine, Timing, channels_of, crossed, engine_seconds, flat, words_of, worked
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.network import NO_FAULTS, Faults
+
+SLACK = 1e-9
+"""By which share of it a movement may differ and be called the same: rounding of sums."""
+
+
+def play(
+    program: Program,
+    fabric: Fabric,
+    *,
+    engines: Engines | None = None,
+    memory: Channels | None = None,
+    jump: bool = True,
+    faults: Faults = NO_FAULTS,
+) -> Timing:
+    """The time of a program on a fabric.
+
+    Args:
+        program: what every core does.
+        fabric: what it costs.
+        engines: of each core, side by side; without them one engine does everything by vector instructions.
+        memory: the channels that it loads from and stores to.
+        jump: whether repetition may be jumped; the answer is the same, later.
+        faults: none; it is for readers that play routers.
+
+    Raises:
+        DesignError: there are faults.
+    """
+    if faults:
+        raise DesignError("chip.faults: events has no ways round what is broken; cycles has, or say none")
+    on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
+    state = _State.of(program, on)
+    strands = [_Strand(parts) for parts in program.strands]
+    watch = _Watch()
+    while alive := [strand for strand in strands if not strand.done]:
+        strand = alive[0] if len(alive) == 1 else min(alive, key=lambda strand: _start(strand.round, state))
+        _play_round(strand.round, state, on)
+        strand.advance()
+        if jump and strand is alive[0] and all(strand.loop for strand in alive):
+            moved = watch.seen(alive, state)
+            if moved:
+                _jump(moved, alive, state)
+    _deliver(state, on)
+    done = max(float(times.max()) for times in (*state.ready.values(), state.engine, state.vector, state.memory))
+    activity_ = activity(program) + crossed(program, on)
+    return Timing(done, activity_, *worked(program, on), state.played, dict(state.ready))
+
+
+class _Strand:
+    """Where a strand is: its part, the turn of the loop, the round of the body."""
+
+    def __init__(self, parts: tuple[Round | Loop, ...]) -> None:
+        self._parts = parts
+        self._part = self.turn = self.place = 0
+        self._skip_empty()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return self._part == len(self._parts)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop that it is in."""
+        part = None if self.done else self._parts[self._part]
+        return part if isinstance(part, Loop) else None
+
+    @property
+    def round(self) -> Round:
+        """The next one."""
+        part = self._parts[self._part]
+        return part.body[self.place] if isinstance(part, Loop) else part
+
+    @property
+    def where(self) -> tuple[int, int]:
+        """What two moments of a repetition have in common."""
+        return self._part, self.place
+
+    def advance(self, turns: int | None = None) -> None:
+        """To the next round, or over some turns of the loop."""
+        loop = self.loop
+        if turns is not None:
+            self.turn += turns
+        elif loop is None:
+            self._part += 1
+        else:
+            self.place += 1
+            if self.place == len(loop.body):
+                self.place, self.turn = 0, self.turn + 1
+        if loop is not None and self.turn == loop.times:
+            self._part, self.turn, self.place = self._part + 1, 0, 0
+        self._skip_empty()
+
+    def _skip_empty(self) -> None:
+        while self.loop is not None and (self.loop.times == 0 or not self.loop.body):
+            self._part += 1
+
+
+class _Watch:
+    """Looks for repetition where the first strand has ended a turn of a loop.
+
+    To look at everything costs as much as to play, so it is looked at when engines move alike, and ever more seldom.
+    """
+
+    def __init__(self) -> None:
+        self._loop: Loop | None = None
+
+    def seen(self, alive: list[_Strand], state: "_State") -> list[Array]:
+        """By how much everything moves from turn to turn, after two turns that moved it alike; else nothing."""
+        first = alive[0]
+        if first.loop is None or first.place or not first.turn:
+            return []
+        if first.loop is not self._loop or first.turn == 1:
+            self._loop, self._look, self._gap = first.loop, 1, 1
+            self._held: list[list[Array]] = []
+            self._places: list[Any] = []
+        elif not self._alike(state):
+            self._held = []
+        self._engine = state.engine.copy()
+        places: list[Any] = [(id(strand), strand.where, strand.turn - first.turn) for strand in alive]
+        places += [(name, of.row.tobytes(), of.col.tobytes()) for name, of in state.coming.items()]
+        if places != self._places:
+            self._held, self._places = [], places
+        if len(self._held) == 2:
+            earlier, last = self._held
+            moved = [now - before for now, before in zip(state.arrays(), last, strict=True)]
+            if _uniform(moved, [now - before for now, before in zip(last, earlier, strict=True)]):
+                return moved
+            self._held, self._look, self._gap = [], first.turn - 1 + self._gap, 2 * self._gap
+        elif first.turn >= self._look:
+            self._held.append([times.copy() for times in state.arrays()])
+        return []
+
+    def _alike(self, state: "_State") -> bool:
+        moves = state.engine - self._engine
+        return _alike(moves, float(moves.max()))
+
+
+def _jump(moved: list[Array], alive: list[_Strand], state: "_State") -> None:
+    """Over all turns that every strand has left."""
+    left = min(strand.loop.times - strand.turn - (strand.place > 0) for strand in alive if strand.loop is not None)
+    for times, step in zip(state.arrays(), moved, strict=True):
+        times += step * left
+    for strand in alive:
+        strand.advance(left)
+
+
+@dataclass
+class _Coming:
+    """Blocks that channels have been asked for and that take no links yet: cores, channels, words, when each may leave."""
+
+    row: Array
+    col: Array
+    channel: Array
+    words: Array
+    first: Array
+
+    def parted(self, now: Array) -> tuple["_Coming", "_Coming"]:
+        """Those that are meant, and the others."""
+        columns = (self.row, self.col, self.channel, self.words, self.first)
+        return _Coming(*(column[now] for column in columns)), _Coming(*(column[~now] for column in columns))
+
+
+@dataclass
+class _State:
+    """Times of every core and link: when a slot is ready, when its versions were last read, when things are free.
+
+    `engine`, `vector` and `dma` are the engines of a core for products, for all other work and for messages; where one does
+    all of it they are the same array. `coming` has blocks on order by slot: they take links once they leave their channels, so
+    that messages which are through before do not wait for them.
+    """
+
+    ready: dict[str, Array]
+    read: dict[str, Array]
+    engine: Array
+    vector: Array
+    dma: Array
+    ramps: Array
+    links: Array
+    memory: Array
+    topology: str = "mesh"
+    known: dict[int, tuple[Send, tuple[Any, ...]]] = field(default_factory=dict)
+    coming: dict[str, _Coming] = field(default_factory=dict)
+    played: int = 0
+
+    @classmethod
+    def of(cls, program: Program, on: Machine) -> "_State":
+        shape, cores = (program.rows, program.cols), program.rows * program.cols
+        free = -max(shape) * on.fabric.hop  # at time 0 at any place of a line
+        engine = np.zeros(shape)
+        apart = on.engines is not None
+        return cls(
+            {slot.name: np.zeros(shape) for slot in program.slots},
+            {slot.name: np.zeros((slot.depth, *shape)) for slot in program.slots},
+            engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros(shape) if apart else engine,
+            np.zeros((2, *shape)),
+            np.full((cores if program.topology == "full" else 4, cores), free),
+            np.zeros(1 if on.memory is None else len(on.memory.row)),
+            program.topology,
+        )
+
+    def pairs(self, step: Send, on: Machine) -> tuple[Any, ...]:
+        """Sources, targets, words and values of a step, pair by pair, and whether messages meet that the network carries.
+
+        Kept, since loops come back to the same step.
+        """
+        if id(step) not in self.known:
+            shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+            ends = (step.source.row, step.source.col, step.target.row, step.target.col)
+            values = np.broadcast_to((step.stop - step.start) * prod(on.slots[step.slot].shape[1:]), shape).ravel()
+            places = tuple(flat(axis, shape) for axis in ends)
+            carried = self.topology != "full" and step.via in ("router", "core") and not on.fabric.locked
+            meet = carried and meeting.meet(*places, self.topology == "torus", self.engine.shape)
+            ways = (*places, words_of(step, on, shape), values, meet)
+            self.known = {**(self.known if len(self.known) < 16 else {}), id(step): (step, ways)}
+        return self.known[id(step)][1]
+
+    def arrays(self) -> list[Array]:
+        """Everything that a round may move."""
+        engines = [self.engine] if self.vector is self.engine else [self.engine, self.vector, self.dma]
+        coming = (of.first for of in self.coming.values())
+        return [*self.ready.values(), *self.read.values(), *engines, self.ramps, self.links, self.memory, *coming]
+
+
+def _uniform(now: list[Array], before: list[Array]) -> bool:
+    """Whether two consecutive bodies moved every time by the same amount, or not at all."""
+    largest = max(float(times.max()) for times in now)
+    return all(float(np.abs(a - b).max()) <= SLACK * largest and _alike(a, largest) for a, b in zip(now, before, strict=True))
+
+
+def _alike(moves: Array, largest: float) -> bool:
+    """Whether times moved by the largest amount or not at all."""
+    return bool(((np.abs(moves - largest) <= SLACK * largest) | (moves == 0)).all())
+
+
+def _start(turn: Round, state: _State) -> tuple[float, float]:
+    """When the first step of a round can start everywhere, and when all that it needs but engines is there."""
+    return min(_step_start(step, state) for step in turn.steps)
+
+
+def _step_start(step: Step, state: _State) -> tuple[float, float]:
+    there = max([0.0, *(float(state.ready[name].max()) for name in reads(step))])
+    there = max([there, *(float(state.read[name][-1].max()) for name in writes(step))])
+    engine = state.engine if isinstance(step, Multiply) else state.vector if isinstance(step, Vector) else state.dma
+    return max(there, float(engine.max())), there
+
+
+def _play_round(turn: Round, state: _State, on: Machine) -> None:
+    state.played += 1
+    read = {name for step in turn.steps for name in reads(step)}
+    written = {name for step in turn.steps for name in writes(step)}
+    if state.coming:
+        _deliver(state, on, _start(turn, state)[0], read | written)
+    # every step of a round reads, and overwrites, what was there before it
+    ready = {name: state.ready[name].copy() if name in written else state.ready[name] for name in read}
+    free = {name: state.read[name][-1].copy() for name in written}
+    for step in turn.steps:
+        if isinstance(step, Multiply):
+            before = state.ready if step.combine == "sum" else {}
+            into = np.maximum(before.get(step.out, 0.0), state.read[step.out][-1])
+            _work((step.a, step.b), step.out, into, state.engine, engine_seconds(step, on), state, ready)
+        elif isinstance(step, Vector):
+            into = state.read[step.out][-1]
+            _work(step.inputs, step.out, into, state.vector, engine_seconds(step, on), state, ready)
+        elif isinstance(step, Send):
+            _send(step, state, ready, free, on)
+        elif isinstance(step, Multicast):
+            _multicast(step, state, ready, free, on)
+        elif isinstance(step, Reduce):
+            _reduce(step, state, ready, free, on)
+        elif isinstance(step, Store):
+            _store(step, state, ready, on)
+    loads = [step for step in turn.steps if isinstance(step, Load)]
+    if loads:
+        _load(loads, state, free, on)
+    if turn.wait != "slots":
+        _deliver(state, on)
+        _synchronise(turn.wait, state)
+
+
+def _work(
+    inputs: tuple[str, ...], out: str, free: Array, engine: Array, seconds: float, state: _State, ready: dict[str, Array]
+) -> None:
+    """Engines work on what they hold, from when `out` may be written."""
+    end = np.maximum(engine, free)
+    for name in inputs:
+        np.maximum(end, ready[name], out=end)
+    end += seconds
+    engine[:] = end
+    state.ready[out][:] = end
+    for name in inputs:
+        np.maximum(state.read[name][0], end, out=state.read[name][0])
+
+
+def _load(steps: list[Load], state: _State, free: dict[str, Array], on: Machine) -> None:
+    """Whose request is there first is served first, whichever step it is of."""
+    memory, parts = channels_of(on), []
+    for step in steps:
+        row, col, channel = _transfers(step)
+        nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
+        asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
+        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes, asked))
+    row, col, channel, words, nbytes, asked = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
+    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    ordered, first = np.empty(len(row)), np.empty(len(row))
+    noc.requests(
+        row[order], col[order], channel[order], words[order], nbytes[order], asked[order], state.dma, state.memory, memory,
+        on.fabric, ordered,
+    )  # fmt: skip
+    first[order] = ordered
+    soonest = first + away * on.fabric.hop + on.fabric.ramp + words * on.fabric.word
+    start = 0
+    for step, (row, *_) in zip(steps, parts, strict=True):
+        mine = slice(start, start := start + len(row))
+        state.coming[step.slot] = _Coming(row, col[mine], channel[mine], words[mine], first[mine].copy())
+        noc.has_written(row, col[mine], soonest[mine], state.ready[step.slot], state.read[step.slot])
+
+
+def _store(step: Store, state: _State, ready: dict[str, Array], on: Machine) -> None:
+    row, col, channel = _transfers(step)
+    memory, nbytes, end = channels_of(on), tile_bytes(on.slots[step.slot]), np.empty(len(row))
+    words = float(-(-nbytes // on.fabric.word_bytes))
+    asked = np.maximum(ready[step.slot][row, col], state.dma[row, col])
+    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
+    order = np.argsort(asked + away * on.fabric.hop, kind="stable")
+    noc.stores(
+        row[order], col[order], channel[order], words, nbytes, asked[order], state.dma, state.ramps, state.links, state.memory,
+        memory, on.fabric, end,
+    )  # fmt: skip
+    noc.has_read(row[order], col[order], end, state.read[step.slot])
+
+
+def _transfers(step: Load | Store) -> tuple[Array, Array, Array]:
+    """Cores and channels of its blocks."""
+    row, col, channel = (flat(axis, step.cores.shape) for axis in (step.cores.row, step.cores.col, step.channel))
+    return row, col, channel
+
+
+def _deliver(state: _State, on: Machine, until: float = np.inf, names: Iterable[str] = ()) -> None:
+    """Blocks that leave their channels until some time, or that are for some slots, come to their cores."""
+    due: list[tuple[str, _Coming]] = []
+    for name, of in list(state.coming.items()):
+        now, later = of.parted((of.first <= until) | (name in names))
+        due += [(name, now)] if len(now.row) else []
+        if len(later.row):
+            state.coming[name] = later
+        else:
+            del state.coming[name]
+    if not due:
+        return
+    # whichever leaves first goes first
+    order = np.argsort(np.concatenate([of.first for _, of in due]), kind="stable")
+    row, col, channel, words, first = (
+        np.concatenate([getattr(of, column) for _, of in due])[order] for column in ("row", "col", "channel", "words", "first")
+    )
+    end, arrived = np.empty(len(row)), np.empty(len(row))
+    noc.deliveries(row, col, channel, words, first, state.ramps, state.links, channels_of(on), on.fabric, end)
+    arrived[order] = end
+    for name, of in due:
+        here, arrived = arrived[: len(of.row)], arrived[len(of.row) :]
+        np.maximum.at(state.ready[name], (of.row, of.col), here)
+
+
+def _send(step: Send, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
+    into = step.into or step.slot
+    sr, sc, tr, tc, words, values, meet = state.pairs(step, on)
+    end = np.empty(len(sr))
+    parts = in_place(step, on.slots[step.slot])
+    over = np.zeros_like(free[into]) if parts else free[into]
+    if state.topology == "full":
+        if step.via not in ("router", "core"):
+            raise ValueError(f"a message via {step.via} has no core on its way where every pair is linked; use router or core")
+        noc.linked(
+            sr, sc, tr, tc, words, on.fabric.stage if step.via == "core" else 0.0, ready[step.slot], over, state.dma,
+            state.links, on.fabric, end, state.read[step.slot][0],
+        )  # fmt: skip
+    else:
+        ends, read = (sr, sc, tr, tc, words), state.read[step.slot][0]
+        torus, starts = state.topology == "torus", (ready[step.slot], over, state.dma, state.ramps)
+        if step.via == "relay":
+            noc.relayed(*ends, torus, *starts, on.fabric, end, read)
+        elif step.via == "shared":
+            noc.shared(*ends, values, step.combine == "set", torus, *starts, on.fabric, end, read)
+        else:
+            send = noc.circuits if on.fabric.locked > 0 else meeting.met if meet else noc.carried
+            send(*ends, on.fabric.stage if step.via == "core" else 0.0, torus, *starts, state.links, on.fabric, end, read)
+    if step.combine != "set" and on.fabric.combine:
+        noc.combined(tr, tc, values, state.ready[into], state.vector, on.fabric, end)
+    noc.has_written(tr, tc, end, state.ready[into], state.read[into][:1] if parts else state.read[into])
+
+
+def _multicast(step: Multicast, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
+    row, col = _groups(step.path, state)
+    end, left = np.empty(row.shape), np.empty(len(row))
+    noc.multicasts(
+        row, col, words_of(step, on, step.path.shape[:-1]), step.via == "core", state.topology == "torus", ready[step.slot],
+        free[step.into], state.dma, state.ramps, state.links, on.fabric, end, left,
+    )  # fmt: skip
+    noc.has_read(row[:, 0], col[:, 0], left, state.read[step.slot])
+    noc.has_written(row.ravel(), col.ravel(), end.ravel(), state.ready[step.into], state.read[step.into])
+
+
+def _reduce(step: Reduce, state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
+    row, col = _groups(step.path, state)
+    left, end = np.empty(row.shape), np.empty(len(row))
+    words = words_of(step, on, step.path.shape[:-1])
+    if step.via == "router":
+        noc.sums(
+            row, col, words, state.topology == "torus", ready[step.slot], free[step.into], state.dma, state.ramps, state.links,
+            on.fabric, left, end,
+        )  # fmt: skip
+    else:
+        order = np.argsort(row + col, axis=1, kind="stable")
+        noc.reductions(
+            row, col, order, words, ready[step.slot], free[step.into], state.ramps, state.links, on.fabric, left, end
+        )
+    noc.has_read(row.ravel(), col.ravel(), left.ravel(), state.read[step.slot])
+    noc.has_written(row[:, 0], col[:, 0], end, state.ready[step.into], state.read[step.into])
+
+
+def _synchronise(wait: str, state: _State) -> None:
+    done = np.maximum(state.engine, state.vector)
+    for times in state.ready.values():
+        np.maximum(done, times, out=done)
+    line: Any = done if wait == "core" else done.max()
+    if wait == "line":
+        line = np.maximum(done.max(axis=1, keepdims=True), done.max(axis=0, keepdims=True))
+    for times in (*state.ready.values(), state.engine, state.vector, state.dma):
+        np.maximum(times, line, out=times)
+
+
+def _groups(path: Cores, state: _State) -> tuple[Array, Array]:
+    """Rows and columns of the members, shape (groups, members)."""
+    if state.topology == "full":
+        raise ValueError("groups of cores have no tree where every pair is linked; send to each")
+    members = path.shape[-1]
+    return flat(path.row, path.shape).reshape(-1, members), flat(path.col, path.shape).reshape(-1, members)

@@ -1,0 +1,35 @@
+"""The readers that play programs, events and cycles, of products from memory on a mesh of tiles: the same ones once."""
+
+from functools import lru_cache
+
+from dse.evaluators.kernels.gemm.summa_diagonal import Part, steps
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.channels import channels_used, chip_channels
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.program.rounds import DTYPES, Multiply, Step
+from dse.evaluators.readers import players
+from dse.evaluators.readers.closed_summa import PARTS, Job
+from dse.evaluators.readers.job_attribution import Play, Player, without
+from dse.evaluators.readers.timing import Timing
+from dse.space.network import faults
+
+
+@lru_cache(maxsize=1024)
+def _played(job: Job, left: int, play: Play) -> Timing:
+    """With the last parts only, `left` of them."""
+    chip, gone = job.chip, PARTS[: len(PARTS) - left]
+    shape, part = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n)), Part(*map(int, job.part))
+    mesh, dtype = Mesh(int(chip.mesh.rows), int(chip.mesh.cols)), DTYPES[job.itemsize]
+    program = steps(shape, part, mesh, dtype, channels=int(channels_used(chip)), copies=int(job.copies))
+    program = without(program, lambda step: _part(step) in gone)
+    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
+
+
+def _part(step: Step) -> str:
+    if isinstance(step, Multiply):
+        return "matrix"
+    return "multicast" if type(step).__name__ == "Multicast" else "hbm"
+
+
+EVENTS, CYCLES = (Player(PARTS, _played, play) for play in (players.events, players.cycles))

@@ -1,0 +1,59 @@
+"""Kernels on a mesh of cores by the readers that play programs, events and cycles: the same ones once."""
+
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.registry import module_of
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.passes.call import Kernel
+from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.readers.players import PLAYERS
+from dse.space.network import Faults
+
+
+def played(reader: str, kernel: Kernel, on: Fabric) -> Cost:
+    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements."""
+    names = tuple(sorted(kernel.options))
+    shape, mesh = kernel.shape, kernel.mesh
+    leaves = (shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
+
+    def one(*values: Any) -> Cost:
+        sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
+        options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
+        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), reader, kernel.faults)
+
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return one(*leaves)
+    spread = np.broadcast_arrays(*leaves)
+    costs = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+
+    def column(values: list[Any]) -> Any:
+        return np.array(values, dtype=float).reshape(spread[0].shape)
+
+    activity = Activity(*(column([getattr(cost.activity, name) for cost in costs]) for name in COUNTS))
+    return Cost(column([cost.seconds for cost in costs]), activity)
+
+
+@lru_cache(maxsize=4096)
+def _played(
+    kind: str,
+    algorithm: str,
+    shape: tuple[int, ...],
+    mesh: tuple[int, ...],
+    options: tuple[tuple[str, Any], ...],
+    on: Fabric,
+    reader: str,
+    faults: Faults,
+) -> Cost:
+    program = module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
+    timing = PLAYERS[reader](program, on, faults=faults)
+    return Cost(timing.seconds, timing.activity)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, float) else value

@@ -1,0 +1,192 @@
+"""The numeric reader: plays a program on NumPy tiles, one a core, which move only by its steps.
+
+It knows nothing of time. That what was timed is what was computed is proved here, kernel by kernel.
+"""
+
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.program.rounds import (
+    FUNCTIONS,
+    Load,
+    Multicast,
+    Multiply,
+    Program,
+    Reduce,
+    Round,
+    Send,
+    Slot,
+    Store,
+    Tiles,
+    Vector,
+    reads,
+    rounds_of,
+    writes,
+)
+from dse.space.elementwise import Array
+
+
+def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None) -> Tiles:
+    """The tiles after the program, and what it stored, by stream.
+
+    Strands take turns, one round each; a correct program does not depend on how they interleave.
+
+    Args:
+        program: what every core does.
+        tiles: the tiles before it, by slot; slots that are not given start at zero. Not changed.
+        streams: what is loaded, by name: shape (blocks, *cores, *slot.shape).
+
+    Returns:
+        Tiles by slot, and by stream what was stored, shape (blocks, *cores, *slot.shape).
+
+    Raises:
+        ValueError: a tile has another shape than its slot, a slot is sent and received at once without a second version, or a
+            stream has no block left.
+    """
+    memory = _Memory(streams or {})
+    held: Tiles = {}
+    for slot in program.slots:
+        wanted = (program.rows, program.cols, *slot.shape)
+        start = tiles.get(slot.name)
+        held[slot.name] = np.zeros(wanted, _held_as(slot)) if start is None else _rounded(start, slot)
+        if held[slot.name].shape != wanted:
+            raise ValueError(f"slot {slot.name!r}: tiles of shape {held[slot.name].shape}, expected {wanted}")
+    slots = {slot.name: slot for slot in program.slots}
+    for turns in zip_longest(*(rounds_of(strand) for strand in program.strands)):
+        for turn in turns:
+            if turn is not None:
+                _play_round(turn, held, slots, memory)
+    return held | {name: np.stack(blocks) for name, blocks in memory.stored.items()}
+
+
+class _Memory:
+    """Streams that are loaded, block by block, and what has been stored."""
+
+    def __init__(self, streams: dict[str, Array]) -> None:
+        self._streams = {name: iter(blocks) for name, blocks in streams.items()}
+        self.stored: dict[str, list[Array]] = {}
+
+    def load(self, step: Load, slot: Slot) -> Array:
+        """The next block."""
+        block = next(self._streams.get(step.stream, iter(())), None)
+        if block is None:
+            raise ValueError(f"stream {step.stream!r}: no block left")
+        wanted = (*step.cores.shape, *slot.shape)
+        if block.shape != wanted:
+            raise ValueError(f"stream {step.stream!r}: blocks of shape {block.shape}, expected {wanted}")
+        return _rounded(block, slot)
+
+
+def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memory) -> None:
+    read = {name for step in turn.steps for name in reads(step)}
+    written = {name for step in turn.steps for name in writes(step)}
+    before = dict(held)
+    for name in read & written:
+        if slots[name].depth < 2 and _overwritten(turn, name, held[name].shape[:2]):
+            raise ValueError(f"slot {name!r} is sent and received in one round: needs depth 2, has {slots[name].depth}")
+    for name in written:
+        held[name] = held[name].copy() if name in read else held[name]
+    for step in turn.steps:
+        if isinstance(step, Multiply):
+            product = _product(step.subscripts, before[step.a], before[step.b])
+            held[step.out][...] = product if step.combine == "set" else held[step.out] + product
+        elif isinstance(step, Vector):
+            given = () if step.given is None else (step.given,)
+            held[step.out][...] = FUNCTIONS[step.function].apply(*(before[name] for name in step.inputs), *given)
+        elif isinstance(step, Send):
+            _send(step, before[step.slot], held[step.into or step.slot])
+        elif isinstance(step, Multicast):
+            _multicast(step, before[step.slot], held[step.into])
+        elif isinstance(step, Load):
+            held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot])
+        elif isinstance(step, Store):
+            memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
+        else:
+            _reduce(step, before[step.slot], held[step.into])
+
+
+def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
+    """Whether a core that looks at a slot in a round gets another version of it from elsewhere."""
+    looked, got = np.zeros(mesh, bool), np.zeros(mesh, bool)
+    for step in turn.steps:
+        if isinstance(step, Multiply | Vector):
+            looked |= name in reads(step)
+        elif isinstance(step, Send):
+            away = (step.source.row != step.target.row) | (step.source.col != step.target.col)
+            for cores, marks, here in (
+                (step.source, looked, name == step.slot),
+                (step.target, got, name == (step.into or step.slot)),
+            ):
+                row, col, sent = np.broadcast_arrays(cores.row, cores.col, away)
+                marks[row[sent], col[sent]] |= here
+        elif isinstance(step, Load | Store):
+            marks = got if isinstance(step, Load) else looked
+            row, col = np.broadcast_arrays(step.cores.row, step.cores.col)
+            marks[row, col] |= name == step.slot
+        else:
+            row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
+            root, others = (row[..., :1], col[..., :1]), (row[..., 1:], col[..., 1:])
+            looked[root] |= name == step.slot and isinstance(step, Multicast)
+            looked[others] |= name == step.slot and isinstance(step, Reduce)
+            got[others] |= name == step.into and isinstance(step, Multicast)
+            got[root] |= name == step.into and isinstance(step, Reduce)
+    return bool((looked & got).any())
+
+
+def _product(subscripts: str, a: Array, b: Array) -> Array:
+    """The same product of tiles on every core."""
+    inputs, _, out = subscripts.partition("->")
+    left, right = inputs.split(",")
+    return np.asarray(np.einsum(f"...{left},...{right}->...{out}", a, b, optimize=True))
+
+
+def _send(step: Send, source: Array, target: Array) -> None:
+    shape = np.broadcast_shapes(step.source.shape, step.target.shape, step.start.shape)
+    arrays = (step.source.row, step.source.col, step.target.row, step.target.col)
+    sr, sc, tr, tc = (np.broadcast_to(axis, shape).ravel() for axis in arrays)
+    for (start, stop, at), pairs in _slices(shape, step.start, step.stop, step.start if step.at is None else step.at):
+        arriving = source[sr[pairs], sc[pairs], start:stop]
+        rows, cols, place = tr[pairs], tc[pairs], slice(at, at + stop - start)
+        if step.combine == "set":
+            target[rows, cols, place] = arriving
+            continue
+        add: Any = np.add if step.combine == "sum" else np.maximum
+        add.at(target, (rows, cols, place), arriving)  # unbuffered: a core may hear from many
+
+
+def _multicast(step: Multicast, source: Array, target: Array) -> None:
+    row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
+    groups = step.path.shape[:-1]
+    row, col = row.reshape(-1, row.shape[-1]), col.reshape(-1, col.shape[-1])
+    for (start, stop, at), which in _slices(groups, step.start, step.stop, np.zeros(1, int) if step.at is None else step.at):
+        sent = source[row[which, 0], col[which, 0], start:stop]
+        target[row[which], col[which], at : at + stop - start] = sent[:, None]
+
+
+def _reduce(step: Reduce, source: Array, target: Array) -> None:
+    row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
+    groups = step.path.shape[:-1]
+    row, col = row.reshape(-1, row.shape[-1]), col.reshape(-1, col.shape[-1])
+    for (start, stop, at), which in _slices(groups, step.start, step.stop, np.zeros(1, int) if step.at is None else step.at):
+        members = source[row[which], col[which], start:stop]
+        combined = members.sum(axis=1) if step.combine == "sum" else members.max(axis=1)
+        target[row[which, 0], col[which, 0], at : at + stop - start] = combined
+
+
+def _slices(shape: tuple[int, ...], start: Array, stop: Array, at: Array) -> list[tuple[tuple[int, int, int], Array]]:
+    """Pairs or groups by equal slices, so that each slice is moved for all of them at once."""
+    cuts = np.stack([np.broadcast_to(cut, shape).ravel() for cut in (start, stop, at)], axis=1)
+    kinds, which = np.unique(cuts, axis=0, return_inverse=True)
+    which = which.ravel()
+    return [((int(a), int(b), int(c)), np.flatnonzero(which == kind)) for kind, (a, b, c) in enumerate(kinds)]
+
+
+def _held_as(slot: Slot) -> str:
+    # NumPy multiplies float16 thirty times slower than float32, and accumulates in it; operands are rounded, sums are not
+    return "float32" if slot.dtype == "float16" else slot.dtype
+
+
+def _rounded(tiles: Array, slot: Slot) -> Array:
+    return tiles.astype(slot.dtype).astype(_held_as(slot), copy=True)

@@ -1,0 +1,115 @@
+"""Jobs of tiles on a part of their mesh, for readers to which the whole is too large: tiles keep what they do at a time.
+
+A job becomes as much smaller as that takes, in turns too, and memory channels as many fewer as leaves each its bytes.
+"""
+
+from dataclasses import replace
+from math import ceil, gcd
+
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, memory_bytes
+from dse.evaluators.kernels.gemm import summa_diagonal
+from dse.evaluators.kernels.gemm.summa_diagonal import Part
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.passes.part import share, sides
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.space.chip import TileChip
+from dse.space.fields import replaced
+
+WAVES = 4
+"""Turns that a job keeps at most: those after the first few are like one another."""
+
+Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job
+
+
+def job_on(job: Job, side: int) -> tuple[Job, float]:
+    """A job whose leaves are numbers on at most `side` x `side` tiles, and how many of its turns that stands for.
+
+    Itself, once, where `side` is 0.
+    """
+    if not side:
+        return job, 1.0
+    if isinstance(job, closed_attention.Job):
+        return attention_on(job, side)
+    return summa_on(job, side) if isinstance(job, closed_summa.Job) else streamed_on(job, side)
+
+
+def summa_on(job: closed_summa.Job, side: int) -> tuple[closed_summa.Job, float]:
+    """As deep, so that as many blocks come from memory to each tile of the diagonal; of the outputs as many blocks as turns."""
+    whole, of, copies = Mesh(int(job.mesh.rows), int(job.mesh.cols)), Part(*map(int, job.part)), int(job.copies)
+    shape = Shape(int(job.shape.m), int(job.shape.k), int(job.shape.n))
+    rows, cols = sides(whole.rows, whole.cols, side)
+    here, part = Mesh(rows, cols), of._replace(rows=divisor(rows, rows * of.rows // whole.rows))
+    before = summa_diagonal.cut(shape, of, whole, copies)
+    left = min(before.waves, WAVES) * (here.rows // part.rows)
+    copies = min(copies, left)
+    down = min(before.down, left // copies)
+    across = min(before.across, left // (copies * down))
+    high, wide = (ceil(min(size, most) / tiles) for size, most, tiles in (
+        (shape.m, of.m * of.rows, of.rows), (shape.n, of.n * whole.cols, whole.cols)
+    ))  # fmt: skip
+    now = Shape(high * part.rows * down, shape.k, wide * here.cols * across)
+    waves = summa_diagonal.cut(now, part, here, copies).waves
+    bytes_ = summa_diagonal.memory_bytes(now, part, here, 1.0, copies) / summa_diagonal.memory_bytes(
+        shape, of, whole, 1.0, job.copies
+    )
+    chip = chip_on(job.chip, here, bytes_ / (waves / before.waves))
+    return closed_summa.Job(now, part, chip, copies, job.itemsize), before.waves / waves
+
+
+def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention.Job, float]:
+    """Groups as they are, or as large as the part: queries and keys of a block shrink with them, heads with their number."""
+    shape, tiling = job.shape, job.tiling
+    whole = Mesh(int(job.mesh.rows), int(job.mesh.cols))
+    here = Mesh(*sides(whole.rows, whole.cols, side))
+    # both sides by as much, since what a mask leaves goes by their ratio
+    scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))
+    rows, cols = divisor(here.rows, int(tiling.rows * scale)), divisor(here.cols, int(tiling.cols * scale))
+    group = Tiling(rows, cols, int(tiling.queries), int(tiling.keys))
+    heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
+    queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
+    before, keys = cut(shape, tiling, whole), share(int(shape.keys), int(tiling.cols), cols)
+    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent)
+    of = cut(now, group, here)
+    now = replace(now, batch=_heads(before, of, causal=shape.causal))
+    waves = cut(now, group, here).waves / before.waves
+    bytes_ = memory_bytes(now, group, here, 1.0) / memory_bytes(shape, tiling, whole, 1.0)
+    chip = chip_on(job.chip, here, bytes_ / waves)
+    return closed_attention.Job(job.of, now, group, chip, job.itemsize), float(1 / waves)
+
+
+def _heads(before: Cut, of: Cut, *, causal: bool) -> int:
+    """Heads of a part, each of so many blocks of queries: as many turns as before, of groups that have as much to do each.
+
+    Under a causal mask these are blocks of the same queries in each turn, since others see more or fewer keys. Where no number
+    of heads does that in as many turns as before, the last turn is not full, as it may be on the whole mesh.
+    """
+    turns, outer, groups = min(int(before.waves), WAVES), int(of.outer), int(of.groups)
+    items = float(min(before.items * groups / before.groups, WAVES * groups))
+    even = 1 if turns == 1 else groups if causal else groups // gcd(groups, outer)
+    heads = ceil(items / (outer * even)) * even
+    if heads * outer > int(before.waves) * groups:
+        heads = min(ceil(items / outer), turns * groups // outer)
+    return max(heads, 1)
+
+
+def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Job, float]:
+    """As many rows a tile, and as many tiles a memory channel."""
+    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    here = Mesh(*sides(whole.rows, whole.cols, side))
+    tiles = here.rows * here.cols / (whole.rows * whole.cols)
+    before = streamed.cut(job.rows, job.block, whole)
+    kept = min(before.waves, WAVES)
+    rows = min(ceil(job.rows * tiles), int(job.block.rows) * here.rows * here.cols * kept)
+    return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles)), float(before.waves / kept)
+
+
+def chip_on(chip: TileChip, mesh: Mesh, memory: float) -> TileChip:
+    """A chip of other sides, with a share of the memory channels."""
+    channels = max(round(float(chip.hbm.channels) * memory), 1)
+    return replaced(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, "hbm.channels": channels})
+
+
+def divisor(side: int, most: int) -> int:
+    """The largest divisor of a side that is at most so large, or 1."""
+    return max((count for count in range(1, side + 1) if side % count == 0 and count <= most), default=1)

@@ -1,0 +1,117 @@
+"""Readers that play programs, events and cycles: products on a group are played, the same ones once; reads come from banks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.partition import partition
+from dse.evaluators.machine.engine import Engines
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Channel, Machine
+from dse.evaluators.passes.call import Group, Product
+from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.readers import closed, jobs
+from dse.evaluators.readers.kernels import played
+from dse.evaluators.readers.players import PLAYERS
+from dse.evaluators.readers.price import Reader
+from dse.evaluators.readers.timing import Timing
+from dse.space.chip import MainMemory
+from dse.space.elementwise import maximum
+from dse.space.fields import leaves, replaced
+from dse.space.memory import channels, peak
+
+Play = Callable[..., Timing]
+"""A reader: of a program, a fabric and engines."""
+
+
+def _product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[Any, Any]:
+    """Seconds of a product on a group, and those of its engines."""
+    name, placement, cores = group
+    fabric, of = machine.fabric, machine.engines
+    assert fabric is not None
+    assert isinstance(of, Engines)
+    leaves = (
+        asked.m, asked.k, asked.n, cores, *fabric, of.clock, of.sram_bandwidth, *_numbers(of.matrix), *_numbers(of.vector)
+    )  # fmt: skip
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return _played(play, name, tuple(ceil(size) for size in leaves[:3]), placement, int(cores), fabric, of, nbytes)
+    spread = np.broadcast_arrays(*leaves)
+    found = np.empty((2, *spread[0].shape))
+    for place in np.ndindex(spread[0].shape):
+        one = [column[place].item() for column in spread]
+        sizes, rest = tuple(ceil(size) for size in one[:3]), one[4:]
+        on, rest = Fabric(*rest[: len(fabric)]), rest[len(fabric) :]
+        matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])
+        vector = _with(of.vector, rest[2 + len(_numbers(of.matrix)) :])
+        engines = Engines(rest[0], matrix, vector, rest[1], of.products)
+        found[(slice(None), *place)] = _played(play, name, sizes, placement, int(one[3]), on, engines, nbytes)
+    return found[0], found[1]
+
+
+@lru_cache(maxsize=16384)
+def _played(
+    play: Play, name: str, sizes: tuple[int, ...], placement: str, cores: int, fabric: Fabric, of: Engines, nbytes: float
+) -> tuple[float, float]:
+    program = partition(name).steps(Shape(*sizes), placement, cores, DTYPES[nbytes])
+    timing = play(program, fabric, engines=of)
+    return timing.seconds, timing.engine_seconds
+
+
+def _numbers(of: Any) -> tuple[Any, ...]:
+    return tuple(value for value in (getattr(of, name) for name in type(of).__slots__) if not isinstance(value, str))
+
+
+def _with(of: Any, numbers: list[Any]) -> Any:
+    names = [name for name in type(of).__slots__ if not isinstance(getattr(of, name), str)]
+    return replace(of, **dict(zip(names, numbers, strict=True)))
+
+
+def _memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any, Any]:
+    """Seconds of some bytes in blocks at random places of a channel of banks, and the way to it; and of one more byte."""
+    hbm = machine.memory.hbm if isinstance(machine.memory, Channel) else None
+    if hbm is None or hbm.banks is None:
+        assert machine.memory is not None
+        return machine.memory.read(nbytes, piece, stride)
+    from dse.evaluators.machine.hbm import rates  # which compiles, or loads what was
+
+    wide = [np.size(value) for _, value, _ in leaves(hbm.banks) if isinstance(value, np.ndarray)]
+    if wide:  # banks are played memory by memory
+        each = [
+            _memory(_of(nbytes, place), _of(piece, place), _of(stride, place), _with_memory(machine, _at(hbm, place)))
+            for place in range(max(wide))
+        ]
+        seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
+        return seconds, per_byte
+    known = rates(hbm.banks)
+    sizes = np.log2(known.access) + np.arange(known.each.shape[1])
+    channel = peak(hbm.banks) / channels(hbm.banks)
+    share = 1 / (channel * np.interp(np.log2(maximum(piece, known.access)), sizes, known.each[0]))
+    per_byte = 1 / (hbm.bandwidth * share)
+    return nbytes * per_byte + (hbm.latency + known.first[0]) * (nbytes > 0), per_byte
+
+
+def _of(value: Any, place: int) -> Any:
+    """What one design has of a value; designs are the last axis."""
+    return value[..., place if value.shape[-1] > 1 else 0] if isinstance(value, np.ndarray) else value
+
+
+def _with_memory(machine: Machine, hbm: MainMemory) -> Machine:
+    return machine._replace(memory=Channel(1 / (hbm.bandwidth * hbm.achieved), hbm.latency, hbm))
+
+
+def _at(hbm: MainMemory, place: int) -> MainMemory:
+    """The memory of one design."""
+    wide = {address: value for address, value, _ in leaves(hbm) if isinstance(value, np.ndarray)}
+    return replaced(hbm, {address: np.ravel(value)[place].item() for address, value in wide.items()})
+
+
+READERS = {
+    word: Reader(partial(played, word), closed.collective, partial(_product, play), partial(jobs.price, word), _memory)
+    for word, play in PLAYERS.items()
+}
+"""By fidelity."""

@@ -1,0 +1,244 @@
+"""What calls cost on a machine, and when they run: the same for every reader, which prices products on groups and reads."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.cost import Cost as KernelCost
+from dse.evaluators.kernels.partition.placement import step
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
+from dse.evaluators.passes.prefetch import prefetched
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers.timeline import Span, schedule
+from dse.space.elementwise import maximum, where
+
+
+class Reader(NamedTuple):
+    """A reader.
+
+    Attributes:
+        kernel: seconds and activity of one run of a kernel on a mesh.
+        collective: seconds of an allreduce between dies, of (opener, machine).
+        product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
+        job: seconds and activity of what a chip of tiles is asked for as a whole.
+        memory: seconds of some bytes of a core, and what one more takes, of (bytes, piece, stride, machine); None where it is
+            what the machine's memory says.
+    """
+
+    kernel: Callable[[Kernel, Fabric], KernelCost]
+    collective: Callable[[Opener, Machine], Any]
+    product: Callable[[Group, Product, Machine, float], tuple[Any, Any]]
+    job: Callable[[Any], KernelCost]
+    memory: Callable[[Any, Any, Any, Machine], tuple[Any, Any]] | None = None
+
+
+class Cost(NamedTuple):
+    """What a call takes on each resource alone. [s]
+
+    Attributes:
+        matrix, vector: on the engines of a core.
+        engines: both, as the machine says.
+        activations: on the memory they live in.
+        spilled: where that is main memory; elsewhere it is the cache.
+        need: bytes of weights or KV that come from main memory. [B]
+        per_byte: one of them. [s/B]
+        read: all of them, with the latency of the first. [s]
+        memory: activations and all of these bytes.
+        network: messages that nothing hides; None where there are none.
+        activity: of one run of a kernel or job; None elsewhere, where the call says it.
+    """
+
+    matrix: Any
+    vector: Any
+    engines: Any
+    activations: Any
+    spilled: Any
+    need: Any
+    per_byte: Any
+    read: Any
+    memory: Any
+    network: Any
+    activity: Activity | None = None
+
+
+class Timed(NamedTuple):
+    """A block on the timeline.
+
+    Attributes:
+        block: what was scheduled.
+        collective: time of its opener. [s]
+        costs: of each call.
+        resident: bytes of each that were prefetched; None where nothing was. [B]
+        durations: of each, prefetched bytes being there. [s]
+        prefetches: of each, on the prefetch stream; None where nothing was prefetched. [s]
+        seconds: from the opener's start to the last call's end.
+    """
+
+    block: Block
+    collective: Any
+    costs: list[Cost]
+    resident: list[Any]
+    durations: list[Any]
+    prefetches: list[Any]
+    seconds: Any
+
+    def spans(self) -> list[Span]:
+        """Of each call, on the timeline."""
+        spans: list[Span] = []
+        schedule(self.collective, self.durations, self.prefetches, self.block.order, spans)
+        return spans
+
+
+class Prefetch(NamedTuple):
+    """What is prefetched behind openers: a word of `space.mapping.PREFETCH`, and bytes that there is room for."""
+
+    policy: str
+    budget: Any
+
+
+NO_PREFETCH = Prefetch("none", 0.0)
+
+
+def timed(
+    blocks: Sequence[Block],
+    machine: Machine,
+    reader: Reader,
+    *,
+    prefetch: Prefetch = NO_PREFETCH,
+    away: Callable[[Call], Any] | None = None,
+) -> list[Timed]:
+    """Every block of a step on the timeline; what is alike is priced once.
+
+    Args:
+        blocks, machine, reader: what, where, and how it is priced.
+        prefetch: policy and budget.
+        away: what a call reads from main memory over `fetch`: the share that no core has, times how often; None for all of it,
+            once.
+    """
+    priced: dict[int, list[Cost]] = {}
+    jobs: dict[int, Cost] = {}
+    found = []
+    for block in blocks:
+        # attention stands in two blocks, with a collective to hide behind and without; it is priced once
+        costs = priced.get(id(block.calls))
+        if costs is None:
+            costs = priced[id(block.calls)] = []
+            for call, first in zip(block.calls, block.alike, strict=True):
+                if first < len(costs):
+                    costs.append(costs[first])
+                elif call.job is not None:
+                    costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or price(call, machine, reader)))
+                else:
+                    costs.append(price(call, machine, reader, away and away(call)))
+        found.append(_timed(block, costs, machine, reader, prefetch))
+    return found
+
+
+def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cost:
+    """A call on the resources of one core, each as if the others were free and nothing prefetched.
+
+    Activations stay in a cache where they fit there alone.
+    """
+    if call.kernel is not None:
+        return _kernel(call.kernel, machine, reader)
+    if call.job is not None:
+        done = reader.job(call.job)
+        return _alone(done.seconds, done.activity)
+    engines, cache, memory = machine.engines, machine.cache, machine.memory
+    assert engines is not None
+    assert memory is not None
+    matrix: Any = 0.0
+    vector: Any = 0.0
+    divided: Any = None
+    if call.group is not None:
+        of = call.products[0]
+        divided, busy = reader.product(call.group, of, machine, call.width)
+        matrix = of.count * busy
+    else:
+        for place, of in enumerate(call.products):
+            busy = engines.started(of.m, of.k, of.n, call.width)
+            busy = busy if of.count is ONCE else of.count * busy
+            matrix = matrix + busy if place else busy
+    busy = matrix
+    if call.operations is not None:
+        vector = engines.vectors(call.operations, call.specials, call.streamed)
+        busy = engines.together(matrix, vector) if call.products else vector
+    need: Any = 0.0
+    read: Any = 0.0
+    per_byte = memory.byte
+    if call.reads:
+        need, piece = call.fetch, call.piece
+        if away is not None:
+            need, piece = need * away, piece * away if call.reads == "weights" else piece
+        if reader.memory is None:
+            read, per_byte = memory.read(need, piece, call.stride)
+        else:
+            read, per_byte = reader.memory(need, piece, call.stride, machine)
+    activations: Any = 0.0
+    spilled: Any = False
+    reading = read
+    if cache is not None:
+        spilled = cache.exceeded(call.local)
+        if isinstance(spilled, bool):
+            activations = call.local * (memory.byte if spilled else cache.byte)
+        else:
+            activations = call.local * where(spilled, memory.byte, cache.byte)
+        reading = activations + read if call.reads else activations
+    network: Any = None
+    if call.group is not None:
+        # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
+        behind = matrix if call.group.partition == "k" else maximum(matrix, reading)
+        network = maximum(call.products[0].count * divided - behind, 0.0)
+    elif call.exchange is not None:
+        network = exchanged(call.exchange, machine)
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network)
+
+
+def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
+    """A kernel on a mesh, each core of which has all that it needs."""
+    assert machine.fabric is not None
+    cost = reader.kernel(of, machine.fabric)
+    seconds = cost.seconds if of.times is ONCE else cost.seconds * of.times
+    return _alone(seconds, cost.activity)
+
+
+def _alone(seconds: Any, activity: Activity) -> Cost:
+    """What takes as long as it takes."""
+    return Cost(seconds, 0.0, seconds, 0.0, False, 0.0, 0.0, 0.0, 0.0, None, activity)
+
+
+def exchanged(of: Exchange, machine: Machine) -> Any:
+    """Time of the steps of a ring. [s]"""
+    assert machine.fabric is not None
+    return of.turns * step(of.placement, of.cores, 1, of.nbytes, machine.fabric)
+
+
+def _timed(block: Block, costs: list[Cost], machine: Machine, reader: Reader, prefetch: Prefetch) -> Timed:
+    collective: Any = 0.0
+    resident: list[Any] = [None] * len(costs)
+    if block.opener is not None:
+        collective = reader.collective(block.opener, machine)
+        if prefetch.policy != "none":
+            resident = prefetched(block, prefetch.policy, prefetch.budget)
+    durations = _durations(costs, resident, machine)
+    byte = machine.memory and machine.memory.byte
+    prefetches = [None if bytes_in is None else bytes_in * byte for bytes_in in resident]
+    seconds = schedule(collective, durations, prefetches, block.order)
+    return Timed(block, collective, costs, resident, durations, prefetches, seconds)
+
+
+def _durations(costs: list[Cost], resident: list[Any], machine: Machine) -> list[Any]:
+    """Of calls, once their bytes are there: engines, or the one path to memory, then messages and overhead. [s]"""
+    byte, overhead = machine.memory and machine.memory.byte, machine.overhead
+    free = isinstance(overhead, float) and overhead == 0
+    found = []
+    for cost, bytes_in in zip(costs, resident, strict=True):
+        memory = cost.memory
+        if bytes_in is not None:
+            memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)
+        seconds = maximum(cost.engines, memory) if cost.activity is None else cost.engines
+        if cost.network is not None:
+            seconds = seconds + cost.network
+        found.append(seconds if free else seconds + overhead)
+    return found

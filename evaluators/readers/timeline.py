@@ -1,0 +1,58 @@
+"""When the works of a segment run: three streams, scheduled with `maximum`s only, so that one pass serves many designs.
+
+Communication: the collective that opens the segment. Prefetch: starts with it and goes on beside the works, in the order of
+the pass. Compute: starts when the collective is done; a work whose bytes are being prefetched waits for them (the event
+of [yuzuguler2025] section 3, "synchronized between layers"). Streams of two segments do not overlap.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dse.space.elementwise import maximum
+
+
+class Span(NamedTuple):
+    """One work on the timeline; leaves broadcast over designs.
+
+    Attributes:
+        ready: when the stream is free for it.
+        start: when its prefetched bytes are there as well.
+        end: when it is done.
+        fetched: when its own prefetch is done; None where it has none.
+    """
+
+    ready: Any
+    start: Any
+    end: Any
+    fetched: Any
+
+
+def schedule(
+    collective: Any,
+    durations: Sequence[Any],
+    prefetches: Sequence[Any],
+    order: Sequence[int],
+    spans: list[Span] | None = None,
+) -> Any:
+    """The end of a segment, from the start of its collective. [s]
+
+    Args:
+        collective: time of the opening collective; 0.0 where there is none. [s]
+        durations: of each work, once its bytes are there. [s]
+        prefetches: time on the prefetch stream; None for works that have nothing to prefetch. [s]
+        order: in which the prefetch stream takes the works.
+        spans: if given, gets the span of each work.
+    """
+    fetched: list[Any] = [None] * len(durations)
+    stream: Any = 0.0
+    for position in order:
+        if prefetches[position] is not None:
+            fetched[position] = stream = stream + prefetches[position]
+    now = collective
+    for duration, arrival in zip(durations, fetched, strict=True):
+        start = now if arrival is None else maximum(now, arrival)
+        end = start + duration
+        if spans is not None:
+            spans.append(Span(now, start, end, arrival))
+        now = end
+    return now

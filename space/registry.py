@@ -1,0 +1,81 @@
+"""Options by name, to which installed packages may add: those that ship here, and entry points of a group.
+
+A name is looked up here first; packages are asked only for one that does not ship, or when all names are listed. What a study
+or a chip file says is at most a name: nothing is imported but what an installed package declares.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from dse.space.errors import DesignError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+
+
+class Registry(dict[str, T]):
+    """Options of one kind. Iteration is over those that ship, and those of packages that were asked for.
+
+    >>> from types import SimpleNamespace as Module
+    >>> lines = Registry("dse.none", {"ring": Module(cost=len)}, ("cost",))
+    >>> "ring" in lines, lines.names()
+    (True, ['ring'])
+    """
+
+    def __init__(self, group: str, shipped: Mapping[str, T], needs: tuple[str, ...] = ()) -> None:
+        """Options that ship.
+
+        Args:
+            group: of entry points, as a package names it.
+            shipped: by name.
+            needs: names that every option has.
+        """
+        super().__init__(shipped)
+        self.group, self.needs, self.shipped = group, needs, tuple(shipped)
+
+    def __missing__(self, name: str) -> T:
+        """The option of a package, imported; the next look-up finds it here.
+
+        Raises:
+            KeyError: no package has it.
+            DesignError: it cannot be imported, or is no option of this kind.
+        """
+        entry = self._installed()[name]
+        try:
+            found: T = entry.load()
+        except Exception as error:  # a package may fail in any way
+            raise DesignError(f"{_place(entry)}: cannot be imported: {type(error).__name__}: {error}") from error
+        kind = type(self[self.shipped[0]])
+        lacks = [need for need in self.needs if not hasattr(found, need)]
+        if not isinstance(found, kind) or lacks:
+            what = f"it lacks {', '.join(lacks)}" if lacks else f"it is a {type(found).__name__}, not a {kind.__name__}"
+            raise DesignError(f"{_place(entry)}: no option of this kind: {what}")
+        self[name] = found
+        return found
+
+    def names(self) -> list[str]:
+        """All names: those that ship, and those of installed packages.
+
+        Raises:
+            DesignError: a package has a name that another one has, or that ships.
+        """
+        return [*self.shipped, *self._installed()]
+
+    def _installed(self) -> "dict[str, EntryPoint]":
+        from importlib.metadata import entry_points  # slow, and hardly ever needed
+
+        found: dict[str, EntryPoint] = {}
+        for entry in entry_points(group=self.group):
+            if entry.name in self.shipped or entry.name in found:
+                other = _place(found[entry.name]) if entry.name in found else "what ships here"
+                raise DesignError(f"{_place(entry)}: the name is that of {other}; one of them needs another name")
+            found[entry.name] = entry
+        return found
+
+
+def _place(entry: "EntryPoint") -> str:
+    """Which package says what."""
+    package = entry.dist.name if entry.dist is not None else "a package"
+    return f"{package}: {entry.group} {entry.name!r} = {entry.value}"

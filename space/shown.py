@@ -1,0 +1,45 @@
+"""What people are shown: text without passwords, and without what a terminal would obey."""
+
+import re
+from typing import Any
+
+PASSWORD = re.compile(
+    r"(://[^/@:\s]*:)(?:\S*@|[^@/\s][^@/]*@)|([?&]\w*(?:password|passwd|pwd|token|secret)=)[^&\s]*"
+    r"|(://[^/@:\s\[]+:)(?!\d+(?![^/?#.,;\])'\"\s]))[^/@\s]+",
+    re.IGNORECASE,
+)
+"""Of a URL: between the user's name and the host, among what it asks, or where a port would be and is no number."""
+
+OBEYED = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Sequences that move or colour; control characters but tabs and ends of lines; turns of the direction; half characters."""
+
+
+def masked(text: str) -> str:
+    """A text without the passwords of the URLs in it.
+
+    >>> masked("store=postgresql://me:secret@host/db")
+    'store=postgresql://me:***@host/db'
+    """
+    return PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2] or found[3]}***", text)
+
+
+def masked_in(value: Any) -> Any:
+    """The same values, with every text in them masked."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, dict):
+        return {masked_in(key): masked_in(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked_in(entry) for entry in value]
+    return value
+
+
+def printable(text: str) -> str:
+    r"""A text that a terminal shows as it is written.
+
+    >>> printable("\x1b[31mred\x07\x1b]0;title\x07")
+    'red]0;title'
+    """
+    return OBEYED.sub("", text)

@@ -1,0 +1,57 @@
+"""Random products divided over groups of NPU cores, by closed form and by events."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.partition import PARTITION
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.passes.call import Group, Product
+from dse.evaluators.readers import READERS
+from dse.space.mapping import PLACEMENTS
+from dse.studies.fidelity_gap.kernels import preset
+
+NEAR = 0.1
+"""What counts as near."""
+
+LARGEST = 16384
+"""Side of a matrix; sides are spread evenly by their logarithms."""
+
+MOVING = tuple(name for name in PARTITION if name != "input_only")
+"""Partitions that send something."""
+
+
+class Divided(NamedTuple):
+    """A product on a group; times are in seconds."""
+
+    partition: str
+    placement: str
+    routing: str
+    chip: str
+    cores: int
+    m: int
+    k: int
+    n: int
+    closed: float
+    events: float
+
+    @property
+    def gap(self) -> float:
+        """By which share the closed form is above what events say."""
+        return self.closed / self.events - 1
+
+
+def sampled(count: int, seed: int) -> Iterator[Divided]:
+    """Products of any sizes, ragged ones too, on 2 to 16 cores."""
+    rng = np.random.default_rng(seed)
+    on = {name: of_tiles(preset(name)) for name in ("npu64", "npu256")}
+    for _ in range(count):
+        name = str(rng.choice(list(on)))
+        way, placement = str(rng.choice(MOVING)), str(rng.choice(PLACEMENTS))
+        routing, cores = str(rng.choice(("wormhole", "locked"))), int(rng.integers(2, 17))
+        m, k, n = (int(side) for side in np.exp(rng.uniform(0, np.log(LARGEST), 3)))
+        machine = on[name]._replace(fabric=on[name].fabric._replace(locked=float(routing == "locked")))
+        given = (Group(way, placement, cores), Product(1.0, m, max(k, cores), n), machine, 2.0)
+        (closed, _), (played, _) = (READERS[reader].product(*given) for reader in ("closed", "events"))
+        yield Divided(way, placement, routing, name, cores, m, max(k, cores), n, float(closed), float(played))

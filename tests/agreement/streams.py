@@ -1,0 +1,95 @@
+"""How near the closed form of streams comes to what is played, over random memories: python -m tests.agreement.streams 500"""
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.judges import stream as streams
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import StreamMapping
+from dse.space.memory import HASHES, ORDERS, Memory, MemoryChip, capacity, refuse
+from dse.space.workload import Stream
+from tests.samples import memory
+
+GENERATIONS = ("hbm2", "hbm3", "hbm4", "hbm2_legacy")
+
+
+class Compared(NamedTuple):
+    """A stream on a memory, and its time as a formula over that as played."""
+
+    design: Design
+    stream: Stream
+    ratio: float
+
+
+def compared(count: int, seed: int, requests: int = 500) -> Iterator[Compared]:
+    """Random streams on random memories; every fourth one writes too."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        of, case = _memory(rng), _stream(rng, number % 4 == 3, requests)
+        while case.step > min(case.span, capacity(of)):
+            case = _stream(rng, number % 4 == 3, requests)
+        mapping = StreamMapping(requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256])))
+        design = Design(chip=MemoryChip(memory=of), mapping=mapping)
+        yield Compared(design, case, streams._priced(design, case).seconds / streams._report(design, case).seconds)
+
+
+def _memory(rng: np.random.Generator) -> Memory:
+    """Any generation, order of bits, hashing, granularity; half of the time other banks, and other times between commands."""
+    while True:
+        of = memory(
+            str(rng.choice(GENERATIONS)), channels=int(rng.integers(1, 4)), pseudo=int(rng.integers(1, 3)),
+            order=str(rng.choice(sorted(ORDERS))), hashed=str(rng.choice(HASHES)),
+        )  # fmt: skip
+        changes = {"granularity": float(of.access * 2 ** rng.integers(0, 4))}
+        if rng.random() < 0.5:
+            changes |= {"groups": int(2 ** rng.integers(0, 4)), "banks": int(2 ** rng.integers(0, 3))}
+        if rng.random() < 0.5:
+            t = of.timing
+            changes |= {"timing.faw": int(rng.integers(t.rrd_s, 4 * t.rrd_l + 20)), "timing.rp": int(rng.integers(5, 40))}
+            changes |= {"timing.ccd_l": int(rng.integers(t.ccd_s, 9)), "timing.rcd_read": int(rng.integers(5, min(40, t.ras)))}
+        of = replaced(of, changes)
+        try:
+            refuse(of)
+        except DesignError:
+            continue
+        return of
+
+
+def _stream(rng: np.random.Generator, writes: bool, requests: int) -> Stream:
+    pattern, request = (
+        str(rng.choice(["sequential", "random", "stride", "stride", "chunk"])),
+        int(rng.choice([32, 64, 128, 256])),
+    )
+    step = request * int(rng.integers(1, 65)) if pattern == "chunk" else 0
+    if pattern == "stride":
+        step = int(2 ** rng.integers(6, 18)) if rng.random() < 0.5 else int(rng.integers(1, 3000)) * 32
+    share = float(rng.choice([0.1, 0.33, 0.5, 1.0])) if writes else 0.0
+    return Stream("", pattern, step, share, request, 0.0, 1 << int(rng.integers(22, 31)), requests, int(rng.integers(100)))
+
+
+def main(count: int) -> None:
+    """How many are near, reads and with writes, and the worst."""
+    found = list(compared(count, 0, 1000))
+    for name, some in (
+        ("reads", [one for one in found if not one.stream.writes]),
+        ("with writes", [one for one in found if one.stream.writes]),
+    ):
+        ratios = np.array([one.ratio for one in some])
+        low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
+        near = (np.abs(ratios - 1) < 0.15).mean()
+        print(
+            f"{name}: {len(some)}, within 15 % {near:.0%}; time over played: {low:.2f} {middle:.2f} {high:.2f} (10, 50, 90 %)"
+        )
+        for one in sorted(some, key=lambda one: -abs(np.log(one.ratio)))[:5]:
+            of, case, on = one.design.chip.memory, one.stream, one.design.mapping  # type: ignore[union-attr]
+            what = f"{case.pattern}{case.step or ''}, {case.request} B, writes {case.writes:g}, {on}"
+            print(f"  {one.ratio:.2f} {what}, {of.groups} x {of.banks}, {of.order}, hashed {of.hashed}, refresh {of.refresh}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)

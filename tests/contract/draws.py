@@ -1,0 +1,70 @@
+"""Random designs around a given one: the words that a mapping may have, and numbers beside those of a chip."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.collective import ALLREDUCE, EXCHANGES, TEAMS
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.kv import KV
+from dse.evaluators.serving.policy import POLICIES
+from dse.space.chip import TileChip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import leaves, replaced
+from dse.space.memory import MemoryChip, refuse
+
+REGISTRIES: dict[str, Any] = {
+    "allreduce": ALLREDUCE,
+    "gemm": GEMM,
+    "gemv": GEMV,
+    "kv": KV,
+    "dataflow": ATTENTION,
+    "collective": TEAMS | EXCHANGES,
+    "policy": POLICIES,
+}
+"""Of words whose options a registry has, by the name of the leaf."""
+
+
+def words(design: Design) -> dict[str, tuple[str, ...]]:
+    """Options of all words of a mapping, by address."""
+    found = {}
+    for address, _, spec in leaves(design.mapping, "mapping."):
+        if "options" in spec.metadata:
+            found[address] = spec.metadata["options"] or tuple(REGISTRIES[spec.name])
+    return found
+
+
+def shaken(design: Design, rng: np.random.Generator) -> Design:
+    """A design with some numbers others: counts up to twice what they are, rates to 8 times; memories that make sense."""
+    changes: dict[str, Any] = {}
+    for address, value, spec in leaves(design):
+        if isinstance(value, str | bool) or rng.random() > 0.2:
+            continue
+        low, high = spec.metadata["low"], spec.metadata.get("high", np.inf)
+        if "whole" in spec.metadata:
+            some = (low, 1, 2, 3, 4, 8, 16, value, value // 2, 2 * value)
+            changes[address] = float(max(rng.choice(some), low))
+        elif value:
+            changes[address] = float(np.clip(value * 8 ** rng.uniform(-1, 1), low, high))
+        else:
+            changes[address] = float(low + rng.random() * (min(high, low + 1) - low)) if rng.random() < 0.5 else low
+    sensible: dict[str, Any] = {}
+    for address, value in changes.items():
+        if makes_sense(replaced(design, sensible | {address: value})):
+            sensible[address] = value
+    return replaced(design, sensible)
+
+
+def makes_sense(design: Design) -> bool:
+    """Whether the numbers of a memory of channels and banks go together; others may be what they are."""
+    chip: Any = design.chip
+    banks = chip.memory if isinstance(chip, MemoryChip) else chip.hbm.banks if isinstance(chip, TileChip) else None
+    try:
+        if banks is not None:
+            refuse(banks)
+    except DesignError:
+        return False
+    return True

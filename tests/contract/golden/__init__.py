@@ -1,0 +1,235 @@
+"""A golden set of results: what each judge answers, at each fidelity, for single designs and for stacks of them.
+
+One JSON file a judge, with the physics version and three sections, each by question:
+
+    designs   what is stacked: changes to the question's own design, which is the first, by address; drawn once and then kept
+    results   of the stack: its metrics and what binds it; of the first design: metrics by case, limits, rows, bars and areas
+    work      rows again: operations, what they were spent on, what binds, and how much was prefetched
+
+Metrics that are missing are null. Some designs of a stack have an energy price doubled, so that energies fix every count of the
+activity. Bars and flows are stored as their number and sums. Rows and bars are of the first case.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from dse.build import Question
+from dse.evaluators import PHYSICS, evaluate
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.account.metrics import LIMITS, Outcomes
+from dse.evaluators.evaluation import explain, limits
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import leaves, replaced
+from tests.contract.draws import shaken, words
+from tests.contract.golden.questions import QUESTIONS, fidelity, overrides
+from tests.samples import asked
+
+FOLDER = Path(__file__).parent
+SECTIONS = ("designs", "results", "work")
+RELATIVE, ABSOLUTE = 1e-9, 1e-15
+"""Floats agree within these: shares that are nothing but rounding are below the second."""
+
+AROUND, TRIES, PLAYED, SEED = 3, 80, 2, 7
+"""Designs of a stack with the question's own words; tries to draw others; designs that are played beside the question's own."""
+
+Changes = dict[str, Any]
+
+
+@cache
+def read(judge: str) -> dict[str, Any]:
+    """The golden answers of a judge."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{judge}.json").read_text())
+    return found
+
+
+def write() -> None:
+    """Answers all questions, of the designs that they were asked of before where they were."""
+    for judge, questions in QUESTIONS.items():
+        path = FOLDER / f"{judge}.json"
+        before = read(judge)["designs"] if path.exists() else {}
+        golden: dict[str, Any] = {"physics": PHYSICS, **{section: {} for section in SECTIONS}}
+        for question in questions:
+            designs = before.get(question) or drawn(question)
+            golden["designs"][question] = designs
+            golden["results"][question], golden["work"][question] = answers(question, designs)
+            del golden["results"][question]["alone"]
+        path.write_text(_text(golden))
+
+
+def answers(question: str, designs: list[Changes]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results and the work of a question: of some designs stacked, and of the first of them, also alone."""
+    of, word = asked(*overrides(question)), fidelity(question)
+    together = evaluate(stacked([replaced(of.base, changes) for changes in designs]), of.workload, fidelity=word)
+    alone = evaluate(stacked([of.base]), of.workload, fidelity=word, cases=True)
+    cases = alone.cases if len(of.workload.cases) > 1 else {}
+    spent = explain(of.base, of.workload.cases[0], decode_at=of.workload.decode_at, fidelity=word)
+    result: dict[str, Any] = {
+        "alone": _columns(alone),
+        "stack": _columns(together),
+        "cases": {name: values for name, column in cases.items() if known(values := _plain(column[:, 0]))},
+        "limits": [_limit(limit) for limit in limits(of.base, of.workload)],
+        "rows": [
+            [row.phase, row.segment, row.operator, row.shape, _plain(row.nbytes), _plain(row.seconds)] for row in spent.rows
+        ],
+        "seconds": _plain(spent.seconds),
+        "area": _plain(spent.area),
+        "bars": _bars(spent),
+        "flows": {phase: _sums([at for _, ends in flows for _, at in ends]) for phase, flows in spent.flows.items()},
+    }
+    work = {
+        "flop": [_plain(row.flop) for row in spent.rows],
+        "parts": [{part: _plain(s) for part, s in row.parts.items() if abs(s) > RELATIVE * row.seconds} for row in spent.rows],
+        "bound": [row.bound for row in spent.rows],
+        "prefetched": [_plain(row.prefetched) for row in spent.rows],
+    }
+    return result, work
+
+
+def differences(then: Any, now: Any, place: str = "") -> list[str]:
+    """Where answers differ, a line each: the place, what it was, and what it is."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        names = [*then, *(name for name in now if name not in then)]
+        found = [differences(then.get(name, "nothing"), now.get(name, "nothing"), f"{place} {name}") for name in names]
+        return [line for lines in found for line in lines]
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = enumerate(zip(then, now, strict=True))
+        return [line for number, (old, new) in pairs for line in differences(old, new, f"{place}[{number}]")]
+    if isinstance(then, float) and isinstance(now, float) and np.isclose(now, then, rtol=RELATIVE, atol=ABSOLUTE):
+        return []
+    return [] if type(then) is type(now) and then == now else [f"{place}: was {then!r}, is {now!r}"]
+
+
+def drawn(question: str) -> list[Changes]:
+    """Designs around that of a question, which comes first.
+
+    In closed form, some have its words and other numbers, one each an energy price doubled, and some other words, so that every
+    option of each word of the mapping is there if it is not refused. Played, there are only a few, feasible ones if it is.
+    """
+    of, word, rng = asked(*overrides(question)), fidelity(question), np.random.default_rng([SEED, crc32(question.encode())])
+    found: list[Changes] = [{}]
+    if word != "closed":
+        feasible = evaluate(stacked([of.base]), of.workload, fidelity=word).feasible[0]
+        for _ in range(TRIES):
+            changes = _near(of.base, rng) | _words(of.base, rng, dict(words(of.base)), 0.3)
+            outcomes = _tried(of, changes, word)
+            if outcomes is not None and outcomes.feasible[0] >= feasible:
+                found.append(changes)
+            if len(found) > PLAYED:
+                break
+        return found
+    found += [{address: 2 * value} for address, value, spec in leaves(of.base) if spec.metadata["unit"] in ("J/op", "J/B")]
+    left = {address: set(options) for address, options in words(of.base).items()}
+    for count in range(TRIES):
+        said = _words(of.base, rng, left, 1.0) if count >= AROUND else {}
+        if count >= AROUND and not said:
+            continue
+        changes = said | _changed(of.base, shaken(of.base, rng))
+        if _tried(of, changes, word) is None:
+            continue
+        found.append(changes)
+        for address, option in said.items():
+            left[address].discard(option)
+        if count >= AROUND and not any(left.values()):
+            break
+    return found
+
+
+def _words(base: Design, rng: np.random.Generator, left: dict[str, Any], share: float) -> Changes:
+    """Some words of a mapping others: of options that are left, each at random; half the time number formats are all alike."""
+    found = {address: str(rng.choice(sorted(options))) for address, options in left.items() if options and rng.random() < share}
+    formats = [address for address in found if ".precision." in address]
+    if formats and rng.random() < 0.5:
+        alike = [address for address in words(base) if ".precision." in address]
+        found |= dict.fromkeys(alike, found[formats[0]])
+    elif rng.random() < 0.5:
+        found = {address: option for address, option in found.items() if address not in formats}
+    return found
+
+
+def _near(base: Design, rng: np.random.Generator) -> Changes:
+    """Rates and sizes of a chip, up to twice or down to half what they are, but no cycles, and nothing of memories' banks."""
+    near = [found for found in leaves(base.chip, "chip.") if "high" in found[2].metadata and ".banks." not in found[0]]
+    return {
+        address: _rounded(np.clip(value * 2 ** rng.uniform(-1, 1), spec.metadata["low"], spec.metadata["high"]))
+        for address, value, spec in near
+        if spec.metadata["unit"] != "cycle" and value and rng.random() < 0.5
+    }
+
+
+def _changed(base: Design, other: Design) -> Changes:
+    """What differs, rounded; but refreshes as often, since memories that do nothing else never come to an end."""
+    pairs = zip(leaves(base), leaves(other), strict=True)
+    return {address: _rounded(new) for (address, old, spec), (_, new, _) in pairs if new != old and spec.name != "refi"}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _tried(of: Question, changes: Changes, word: str) -> Outcomes | None:
+    """The outcome of a design; None where it is refused."""
+    try:
+        return evaluate(stacked([replaced(of.base, changes)]), of.workload, fidelity=word)
+    except DesignError:
+        return None
+
+
+def _columns(outcomes: Outcomes) -> dict[str, Any]:
+    """Metrics that some design has, and the limits that bind, with need and have."""
+    names = list(LIMITS)
+    found = {name: values for name, column in outcomes.columns.items() if known(values := _plain(column))}
+    limit = [names[index] if index >= 0 else None for index in outcomes.limit]
+    return found | {"limit": limit, "need": _plain(outcomes.need), "have": _plain(outcomes.have)}
+
+
+def known(values: list[float | None]) -> bool:
+    """Whether there is a number among some values."""
+    return any(value is not None for value in values)
+
+
+def _limit(limit: Any) -> list[Any]:
+    return [limit.address, _plain(limit.need), _plain(limit.have), limit.unit, _plain(dict(limit.parts))]
+
+
+def _bars(spent: Breakdown) -> dict[str, dict[str, list[Any]]]:
+    """By phase and stream: how many bars, and sums of their starts and ends."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for phase, segments in spent.segments.items():
+        bars = [bar for inner in segments.values() for bar in inner]
+        streams = dict.fromkeys(stream for stream, *_ in bars)
+        found[phase] = {
+            name: _sums([bar[2] for bar in bars if bar[0] == name]) + _sums([bar[3] for bar in bars if bar[0] == name])[1:]
+            for name in streams
+        }
+    return found
+
+
+def _sums(instants: list[float]) -> list[Any]:
+    return [len(instants), float(sum(instants))]
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists and numbers as floats, with None for what is not one."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(inner) for inner in value] if value.ndim else _plain(value.item())
+    return None if np.isnan(value) else float(value)
+
+
+def _text(golden: dict[str, Any]) -> str:
+    """JSON with a line for each field of a question."""
+
+    def lines(value: Any, depth: int) -> str:
+        if depth and isinstance(value, dict) and value:
+            inner = (f"{' ' * (4 - depth)}{json.dumps(name)}: {lines(item, depth - 1)}" for name, item in value.items())
+            return "{\n" + ",\n".join(inner) + "\n" + " " * (3 - depth) + "}"
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+    return lines(golden, 3) + "\n"

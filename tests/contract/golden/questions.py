@@ -1,0 +1,215 @@
+"""What the golden set asks: some small questions of every judge at each of its fidelities."""
+
+from importlib import import_module
+from string import Template
+from typing import Any, get_type_hints
+
+from dse.evaluators.evaluation import READERS
+from dse.evaluators.judges import models, submesh
+from dse.evaluators.passes.part import PART
+from dse.space.design import Design
+from dse.space.kinds import KINDS
+from dse.space.workload import Asked
+
+SHORT = {
+    "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
+    " workload.along=rectangle workload.root=0",
+    "FEW": "model=qwen3_1b7 model.qwen3_1b7.layers=4"
+    " workload=serving workload.requests=3 workload.prompt=100 workload.output=3",
+    "LATENT": "workload=attention workload.kv_heads=1 workload.qk=576 workload.v=512 workload.latent=true",
+    "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
+    "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
+    "SMALL": "chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4",
+    "TINY": "workload.batch=[2] workload.prompt=48 workload.output=4",
+}
+"""What several questions say alike."""
+
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "models": (
+        "chip=npu_dse model=llama3_8b",
+        "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
+        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        "chip=npu_dse model=deepseek_v3 mapping.prefill.tp=16 mapping.precision.weights=fp8",
+        "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
+        "chip=npu_dse technology@chip.technology=n7 mapping.prefill.tp=1 mapping.precision.activations=bf16",
+        "chip=npu_dse model=[qwen3_30b_a3b,phi3_small] workload.batch=[1,3] workload.lengths=lengths.csv workload.requests=4",
+        "chip=ascend910b model=qwen2_7b mapping.prefill.tp=2 mapping.prefill.allreduce=full_mesh",
+        "chip=a100 mapping.prefill.tp=16",
+        "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
+        "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
+        "chip=wse2 mapping=t10 workload.batch=[1]",
+        "chip=wse2 mapping=ladder workload.batch=[1]",
+        "chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.resident_layers=2",
+        "chip=wse3 model=mistral_7b workload.batch=[1,3] workload.sequence=[4096,8192] workload.decode_at=last",
+        "chip=dojo model=qwen3_1b7 workload.batch=[2] workload.sequence=[512]",
+        "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 fidelity=events",
+        "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
+        "mapping.decode.rows=4 fidelity=events",
+        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=closed@6",
+        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6",
+        "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
+        "mapping.resident_layers=2 fidelity=events@4",
+        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=cycles@6",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.placement=linear_seq",
+        "chip=npu64 model=deepseek_v2_lite workload.sequence=[2048]",
+        "chip=npu256 model=mixtral_8x7b workload.batch=[1,3] workload.sequence=[4096] mapping.both.experts=whole",
+        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512] fidelity=events",
+        "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.experts=whole "
+        "mapping.both.partition=mn_k mapping.both.placement=mesh fidelity=events",
+        "chip=npu64 model=deepseek_v2_lite workload.sequence=[256] mapping.both.partition=mn fidelity=events",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.both.tp=16 fidelity=cycles",
+        "chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles",
+        "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
+        "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
+        "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
+        "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_at=last",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
+        "workload.output=4 fidelity=events",
+        "chip=tile_gh200 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 workload.batch=[1] "
+        "workload.prompt=32 workload.output=4 "
+        "mapping.both.attention.dataflow=flat_seq fidelity=events",
+        "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=closed@4",
+        "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
+        "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
+    ),
+    "die_product": (
+        "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
+        "chip=a100 workload=gemm mapping=tensor_parallel mapping.prefill.tp=16 workload.shapes=[4096x4096x4096]",
+        "chip=ascend910b workload=gemv mapping=tensor_parallel",
+    ),
+    "die_serving": (
+        "chip=npu_dse model=qwen3_1b7 $SERVED",
+        "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
+    ),
+    "product": (
+        "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
+        "chip=wse2 workload=gemv workload.shapes=[1x4096x4096,1x512x700]",
+        "chip=wse3 workload=gemv workload.shapes=[1x512x700] mapping.sums=all",
+        "chip=dojo workload=gemm mapping.rows=60 mapping.cols=90",
+        "chip=wse2 workload=gemm workload.shapes=[60x40x80] mapping.rows=6 mapping.cols=4 fidelity=events",
+        "chip=wse2 workload=gemv workload.shapes=[1x60x80] mapping.rows=9 mapping.cols=4 fidelity=events",
+        "chip=wse2 workload=gemm workload.shapes=[30x40x24] mapping.rows=4 fidelity=cycles",
+        "chip=wse2 workload=gemv workload.shapes=[1x60x80] mapping.rows=6 chip.faults=1-2 fidelity=cycles",
+        "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=closed@4",
+        "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=events@4",
+        "chip=wse2 workload=gemv workload.shapes=[1x512x700] fidelity=cycles@4",
+    ),
+    "tile_product": (
+        "chip=tile32 workload=gemm workload.shapes=[300x512x700,1x512x300]",
+        "chip=tile_gh200 workload=gemv",
+        "chip=npu64 workload=gemm mapping=summa workload.shapes=[4096x512x700]",
+        "chip=tile32 $SMALL workload=gemm workload.shapes=[300x512x700] fidelity=events",
+        "chip=tile32 $SMALL workload=gemm workload.shapes=[200x256x300] fidelity=cycles",
+        "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=closed@4",
+        "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=events@4",
+        "chip=tile32 workload=gemm workload.shapes=[4096x512x4096] fidelity=cycles@4",
+    ),
+    "stream": (
+        "chip=hbm3 workload=stream $PATTERNS workload.writes=[0,0.3] workload.requests=200",
+        "chip=hbm2 workload=stream $PATTERNS workload.requests=200 mapping.requesters=4 mapping.window=2",
+        "chip=hbm4 workload=stream workload.patterns=[sequential,chunk512] workload.requests=200",
+        "chip=hbm2_legacy workload=stream workload.patterns=[sequential,chunk512] workload.requests=200",
+        "chip=tile32 workload=stream workload.patterns=[sequential,random] workload.requests=200",
+        "chip=hbm3 workload=stream $PATTERNS workload.writes=[0.3] workload.requests=200 fidelity=events",
+        "chip=hbm2_legacy workload=stream workload.patterns=[random] workload.requests=200 mapping.requesters=4 "
+        "mapping.window=2 fidelity=events",
+        "chip=tile32 workload=stream workload.patterns=[sequential,random] workload.requests=50 "
+        "mapping.requesters=8 fidelity=events",
+    ),
+    "traffic": (
+        "chip=mesh8 workload=traffic workload.rates=[0.1,0.3] "
+        "workload.traffic=[uniform,transpose,tornado,hotspot1] workload.flits=[1,4]",
+        "chip=mesh8_fast workload=traffic workload.rates=[0.2] workload.traffic=[bit_complement,neighbour,hotspot4]",
+        "chip=mesh8 workload=traffic chip.faults=1-2+9 workload.rates=[0.1]",
+        "chip=mesh8 workload=traffic workload.rates=[0.1] fidelity=cycles",
+        "chip=mesh8_fast workload=traffic chip.mesh.rows=4 chip.mesh.cols=4 workload.period=100 "
+        "workload.packets=50 chip.faults=1-2+9 workload.traffic=[uniform,hotspot4] workload.flits=[3] "
+        "mapping.order=yx fidelity=cycles",
+    ),
+    "collective": (
+        "chip=tile32 workload=collective workload.pattern=[multicast,reduce,allreduce]",
+        "chip=tile_gh200 $EXCHANGES mapping.collective=rings workload.bytes=[4KiB]",
+        "chip=npu64 workload=collective workload.pattern=[multicast,allreduce] workload.along=column "
+        "workload.root=1 workload.combine=max workload.group=4x2",
+        "chip=tile32 chip.mesh.rows=4 chip.mesh.cols=6 workload=collective workload.pattern=[multicast,reduce] "
+        "workload.bytes=[4KiB] fidelity=events",
+        "chip=tile32 chip.mesh.rows=4 chip.mesh.cols=6 workload=collective workload.pattern=[multicast,reduce] "
+        "workload.bytes=[4KiB] fidelity=cycles",
+        "chip=tile32 $SMALL $EXCHANGES mapping.collective=direct workload.bytes=[4KiB] fidelity=events",
+        "chip=tile32 $SMALL $EXCHANGES mapping.collective=direct workload.bytes=[4KiB] fidelity=cycles",
+        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.along=row workload.bytes=[4KiB] "
+        "mapping.collective=tree fidelity=events",
+        "chip=npu64 workload=collective workload.pattern=[allreduce] workload.along=row workload.bytes=[4KiB] "
+        "mapping.collective=tree fidelity=cycles",
+        "chip=tile32 workload=collective workload.pattern=[multicast] workload.bytes=[1KiB] chip.mesh.rows=6 "
+        "chip.mesh.cols=6 chip.faults=1-2 fidelity=cycles",
+        "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=closed@4",
+        "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=events@4",
+        "chip=tile32 workload=collective workload.pattern=[multicast,reduce] workload.bytes=[4KiB] fidelity=cycles@4",
+    ),
+    "attention": (
+        "chip=tile32 workload=attention workload.keys=[256,1000] workload.heads=8 workload.kv_heads=2",
+        "chip=npu64 workload=attention workload.keys=[600] workload.queries=2 workload.causal=true workload.heads=8",
+        "chip=tile_gh200 $LATENT workload.keys=[600] workload.queries=2",
+        "chip=tile32 workload=attention fidelity=events",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.kv_heads=2 fidelity=events",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.kv_heads=2 fidelity=cycles",
+        "chip=tile32 $SMALL $LATENT workload.keys=[256] workload.queries=2 workload.heads=4 "
+        "mapping.dataflow=flat_tree fidelity=events",
+        "chip=tile32 $SMALL $LATENT workload.keys=[256] workload.queries=2 workload.heads=4 "
+        "mapping.dataflow=flat_tree fidelity=cycles",
+        "chip=tile32 workload=attention fidelity=closed@4",
+        "chip=tile32 workload=attention fidelity=events@4",
+        "chip=tile32 workload=attention fidelity=cycles@8",
+    ),
+    "tile_serving": (
+        "chip=npu64 model=qwen3_1b7 $SERVED",
+        "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
+        "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
+        "mapping.serving.arrangement=dp_first chip.decode.rows=32",
+        "chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED",
+        "chip=npu64 $FEW fidelity=events",
+        "chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events",
+        "chip=npu64 $FEW fidelity=cycles",
+    ),
+}
+"""Overrides by judge; ``fidelity=`` among them, else the closed form."""
+
+
+def overrides(question: str) -> tuple[str, ...]:
+    """The overrides of a question, without its fidelity."""
+    spelt = Template(question).substitute(SHORT).split()
+    return tuple(word for word in spelt if not word.startswith("fidelity="))
+
+
+def fidelity(question: str) -> str:
+    """The fidelity of a question."""
+    return question.partition("fidelity=")[2].partition(" ")[0] or "closed"
+
+
+def judge(design: Design, case: Asked) -> str:
+    """Who answers for a design and a case."""
+    return READERS[type(design.chip), type(case)]
+
+
+def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
+    """The kinds of mapping and case, the judge, and the fidelity, of a question; of parts of all sizes alike."""
+    name, (word, part, _) = judge(design, case), word.partition(PART)
+    return (f"{type(design.mapping).__name__} {type(case).__name__}", name, word + part)
+
+
+def cells() -> set[tuple[str, str, str]]:
+    """Every cell that there is, from the registries."""
+    found = set()
+    for (chip, case), name in READERS.items():
+        for mapping in KINDS[chip, case].mappings:
+            own: Any = import_module(f"dse.evaluators.judges.{name}")
+            layout: Any = models.layout_for(get_type_hints(mapping)["decode"]) if name == "models" else own
+            parts = getattr(layout, "IN_PART", layout.FIDELITIES if (chip, case) in submesh.SMALLER else ())
+            parts = parts if name != "models" or layout.SMALLER else ()
+            words = (*layout.FIDELITIES, *(word + PART for word in parts))
+            found |= {(f"{mapping.__name__} {case.__name__}", name, word) for word in words}
+    return found

@@ -1,0 +1,108 @@
+"""Designs are worked out together as each alone: every word of every mapping, on every kind of chip, with random numbers.
+
+WORDS=1000 pytest tests/contract/test_words.py draws so many batches for each of all words, on all chips; the suite
+one for a few words, on one chip of a kind.
+"""
+
+import os
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from dse.build import Question
+from dse.evaluators import evaluate
+from dse.evaluators.account.metrics import LIMITS
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import BYTES
+from tests.contract.draws import shaken, words
+from tests.samples import asked
+
+MANY = int(os.environ.get("WORDS", "0"))
+DRAWS, DESIGNS, SEED = MANY or 1, 6, 3
+
+SERVED = ("model=qwen3_1b7", "workload=serving", "workload.requests=6", "workload.prompt=300", "workload.output=8")
+MODEL = ("workload.batch=[1,3]", "workload.prompt=300", "workload.output=20")
+SHAPES = "workload.shapes=[300x512x700,1x512x300]"
+SMALL = ("workload.requests=200",)
+ON: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("model=qwen3_1b7", *MODEL): ("npu_dse", "ascend910b", "a100", "wse2", "wse3", "dojo"),
+    ("model=qwen3_1b7", "mapping=npu", *MODEL): ("npu64", "npu256", "tile32"),
+    ("model=qwen3_1b7", "mapping=flat", "workload.batch=[2]", *MODEL[1:]): ("tile_gh200", "tile32", "npu64"),
+    ("workload=gemm", SHAPES): ("wse2", "wse3", "dojo"),
+    ("workload=gemm", "mapping=tensor_parallel", SHAPES): ("npu_dse", "a100", "ascend910b"),
+    ("workload=gemm", "mapping=summa", SHAPES): ("tile32", "npu64", "npu256", "tile_gh200"),
+    ("workload=gemv", "workload.shapes=[1x512x700]"): ("wse2", "dojo"),
+    ("workload=attention", "workload.keys=[256,1000]", "workload.heads=8", "workload.kv_heads=2"): ("tile32", "npu64"),
+    ("workload=attention", "workload.keys=[600]", "workload.queries=2", "workload.causal=true"): ("tile_gh200", "npu256"),
+    ("workload=collective", "workload.pattern=[reduce,allreduce]"): ("tile32", "npu64"),
+    ("workload=collective", "workload.pattern=[all_to_all,allreduce]", "workload.along=rectangle", "workload.root=0"): (
+        "tile_gh200",
+        "npu256",
+    ),
+    SERVED: ("npu64", "npu_dse", "npu256", "a100"),
+    ("workload=stream", "workload.patterns=[sequential,random]", *SMALL): ("hbm3", "tile32", "hbm2", "hbm4", "hbm2_legacy"),
+    ("workload=traffic", "chip.mesh.rows=4", "chip.mesh.cols=4", "workload.period=100", "workload.packets=50"): ("mesh8",),
+}
+"""What is asked, small, of which chips, one of each kind of chip first."""
+
+
+def bases() -> list[tuple[str, ...]]:
+    """What is asked of a chip: of one of each kind, or of all."""
+    return [(f"chip={chip}", *question) for question, chips in ON.items() for chip in (chips if MANY else chips[:1])]
+
+
+def drawn(question: Question, word: dict[str, str], seed: int) -> list[Design]:
+    """Designs with a word, if any, and others drawn once for all of them, so that they are worked out together."""
+    rng = np.random.default_rng([seed, crc32(repr(word).encode())])
+    # formats that differ are refused by some
+    others = {place: options for place, options in words(question.base).items() if options != tuple(BYTES)}
+    said = {place: str(rng.choice(options)) for place, options in others.items() if rng.random() < 0.2}
+    base = replaced(question.base, said | word)
+    return [shaken(base, rng) for _ in range(DESIGNS)]
+
+
+def alike(question: Question, designs: list[Design]) -> int:
+    """Checks that designs together are as each alone; how many have an answer. Others are refused in one line."""
+    answered, alone, refused = [], [], []
+    for design in designs:
+        try:
+            alone.append(evaluate(stacked([design]), question.workload, cases=True))
+        except DesignError as error:
+            refused.append(str(error))
+            continue
+        answered.append(design)
+    assert all(line.strip() for line in refused)
+    if not answered:
+        return 0
+    together = evaluate(stacked(answered), question.workload, cases=True)
+    for place, one in enumerate(alone):
+        assert binding(together, place) == binding(one, 0)
+        for columns, single in ((together.columns, one.columns), (together.cases, one.cases)):
+            for name, column in columns.items():
+                found, wanted = column[..., place], single[name][..., 0]
+                assert np.allclose(found, wanted, rtol=1e-12, atol=0, equal_nan=True), (name, found, wanted)
+    return len(answered)
+
+
+def binding(outcomes: Any, place: int) -> str:
+    """The limit that a design breaks; nothing where it fits."""
+    return list(LIMITS)[outcomes.limit[place]] if not outcomes.feasible[place] else ""
+
+
+def cells(overrides: tuple[str, ...]) -> list[dict[str, str]]:
+    """Every word of a mapping by itself, and none."""
+    return [{}, *({address: option} for address, options in words(asked(*overrides).base).items() for option in options)]
+
+
+@pytest.mark.parametrize("overrides", bases(), ids=lambda of: "-".join(word.split("=")[-1] for word in of[:3]))
+def test_designs_with_any_word_are_together_as_each_alone(overrides: tuple[str, ...]) -> None:
+    served = "workload=serving" in overrides
+    some = cells(overrides)
+    if not MANY:  # a few words of each, others with other seeds
+        some = [some[place] for place in np.random.default_rng(SEED).permutation(len(some))[: 1 if served else 3]]
+    answers = sum(alike(asked(*overrides), drawn(asked(*overrides), word, seed)) for word in some for seed in range(DRAWS))
+    assert answers or served or len(some) < 4

@@ -1,0 +1,175 @@
+"""What is told of one design, and of a study in which nothing is feasible: at the terminal, in JSON and in a notebook alike."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dse
+from dse.advice import of_load, rejections, smallest_relaxation
+from dse.evaluators import METRICS, evaluate
+from dse.evaluators.evaluation import infeasible
+from dse.frame import values_of
+from dse.sheet import _bound
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from tests.dse.toy import searched, toy
+
+Typed = Callable[..., tuple[int, str, str]]
+
+DESIGNS = [
+    ["chip=npu_dse", "workload.batch=[1,8]"],
+    ["chip=a100", "mapping.both.tp=4", "workload.batch=[2]"],
+    ["chip=wse2", "workload=gemm"],
+    ["chip=tile32", "workload=collective", "workload.bytes=[1KiB,4KiB]"],
+    ["chip=hbm3", "workload=stream", "workload.requests=50", "workload.patterns=[random]", "fidelity=events"],
+]
+
+
+@pytest.mark.parametrize("line", DESIGNS, ids=" ".join)
+def test_an_answer_has_the_metrics_that_there_are_and_no_others(line: list[str]) -> None:
+    found = dse.evaluate(line)
+    columns = evaluate(stacked([found.design]), found.workload, fidelity=found.fidelity).columns
+    assert found.metrics == {name: column[0] for name, column in columns.items() if not np.isnan(column[0])}
+
+
+@pytest.mark.parametrize("line", DESIGNS, ids=" ".join)
+def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str], typed: Typed) -> None:
+    found = dse.evaluate(line)
+    _, out, _ = typed("evaluate", *line)
+    said = " ".join(out.split())
+    assert f"chip {line[0].removeprefix('chip=')} " in said
+    assert f"mapping {found.names['mapping']} " in said
+    assert all(" ".join(text.split()) in said for _, text in found.about())
+    assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in found.metrics)
+
+
+def test_the_parallelism_and_number_formats_are_named() -> None:
+    about = dict(dse.evaluate("chip=a100", "mapping.prefill.tp=4", "mapping.decode.tp=8").about())
+    assert about["prefill"].startswith("tp 4, ")
+    assert about["decode"].startswith("tp 8, ")
+    assert about["formats"] == "weights fp16, activations fp16, kv fp16"
+    assert "tp 4, " in dict(dse.evaluate("chip=a100", "mapping.both.tp=4").about())["both phases"]
+
+
+def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:
+    about = dict(dse.evaluate("chip=a100", "chip.l2.size='64 MB'").about())
+    assert about["chip"].startswith("a100, chip.l2.size=")
+
+
+@pytest.mark.parametrize("line", [line for line in DESIGNS if "," in line[-1]], ids=" ".join)
+def test_each_case_is_answered_as_if_it_were_asked_alone(line: list[str], typed: Typed) -> None:
+    found = dse.evaluate(line)
+    key, values = re.fullmatch(r"(.*)=\[(.*)\]", line[-1]).groups()  # type: ignore[union-attr]
+    alone = [dse.evaluate([*line[:-1], f"{key}=[{value}]"]).metrics for value in values.split(",")]
+    assert [one.metrics for one in found.cases] == [pytest.approx(metrics) for metrics in alone]
+    _, out, _ = typed("evaluate", "--json", *line)
+    cases = json.loads(out)["cases"]
+    assert [{name: of["value"] for name, of in case["metrics"].items()} for case in cases] == [
+        one.metrics for one in found.cases
+    ]
+    _, out, _ = typed("evaluate", *line)
+    assert all(re.search(f"^│ {re.escape(one.label)} +│", out, re.MULTILINE) for one in found.cases)
+    assert list(found.by_case()["case"]) == [one.label for one in found.cases]
+
+
+def test_a_notebook_shows_a_table() -> None:
+    found = dse.evaluate("workload.batch=[1,8]", "chip.hbm.capacity='1 GB'")
+    for text in (repr(found), found._repr_html_()):
+        assert "npu_dse" in text
+        assert "1.757 ms" in text
+        assert "infeasible" in text
+        assert "chip.hbm.capacity" in text
+    assert found._repr_html_().count("<tr>") == found._repr_html_().count("</tr>")
+
+
+@pytest.mark.parametrize("given", [3, None, [["chip=a100"]], {"chip": "a100"}, ["chip=a100", 3]])
+def test_what_is_no_override_is_refused_in_a_line(given: Any) -> None:
+    with pytest.raises(DesignError, match=r"overrides: .* write them as on the command line: 'chip=a100'"):
+        dse.evaluate(given)
+
+
+PARTS = [
+    ["chip=wse2", "workload=gemm", "workload.shapes=[256x256x256]", "mapping.rows=64"],
+    ["chip=tile32", "workload=collective", "workload.bytes=[1KiB]"],
+]
+
+
+@pytest.mark.parametrize("line", PARTS, ids=" ".join)
+def test_figures_of_a_part_of_the_mesh_are_called_so(line: list[str], typed: Typed) -> None:
+    """In a notebook, in JSON and at the terminal."""
+    part = dse.evaluate([*line, "fidelity=cycles@4"])
+    _, text, _ = typed("evaluate", "--json", *line, "fidelity=cycles@4")
+    _, out, _ = typed("evaluate", *line, "fidelity=cycles@4")
+    for names in (
+        part.metrics,
+        part.cases[0].metrics,
+        json.loads(text)["metrics"],
+        re.findall(r"^ (\S+)  ", out, re.MULTILINE),
+    ):
+        assert not set(names) & set(METRICS)
+        assert "part.latency" in names
+    assert re.search(r"^of 4 x 4 of the (64 x 64|32 x 32) cores: ", out, re.MULTILINE)
+
+
+def test_nothing_is_idle_among_what_binds() -> None:
+    found = dse.evaluate(
+        "workload=serving", "workload.rate='2 Hz'", "workload.requests=16", "mapping.serving.prefill_instances=1"
+    )
+    bound, _, idle = _bound(found.breakdown).partition("\n")
+    assert "idle" not in bound
+    assert re.fullmatch(r"idle +prefill instance \d+% of the time, decode instance \d+% of the time", idle)
+
+
+def test_an_overloaded_service_names_the_knob() -> None:
+    base = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=200", "workload.rate='50 Hz'"]
+    both = dse.evaluate(base)
+    assert both.metrics["load_verdict"]
+    assert re.search(r"mapping\.both\.microbatch|chip\.mesh", of_load(both.metrics, both.design))
+    apart = dse.evaluate([*base, "mapping.serving.prefill_cores=16"])
+    assert "prefill_cores" in of_load(apart.metrics, apart.design)
+    calm = dse.evaluate([*base[:-2], "workload.requests=4", "workload.rate='0.1 Hz'"])
+    assert not of_load(calm.metrics, calm.design)
+
+
+def test_cores_that_are_set_apart_are_told_by_their_knob_and_it_would_do() -> None:
+    """As many as a pipeline needs, not as many as the chip has."""
+    line = ["chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=4"]
+    more = ["mapping.prefill.tp=4", "mapping.prefill.pp=8", "mapping.decode.tp=4", "mapping.decode.pp=2"]
+    found = dse.evaluate([*line, *more, "mapping.serving.prefill_cores=16"])
+    assert "TP 4 x PP 8 = 32 cores to prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in str(found.infeasible)
+    (lever,) = re.findall(r"mapping\.serving\.prefill_cores=\d+", str(found.infeasible))
+    assert dse.evaluate([*line, *more, lever]).infeasible is None
+
+
+@pytest.mark.parametrize("more", [[], ["chip.hbm.capacity=4 GB"], ["+constraints.tpot='<= 1 ms'"]])
+def test_where_nothing_is_feasible_the_smallest_relaxation_admits_a_design(more: list[str], tmp_path: Path) -> None:
+    asked = toy(tmp_path, "search=random", "search.budget=24", "constraints.ttft='<= 10 ms'", *more)
+    searched(asked)
+    frame = dse.api.Loaded(asked).frame()
+    assert not frame["feasible"].any()
+    counted = {one.what: one.designs for one in rejections(asked, frame)}
+    assert counted.get("ttft <= 10 ms") == int((frame["ttft"] > 0.01).sum())
+    values, gives = smallest_relaxation(asked, frame)
+    design = asked.question.space.at(values)
+    loosest = {bound.metric: next(text for text in gives if text.startswith(bound.metric)) for bound in asked.bounds}
+    row = next(row for _, row in frame.iterrows() if values_of(asked, row.to_dict()) == values)
+    for metric, text in loosest.items():
+        number, unit = re.findall(r"<= ([\d.]+) (m?s) instead", text)[0]
+        assert row[metric] <= float(number) * {"s": 1, "ms": 1e-3}[unit] <= row[metric] * 1.002
+    verdict = infeasible(design, asked.question.workload)
+    assert (verdict is None) == (not any("chip.hbm.capacity" in text for text in gives))
+
+
+def test_a_run_without_a_feasible_design_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ("run", "study=quickstart", "screen.run=false", "search=random", "search.budget=8", "constraints.ttft=<= 1 us")
+    code, out, err = typed(*line)
+    assert code == 0, err
+    assert "none of 8 designs is feasible" in out
+    assert re.search(r"│ ttft <= 1 us +│ +8 │", out)
+    assert re.search(r"the smallest relaxation that would admit one: (.* and )?ttft <= [\d.]+ m?s instead of 1 us", out)

@@ -1,0 +1,120 @@
+"""A chip has the mapping and the number formats that it names, however it is chosen."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dse
+from dse.build import question
+from dse.compose import compose, folder_of
+from dse.space.design import Design
+from dse.space.kinds import CASES, called
+from dse.strangers import CONF
+
+CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
+OTHERS = ("stream", "traffic")
+"""Mappings of chips that are asked for something else than models; the name is that of the workload too."""
+
+
+EACH_ALONE = ("a100", "npu64", "tile32", "mesh8_fast")
+"""Chips with mappings of each sort, which are chosen by every way by itself too."""
+
+
+def design(config: dict[str, Any]) -> Design:
+    return question(config, folder_of(config)).base
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_chip_gives_the_same_design_by_every_way(chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = compose([f"chip={chip}"])
+    load = typed["choices"]["mapping"] if typed["choices"]["mapping"] in OTHERS else "static"
+    if load in OTHERS:
+        typed = compose([f"chip={chip}", f"workload={load}"])
+    write(tmp_path / "studies/by/study.yaml", f"defaults: [override /chip: {chip}, override /workload: {load}]\n")
+    write(tmp_path / "studies/mine/study.yaml", f"defaults: [override /chip: mine, override /workload: {load}]\n")
+    write(tmp_path / "own/chip/mine.yaml", f"defaults: [{chip}, _self_]\n")
+    ways = [["--config-dir=own", "study=mine"]]  # an own file, and a study that chooses it
+    if chip in EACH_ALONE:
+        ways += [["study=by"], ["--config-dir=own", "chip=mine", f"workload={load}"]]
+    assert [design(compose(way)) for way in ways] == [design(typed)] * len(ways)
+
+
+def test_an_own_file_runs_as_the_chip_that_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "chip/mine.yaml", "defaults: [a100, _self_]\n")
+    what = ("model=llama3_70b", "mapping.both.tp=8")
+    own, ours = (dse.evaluate(*chip, *what) for chip in (("-cd", ".", "chip=mine"), ("chip=a100",)))
+    assert own.design == ours.design
+    assert own.metrics["tpot"] == ours.metrics["tpot"]
+
+
+STUDY = "defaults: [override /chip: npu64{}]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "mapping"),
+    [
+        (["chip=a100"], "sglang"),
+        (["chip=a100", "mapping=tensor_parallel"], "tensor_parallel"),
+        (["chip=a100", "workload=serving"], "serving"),
+        (["chip=npu64", "workload=serving"], "npu_serving"),
+        (["chip=tile32", "workload=gemv"], "summa"),
+        (["chip=tile32", "workload=attention"], "attention"),
+        (["chip=mesh8_fast"], "traffic"),
+        (["-cd=own", "chip=mine", "workload=serving"], "npu_serving"),
+        (["-cd=own", "chip=npu64", "workload=load"], "npu_serving"),
+        (["-cd=own", "chip=other"], "npu_t10"),
+        (["-cd=own", "chip=other", "mapping.prefill.pp=2"], "npu_t10"),
+        (["study=plain"], "npu"),
+        (["study=plain", "chip=tile32"], "flat"),
+        (["study=chosen"], "npu_t10"),
+        (["study=chosen", "chip=tile32"], "npu_t10"),
+        (["study=chosen", "mapping=npu_wsc_llm"], "npu_wsc_llm"),
+        (["study=body"], "npu_waferllm"),
+        (["+chip.mapping=tensor_parallel"], "tensor_parallel"),
+    ],
+    ids=" ".join,
+)
+def test_who_names_the_mapping(words: list[str], mapping: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user, else the study, else the composed chip for such a workload, else the workload, else the chip."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "own/chip/mine.yaml", "defaults: [npu64, _self_]\n")
+    write(tmp_path / "own/chip/other.yaml", "defaults: [npu64, _self_]\nmapping: npu_t10\n")
+    write(tmp_path / "own/workload/load.yaml", "defaults: [serving, _self_]\n")
+    write(tmp_path / "studies/plain/study.yaml", STUDY.format(""))
+    write(tmp_path / "studies/chosen/study.yaml", STUDY.format(", override /mapping: npu_t10"))
+    write(tmp_path / "studies/body/study.yaml", STUDY.format("") + "chip: {mapping: npu_waferllm}\n")
+    assert compose(words)["choices"]["mapping"] == mapping
+
+
+def test_every_kind_of_workload_is_called_as_its_file() -> None:
+    names = {path.stem for path in (CONF / "workload").glob("*.yaml")}
+    assert {called({field: "gemm", "kernel": "gemm"} if field == "kernel" else {field: 1}) for field in CASES} < names
+
+
+FIELDS = "both: {tp: 8, partition: mn}"
+BOTH = {
+    "study": ("studies/mine/study.yaml", f"mapping: {{{FIELDS}, decode: {{tp: 4}}}}\n", "study=mine"),
+    "mapping": ("own/mapping/mine.yaml", f"defaults: [npu, _self_]\n{FIELDS}\ndecode: {{tp: 4}}\n", "mapping=mine"),
+}
+
+
+@pytest.mark.parametrize("where", BOTH)
+def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    path, text, word = BOTH[where]
+    write(tmp_path / path, text)
+    here = ["--config-dir=own", "chip=npu64", word]
+    found = compose(here)["mapping"]
+    assert [found[phase][key] for phase in ("prefill", "decode") for key in ("tp", "partition")] == [8, "mn", 4, "mn"]
+    assert compose([*here, "mapping.prefill.tp=2"])["mapping"]["prefill"]["tp"] == 2
+    assert compose([*here, "mapping.both.tp=2"])["mapping"]["decode"]["tp"] == 2
+    assert "both" not in found

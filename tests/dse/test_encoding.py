@@ -1,0 +1,106 @@
+"""Rows of numbers stand for designs, and a model of rows predicts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.acquisition import Known, Promise
+from dse.encoding import Places
+from dse.space.knobs import Choice, Interval, Space
+from dse.surrogate import fitted, predicted
+from tests.samples import base
+
+SPACE = Space(
+    base(),
+    (
+        Choice("mapping.both.prefetch_cap", (0.25, 0.5, 1.0), ((("mapping.both.prefetch"), ("whole", "partial")),)),
+        Choice("chip.cores", tuple(range(100, 601, 100))),
+        Choice("mapping.both.prefetch", ("none", "whole", "partial")),
+        Choice("mapping.both.tp", (8,)),
+        Interval("chip.l2.size", 1e6, 1e9, log=True),
+    ),
+)
+PLACES = Places(SPACE)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def rows(seed: int, count: int = 50) -> np.ndarray:
+    return PLACES.at(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
+
+
+@given(SEEDS)
+def test_a_row_is_its_design_and_back(seed: int) -> None:
+    for row, full in zip(PLACES.canonical(rows(seed)), rows(seed), strict=True):
+        values = PLACES.values(row)
+        assert values == SPACE.canonical(PLACES.values(full))
+        np.testing.assert_allclose(PLACES.row(values), row, rtol=1e-9)
+
+
+@given(SEEDS, st.floats(0, 0.9))
+def test_a_moved_row_is_a_design_of_the_space(seed: int, share: float) -> None:
+    before = rows(seed)
+    after = PLACES.moved(before, np.full(len(before), share), np.random.default_rng(seed))
+    changed = (before != after).sum(axis=1)
+    assert changed.any()
+    assert share or (changed <= 1).all()
+    for row in after:
+        values = PLACES.values(row)
+        for knob in SPACE.knobs:
+            if isinstance(knob, Choice):
+                assert values[knob.address] in knob.values
+            else:
+                assert knob.low <= values[knob.address] <= knob.high
+
+
+@given(SEEDS)
+def test_a_line_goes_on_as_far_as_the_others_are_apart_and_stays_in_the_space(seed: int) -> None:
+    one, two, three = rows(seed), rows(seed + 1), rows(seed + 2)
+    far = PLACES.along(one, two, three, np.random.default_rng(seed))
+    assert (PLACES.along(one, two, two, np.random.default_rng(seed)) == one).all()
+    assert ((far >= 0) & (far <= [2, 5, 2, 0, 1])).all()
+    assert (far[:, 2] == one[:, 2]).all()
+
+
+def test_features_measure_numbers_by_logs_and_words_alike() -> None:
+    full = PLACES.at(np.array([[0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.99, 0.5, 0.0, 1.0], [0.99, 0.5, 0.99, 0.0, 0.5]]))
+    x = PLACES.features(PLACES.canonical(full))
+    assert x.shape == (3, len(PLACES.groups))
+    assert x[0, 0] == 0.5  # no cap without prefetching
+    assert x[1, 0] == pytest.approx(np.log(2) / np.log(4))
+    words = x[:, PLACES.groups == 2]
+    assert ((words[:, None] - words) ** 2).sum(axis=2) == pytest.approx(1 - np.eye(3))
+
+
+@given(SEEDS)
+def test_a_process_passes_through_what_it_learned_and_doubts_what_is_far(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, groups = rng.random((40, 3)), np.arange(3)
+    y = np.sin(3 * x[:, 0]) + x[:, 1]
+    y = (y - y.mean()) / y.std()
+    scales = fitted(x, groups, y)
+    assert scales.lengths[2] > scales.lengths[0]  # nothing depends on the third
+    mean, spread = predicted(scales, x, groups, y, x)
+    np.testing.assert_allclose(mean, y, atol=0.05)
+    far_mean, far_spread = predicted(scales, x, groups, y, x + 1000)
+    assert (far_spread > 3 * spread).all()
+    np.testing.assert_allclose(far_mean, 0, atol=1e-6)
+
+
+def test_what_promises_most_is_feasible_and_beyond_the_front() -> None:
+    """Smaller is better in both objectives, left of a third nothing fits; the best feasible rows lie next to that."""
+    rng = np.random.default_rng(0)
+    space = Space(base(), (Interval("chip.l2.size", 0.0, 1e9), Interval("chip.hbm.gap", 0.0, 1e-8)))
+    places = Places(space)
+
+    def known(at: np.ndarray) -> Known:
+        y = np.column_stack([1 + at[:, 0] + at[:, 1], 2 + at[:, 0] - 0.5 * at[:, 1]])
+        excess = np.maximum(1 / 3 - at[:, 0], 0.0)
+        beaten = [(excess > 0)[i] or ((y <= y[i]).all(1) & (y < y[i]).any(1) & (excess <= 0)).any() for i in range(len(y))]
+        return Known(at, y, excess, [int(i) for i in np.flatnonzero(~np.array(beaten))])
+
+    near = rng.random((300, 2))
+    best = Promise(places).best(near, near[:5], known(rng.random((60, 2))), 8, rng)
+    assert len({row.tobytes() for row in best}) == 8
+    assert (best[:, 0] > 0.3).all()
+    assert best[:, 0].mean() < 0.42

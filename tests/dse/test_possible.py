@@ -1,0 +1,182 @@
+"""A search asks among designs that keep the limits which are known before anything is played."""
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dse.afford import affordable
+from dse.ask_tell import base_of
+from dse.compose import compose
+from dse.loop import chosen
+from dse.possible import Limits, is_ruled_out, limits_of
+from dse.samplers import Told, every
+from dse.search import sampler
+from dse.space.errors import DesignError
+from dse.store import Result, Store
+from dse.study import Study, study
+from dse.workers import Batch, Serial
+from tests.dse.toy import OVERRIDES, searched, toy
+
+CORES = (
+    "chip=npu64",
+    "model=qwen3_4b",
+    "workload=serving",
+    "workload.requests=5",
+    "space=empty",
+    "+space.mapping.both.tp=choice(1,2,3,4,6,8,12,16,32,64)",
+    "+space.mapping.both.pp=choice(1,2,3,4,6,8,12,16,32,36)",
+    "+space.mapping.serving.prefill_cores=choice(4,8,16,24,60,64,100)",
+)
+
+
+def divided(folder: Path, *overrides: str) -> Study:
+    """A service whose cores are divided at random: one in ten ways can be."""
+    usual = [override for override in OVERRIDES if not override.startswith(("workload.", "space="))]
+    return study(compose([*usual, *CORES, f"run_dir={folder}", *overrides]), folder)
+
+
+def fake(batch: Batch) -> list[Result]:
+    """Metrics from nowhere, at once."""
+    number = [float(int(key[:6], 16)) for key, _, _ in batch]
+    names = ("throughput_per_system_mm2", "tpot", "ttft")
+    return [
+        Result(key, values, dict.fromkeys(names, 1.0 + of % 97), seconds=0.01)
+        for of, (key, values, _) in zip(number, batch, strict=True)
+    ]
+
+
+class Seen(Serial):
+    """Workers that remember what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__(fake)
+        self.keys: list[str] = []
+
+    def submit(self, batch: Batch) -> None:
+        self.keys += [key for key, _, _ in batch]
+        super().submit(batch)
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Limits]:
+    asked = divided(tmp_path_factory.mktemp("known"))
+    limits = limits_of(asked.question.space, asked.question.workload, asked.fidelity)
+    assert limits is not None
+    return asked, limits
+
+
+@pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
+def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, Limits]) -> None:
+    asked, limits = known
+    source = sampler(name, asked.question.space, asked.directions, seed=1, population=10, possible=limits.possible)
+    possible = 0
+    for number in range(40):
+        ask = source.ask(number, None)
+        can = limits.possible(ask.values)
+        possible += can
+        source.tell(ask, Told((float(number % 7), float(number % 5)), {"limit": 0.0}) if can else Told(None, {"limit": 1.0}))
+    assert possible >= 36
+
+
+def test_few_designs_of_this_space_are_possible(known: tuple[Study, Limits]) -> None:
+    asked, limits = known
+    source = sampler("random", asked.question.space, asked.directions, seed=1, population=10, possible=every)
+    assert sum(limits.possible(source.ask(number, None).values) for number in range(40)) < 10
+
+
+def at(asked: Study, folder: Path, sampler: str) -> Study:
+    """The same study in another place, by another sampler."""
+    folder.mkdir(exist_ok=True)
+    search = {**asked.search, "sampler": sampler, "window": 4, "population": 6}
+    return replace(asked, run_dir=folder, store=str(folder / "results.sqlite"), search=search)
+
+
+@pytest.mark.parametrize("name", ["random", "nsga2", "local"])
+def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
+    name: str, tmp_path: Path, known: tuple[Study, Limits]
+) -> None:
+    asked, limits = at(known[0], tmp_path, name), known[1]
+    workers = Seen()
+    asks = searched(asked, budget=12, workers=workers, ruled_out=limits.ruled_out)  # a sampler that knows nothing of limits
+    assert len(set(workers.keys)) == 12
+    assert len({key for _, _, key, _ in asks}) > 12
+    with closing(Store(asked.store)) as store:
+        results = store.results(asked.context)
+    assert all(limits.possible(results[key].values) for key in workers.keys)
+    assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "local"])
+def test_a_resumed_search_asks_what_a_whole_one_does(
+    name: str, seen: bool, tmp_path: Path, known: tuple[Study, Limits]
+) -> None:
+    """Whether the sampler passes over what is impossible, or is told."""
+    possible = known[1].possible if seen else every
+
+    def run(folder: str, budget: int) -> tuple[Any, ...]:
+        asked = at(known[0], tmp_path / folder, name)
+        source = sampler(name, asked.question.space, asked.directions, seed=0, population=6, possible=possible)
+        return searched(asked, budget=budget, workers=Serial(fake), source=source, ruled_out=known[1].ruled_out)
+
+    run("parts", 7)
+    assert run("parts", 14) == run("whole", 14)
+
+
+def test_a_search_of_nothing_possible_ends(tmp_path: Path, known: tuple[Study, Limits]) -> None:
+    workers = Seen()
+    asked = at(known[0], tmp_path, "random")
+    searched(
+        asked, budget=5, workers=workers, ruled_out=lambda key, values: Result(key, values, {}, "chip.tile.sram", 2.0, 1.0)
+    )
+    assert not workers.keys
+
+
+def test_the_closed_form_of_batches_is_not_looked_at_twice(tmp_path: Path) -> None:
+    asked = toy(tmp_path)
+    assert limits_of(asked.question.space, asked.question.workload, "closed") is None
+
+
+def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> None:
+    asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='5 min'", "workers.kind=serial")
+    with closing(Store(asked.store)) as store:
+        results = [Result(f"{number:032x}", {}, {"tpot": 1.0}, seconds=20.0) for number in range(3)]
+        store.append(asked.name, asked.context, base_of(asked), [], results)
+        designs, why = affordable(asked, store, every)
+    assert designs == 15
+    assert "300 s at 20 s a design are some 15 designs" in why
+    assert chosen(asked, None, None, lambda: (designs, why))[0] == "local"
+    assert chosen(asked, None, None, lambda: (asked.search["budget"], ""))[0] == "exhaustive"
+
+
+def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dse import afford
+
+    monkeypatch.setattr(afford, "evaluator", lambda workload, fidelity: fake)
+    asked = divided(tmp_path, "search=auto", "search.budget=100000", "search.stop.time='1 s'", "workers.kind=serial")
+    with closing(Store(asked.store)) as store:
+        designs, _ = affordable(asked, store, every)
+        assert designs == 100
+        assert len(store.results(asked.context)) == afford.TIMED
+
+
+def test_a_search_that_was_begun_keeps_its_sampler_whatever_a_design_costs_now(tmp_path: Path) -> None:
+    asked = divided(tmp_path, "search=auto", "search.stop.time='5 min'")
+
+    def never() -> tuple[int, str]:
+        raise AssertionError
+
+    assert chosen(asked, None, {"sampler": "qmc"}, never)[0] == "qmc"
+
+
+def test_a_trace_with_rows_that_are_too_long_names_file_and_row(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival,prompt,output\n0,5,5\n\n1,5,1000000000\n2,50000,3\n")
+    with pytest.raises(DesignError, match=r"trace\.csv, row 4: 5 prompt and 1,000,000,000 output tokens, and 1 more rows"):
+        divided(tmp_path, f"workload.trace={path}", "workload.arrivals=trace")
+    assert divided(tmp_path, f"workload.trace={path}", "workload.arrivals=trace", "workload.clip=40960")

@@ -1,0 +1,102 @@
+"""Limits that are known before anything runs: the length of sequences, and what a service needs of its chip."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.evaluation import binding, infeasible
+from dse.evaluators.serving import loop
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.study import study
+from tests.samples import asked
+
+SERVING = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=8")
+LONG = ("workload.prompt=900000", "workload.output=8")
+KINDS = [("chip=npu_dse",), ("chip=wse2", "workload.batch=[1]"), ("chip=npu64",), ("chip=tile_gh200", "mapping=flat")]
+KINDS += [("chip=npu_dse", "workload=serving"), ("chip=npu64", "workload=serving")]
+
+
+@pytest.fixture
+def nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    def played(*args: object) -> int:
+        raise AssertionError("a request was played")
+
+    monkeypatch.setattr(loop, "play", played)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=" ".join)
+def test_a_sequence_longer_than_its_model_was_made_for_is_infeasible(kind: tuple[str, ...], nothing_is_played: None) -> None:
+    found = asked(*kind, "model=llama3_8b", *LONG)
+    verdict = infeasible(found.base, found.workload)
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    assert not outcomes.feasible[0]
+    assert verdict is not None
+    lengths = [limit for limit in (verdict.limit, list(LIMITS)[outcomes.limit[0]]) if limit == "model.max_position"]
+    assert lengths or verdict.excess > 900_008 / 8192 - 1  # memory may lack even more
+
+
+def test_a_model_that_is_said_to_be_extended_takes_longer_sequences() -> None:
+    long = ("chip=npu_dse", "model=llama3_8b", "workload.sequence=[16384]", "workload.batch=[1]")
+    before, after = asked(*long), asked(*long, "model.max_position=16384")
+    verdict = infeasible(before.base, before.workload)
+    assert verdict is not None
+    assert (verdict.need, verdict.have) == (16384, 8192)
+    assert "model.max_position=16384" in verdict.remedy
+    assert infeasible(after.base, after.workload) is None
+
+
+def test_a_study_of_sequences_that_no_design_can_take_is_refused() -> None:
+    from dse.compose import compose
+
+    with pytest.raises(DesignError, match=r"no design of this study can be: .*900,008 tokens"):
+        study(compose(["model=llama3_8b", "+objectives.tpot=min", *LONG]), Path())
+
+
+both = st.sampled_from([1, 2, 4, 8, 16, 64])
+
+
+@settings(max_examples=25, deadline=None)
+@given(both, both, both, both, st.sampled_from([0, 8, 16, 63, 64, 200]), st.sampled_from(["k", "mn"]))
+def test_a_service_that_breaks_a_limit_is_not_played(tp: int, pp: int, tp2: int, pp2: int, cores: int, how: str) -> None:
+    found = asked(*SERVING)
+    values = {"prefill.tp": tp, "prefill.pp": pp, "decode.tp": tp2, "decode.pp": pp2, "serving.prefill_cores": cores}
+    design = replaced(found.base, {f"mapping.{name}": value for name, value in values.items()} | {
+        "mapping.prefill.partition": how, "mapping.decode.partition": how})  # fmt: skip
+    verdict = binding(design, found.workload)
+    if verdict is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "play", None)
+        outcomes = evaluate(stacked([design]), found.workload)
+        parts = explain(design, found.workload.cases[0])
+    assert list(LIMITS)[outcomes.limit[0]] == verdict.limit
+    assert outcomes.need[0] == pytest.approx(verdict.need)
+    assert np.isnan(outcomes.columns["throughput"][0])
+    assert not parts.rows
+
+
+def test_a_pipeline_without_room_names_the_cores_and_a_change_that_makes_room() -> None:
+    found = asked(*SERVING, "mapping.both.tp=4", "mapping.both.pp=8", "mapping.serving.prefill_cores=16")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert "TP 4 x PP 8 = 32 cores to prefill, 16 of 64 are set aside by mapping.serving.prefill_cores" in verdict.remedy
+    count = int(verdict.remedy.split("mapping.serving.prefill_cores=")[1].split()[0])
+    assert infeasible(replaced(found.base, {"mapping.serving.prefill_cores": count}), found.workload) is None
+
+
+def test_an_overloaded_service_is_bound_by_work_not_by_waiting() -> None:
+    found = asked(
+        *SERVING, "workload.rate=100 Hz", "mapping.both.tp=4", "mapping.both.pp=2", "mapping.serving.prefill_cores=16"
+    )
+    parts = explain(found.base, found.workload.cases[0])
+    assert "idle" in parts.by_bound()
+    bound = parts.binding()
+    assert bound
+    assert "idle" not in bound

@@ -1,0 +1,163 @@
+"""What is left to choose takes the least time: as fast as the best that could be said, and never slower with more memory.
+
+CHOICES=1000 pytest tests/evaluators/test_quickest.py draws so many layers and chips.
+"""
+
+import os
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dse.evaluators.choices import quickest
+from dse.evaluators.choices.quickest import WORTH
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention.dataflow import Dataflow
+from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.gemm.summa_diagonal import Part
+from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.readers import closed_attention, closed_summa
+from dse.evaluators.readers.closed_attention import Choice, proposed
+from dse.space.chip import TileChip
+from dse.space.fields import replaced
+from dse.space.mapping import SummaMapping
+from tests.samples import asked
+
+DRAWS = int(os.environ.get("CHOICES", "12"))
+SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+OPEN = SummaMapping(rows=0, m=0, k=0, n=0)
+
+
+def chip(rng: np.random.Generator) -> TileChip:
+    """Tiles, engines, links and memory of many sizes."""
+    changes = {
+        "mesh.rows": int(rng.choice([4, 8, 12, 16, 32])),
+        "mesh.cols": int(rng.choice([4, 8, 16, 32])),
+        "tile.sram": float(rng.choice([128, 192, 384, 768, 1536])) * 1024 * rng.uniform(1.0, 1.3),
+        "tile.matrix.dataflow": str(rng.choice(["ce", "weight", "output", "input"])),
+        "tile.matrix.rows": int(rng.choice([16, 32, 64, 128])),
+        "tile.matrix.cols": int(rng.choice([8, 16, 32, 64])),
+        "tile.vector.lanes": float(rng.choice([64, 128, 512])),
+        "noc.word_bytes": float(rng.choice([32, 64, 128, 256])),
+        "hbm.bandwidth": float(rng.uniform(1e10, 2e11)),
+        "hbm.channels": int(rng.choice([8, 16, 32, 64])),
+    }
+    return replaced(asked("chip=tile32", "workload=attention").base.chip, changes)  # type: ignore[return-value]
+
+
+def layer(rng: np.random.Generator) -> Heads:
+    """Prefill or decode of heads with keys of their own, shared or latent."""
+    keys, heads = int(rng.choice([128, 300, 512, 1000, 4096, 8192, 32768])), int(rng.choice([8, 32, 64]))
+    batch, causal = int(rng.choice([1, 4, 32])), bool(rng.random() < 0.2 and keys < 8192)
+    queries, shared = int(rng.choice([keys, keys, 1, 4])), int(rng.choice([1, 4, 8]))
+    if rng.random() < 0.2:
+        return Heads(batch, heads, 1, min(queries, 4), keys, 576, 512, False, True)
+    return Heads(batch, heads, heads // shared, queries, keys, int(rng.choice([64, 128])), 128, causal)
+
+
+def divisors(side: Any) -> list[int]:
+    return [count for count in range(1, int(side) + 1) if side % count == 0]
+
+
+def explicit(of: Dataflow, shape: Heads, on: TileChip) -> tuple[Any, ...]:
+    """Groups and slices that could be said."""
+    sides = (divisors(on.mesh.rows), divisors(on.mesh.cols)) if of.grouped else ([1], [1])
+    slices = ([*(size for size in SLICES if size < most), most] for most in (shape.rows, shape.keys))
+    pairs = product(*slices)
+    if not of.grouped:  # blocks of as many queries as keys, or of all there are
+        pairs = ((min(size, shape.rows), min(size, shape.keys)) for size in (*SLICES, max(shape.rows, shape.keys)))
+    return tuple(np.array([(row, col, *pair) for pair in pairs for row, col in product(*sides)], float).T)
+
+
+def seconds(of: Dataflow, shape: Heads, on: TileChip, sizes: tuple[Any, ...]) -> Any:
+    return closed_attention.price(closed_attention.Job(of, shape, Tiling(*sizes), on)).seconds
+
+
+def chosen(of: Dataflow, shape: Heads, on: TileChip) -> Any:
+    """Time of what is chosen."""
+    found = proposed(of, shape, on)
+    return seconds(of, shape, on, (found.rows, found.cols, found.queries, found.keys))
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_what_is_left_open_is_as_fast_as_the_best_group_and_slice(name: str) -> None:
+    rng, of = np.random.default_rng(len(name)), ATTENTION[name]
+    for _ in range(max(DRAWS // len(ATTENTION), 1)):
+        shape, on = layer(rng), chip(rng)
+        sizes = explicit(of, shape, on)
+        fits = np.asarray(Choice(of, shape, 2.0).held(sizes)) <= on.tile.sram
+        if not fits.any():
+            continue
+        best = np.min(seconds(of, shape, on, tuple(size[fits] for size in sizes)))
+        assert chosen(of, shape, on) <= 1.02 * best, (shape, on)
+
+
+def test_more_memory_never_makes_what_is_chosen_slower() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(DRAWS):
+        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        rooms = on.tile.sram * np.sort(rng.uniform(1, 8, 6))
+        times = [chosen(of, shape, replaced(on, {"tile.sram": float(room)})) for room in rooms]
+        if Choice(of, shape, 2.0).held((1, 1, 1, 1)) <= rooms[0]:
+            # candidates that differ by less are not told apart
+            assert (np.diff(times) <= (1 - WORTH) * times[0]).all(), (of, shape, times)
+
+
+def product_seconds(shape: Shape, part: Part, on: TileChip) -> Any:
+    return np.asarray(closed_summa.seconds(closed_summa.Job(shape, part, on)))
+
+
+def test_products_left_open_are_as_fast_as_the_best_slices_and_never_slower_with_more_memory() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(max(DRAWS // 3, 1)):
+        m, k, n = (int(rng.choice(sizes)) for sizes in ((1, 16, 300, 1024, 4096), (512, 1000, 4096), (512, 1000, 14336)))
+        shape, on = Shape(m, k, n), chip(rng)
+        twos = [size for size in SLICES if size & (size - 1) == 0 and size <= 512]
+        said = np.array(list(product(twos, twos, twos, divisors(on.mesh.rows))), float).T
+        fits = sum(slot.nbytes for slot in held(Part(*said), "float16")) <= on.tile.sram
+        best = np.min(product_seconds(shape, Part(*said[:, fits]), on))
+        rooms = on.tile.sram * np.array([1.0, 1.5, 2.5, 4.0])
+        parts = [closed_summa.proposed(shape, replaced(on, {"tile.sram": float(room)}), OPEN).part for room in rooms]
+        times = [float(product_seconds(shape, part, on)) for part in parts]
+        assert times[0] <= 1.02 * best, (shape, on, parts[0])
+        assert (np.diff(times) <= 0).all()
+
+
+def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit() -> None:
+    """Of all candidates, however many designs are looked at together."""
+    rng = np.random.default_rng(4)
+    for _ in range(max(DRAWS // 3, 1)):
+        shape, on = Shape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
+        many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.bandwidth": 10 ** rng.uniform(9, 12, 900)}
+        found = closed_summa.proposed(shape, replaced(on, many), OPEN).part
+        options = closed_summa._options(shape, 1, (on.mesh.rows, on.mesh.cols), OPEN)
+        need = np.asarray(sum(slot.nbytes for slot in held(options, "float16")))
+        for row in range(0, 900, 40):
+            alone = replaced(on, {name: value[row].item() for name, value in many.items()})
+            over = np.maximum(need / alone.tile.sram - 1, 0.0)
+            best = np.lexsort((product_seconds(shape, options, alone), over))[0]
+            assert [side[row] for side in found] == [side[best] for side in options], (shape, alone)
+
+
+def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(max(DRAWS // 6, 1)):
+        of, shape, on = ATTENTION[str(rng.choice(list(ATTENTION)))], layer(rng), chip(rng)
+        many = {
+            "mesh.rows": rng.choice([4.0, 8.0, 12.0], 24),
+            "tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 24),
+            "tile.sram": 10 ** rng.uniform(4.5, 7, 24),
+            "hbm.bandwidth": 10 ** rng.uniform(9, 12, 24),
+        }
+        product = Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
+        designs = replaced(on, many)
+        groups, parts = proposed(of, shape, designs), closed_summa.proposed(product, designs, OPEN).part
+        for row in range(0, 24, 5):
+            alone = replaced(on, {name: value[row].item() for name, value in many.items()})
+            quickest._known.clear()
+            one, part = proposed(of, shape, alone), closed_summa.proposed(product, alone, OPEN).part
+            for name in ("rows", "cols", "queries", "keys"):
+                assert getattr(groups, name)[row] == getattr(one, name), (of, shape, alone)
+            assert tuple(side[row] for side in parts) == part

@@ -1,0 +1,55 @@
+"""What a tile's memories hold and what their use costs, on random sizes: identities of room, latency and energy."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.residency import resident
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.silicon.energy import tile_dynamic
+from dse.space.chip import TileChip
+from dse.space.mapping import PARTITIONS, TileMapping
+from tests.samples import asked
+
+OF = asked("chip=npu64", "model=qwen3_4b")
+CHIP, MAPPING, MODEL = cast(TileChip, OF.base.chip), cast(TileMapping, OF.base.mapping), OF.workload.cases[0].model
+PARTS = transformer(MODEL, Step("decode", 1.0, 1.0, 1.0, 1.0))
+
+
+@given(
+    st.sampled_from(PARTITIONS), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 4, 9]), st.integers(1, 2000),
+    st.integers(1, 10**6), st.floats(1e6, 1e9), st.floats(0, 1),
+)  # fmt: skip
+def test_a_tile_s_memory_is_shared_and_full_before_anything_is_away(
+    partition: str, tp: int, pp: int, tokens: int, cached: int, sram: float, share: float
+) -> None:
+    plan = replace(MAPPING.decode, partition=partition, tp=tp, pp=pp)
+    mapping = replace(MAPPING, sram_kv=share)
+    held = resident(PARTS, MODEL, plan, mapping, sram, tokens=float(tokens), cached=float(cached))
+    assert held.sram <= max(sram, held.activations) * (1 + 1e-9)
+    wanted = held.activations + held.kv + held.weights
+    assert held.sram == pytest.approx(max(min(sram, wanted), held.activations))
+    assert held.sram + held.hbm == pytest.approx(wanted)
+
+
+@given(st.floats(1, 1e9), st.floats(1, 1e9), st.floats(0, 1e-6))
+def test_a_read_in_two_parts_waits_for_the_first_word_twice(first: float, second: float, latency: float) -> None:
+    memory = of_tiles(replace(CHIP, hbm=replace(CHIP.hbm, latency=latency))).memory
+    assert memory is not None
+    (one, byte), (other, _), (both, _) = (memory.read(some, 64.0, 0.0) for some in (first, second, first + second))
+    assert one + other == pytest.approx(both + latency)
+    assert memory.read(first + 1, 64.0, 0.0)[0] == pytest.approx(one + byte)
+    assert memory.read(0.0, 64.0, 0.0)[0] == 0
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e-9))
+def test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other(sent: float, loaded: float, access: float) -> None:
+    free = dict.fromkeys(("mac", "element", "hop", "hbm"), 0.0)
+    chip = replace(CHIP, technology=replace(CHIP.technology, access=access, **free))
+    assert tile_dynamic(Activity(sent_bytes=sent, memory_bytes=loaded), chip) == pytest.approx(2 * access * (sent + loaded))

@@ -1,0 +1,149 @@
+"""A package that is installed beside this one adds a GEMV and a policy by entry points; nothing else causes an import."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.collective import ALLREDUCE
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemv import GEMV, ring
+from dse.evaluators.serving.policy import POLICIES
+from dse.space.errors import DesignError, chosen
+from dse.space.registry import Registry
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = Path(__file__).parent / "installed"
+
+CODE = """
+import json, sys
+import numpy as np
+from dse.evaluators import evaluate
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.gemv import gemv
+from dse.evaluators.readers.numeric import play
+from dse.evaluators.serving.policy import policy
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from tests.samples import asked
+
+def cycles(question, fidelity):
+    return float(evaluate(stacked([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
+
+alone = [asked("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]", f"mapping.rows={rows}", "mapping.gemv=binary")
+         for rows in (2, 4, 8, 16)]
+model = [asked("chip=wse2", "model=qwen3_1b7", "model.qwen3_1b7.layers=2", "workload.batch=[2]", "workload.prompt=48",
+         "workload.output=4", "mapping.prefill.rows=8", "mapping.decode.rows=8", f"mapping.both.gemv={name}")
+         for name in ("ring", "binary")]
+first = "binary_lines" in sys.modules
+cycles(model[0], "closed")
+shipped = "binary_lines" in sys.modules
+found = {
+    "alone": [[cycles(question, fidelity) for fidelity in ("closed", "events")] for question in alone],
+    "model": [cycles(model[1], fidelity) for fidelity in ("closed", "events")],
+    "imported": [first, shipped, "binary_lines" in sys.modules],
+    "tokens": policy("hasty").tokens,
+}
+shape, mesh, rng = Shape(1, 90, 70), Mesh(11, 5), np.random.default_rng(3)
+x, w, kernel = rng.normal(size=(1, 90)).astype("f4"), rng.normal(size=(90, 70)).astype("f4"), gemv("binary")
+out = kernel.result(shape, mesh, play(kernel.steps(shape, mesh), kernel.place(shape, mesh, x, w)))
+found["wrong"] = float(np.abs(out - x @ w).max())
+try:
+    cycles(asked("chip=wse2", "workload=gemv", "mapping.gemv=binry"), "closed")
+except DesignError as error:
+    found["unknown"] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_an_installed_gemv_is_evaluated_as_those_that_ship(tmp_path: Path) -> None:
+    path = os.pathsep.join(map(str, (INSTALLED, ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    for closed, events in found["alone"]:
+        assert closed == pytest.approx(events, rel=1e-9)
+    assert found["model"][0] == pytest.approx(found["model"][1], rel=0.2)
+    assert found["wrong"] < 1e-4
+    assert found["imported"] == [False, False, True]
+    assert found["tokens"] == 64
+    assert found["unknown"] == (
+        "mapping.gemv: no option 'binry'; did you mean 'binary'? valid: binary, ktree, ladder, pipeline, ring"
+    )
+
+
+@pytest.mark.parametrize("registry", [GEMM, GEMV, ALLREDUCE, ATTENTION, POLICIES], ids=lambda registry: registry.group)
+def test_what_ships_has_all_that_is_asked_of_a_package(registry: Registry[object]) -> None:
+    assert not [(name, need) for name, of in registry.items() for need in registry.needs if not hasattr(of, need)]
+
+
+def test_packages_are_not_asked_for_names_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(importlib.metadata, "entry_points")
+    assert chosen(GEMV, "ring", "mapping.gemv") is ring
+
+
+def installed(folder: Path, package: str, line: str, source: str = "") -> None:
+    """A package of one module with one entry point of the group dse.test."""
+    (folder / f"{package}-1.0.dist-info").mkdir()
+    (folder / f"{package}-1.0.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (folder / f"{package}-1.0.dist-info/entry_points.txt").write_text(f"[dse.test]\n{line}\n")
+    (folder / f"{package}.py").write_text(source)
+
+
+def lines() -> Registry[ModuleType]:
+    return Registry("dse.test", {"ring": ring}, ("cost", "steps"))
+
+
+LINES = "class Lines: cost = steps = 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "message"),
+    [
+        ("ring = added", "", "'ring' = added: the name is that of what ships here; one of them needs another name"),
+        ("mine = added", "cost = 1", "'mine' = added: no option of this kind: it lacks steps"),
+        ("mine = added:cost", "def cost(): ...", "'mine' = added:cost: no option of this kind: it lacks cost, steps"),
+        ("mine = added:Lines", LINES, "'mine' = added:Lines: no option of this kind: it is a type, not a module"),
+        ("mine = added", "1 / 0", "'mine' = added: cannot be imported: ZeroDivisionError: division by zero"),
+        (
+            "mine = added:steps",
+            "",
+            "'mine' = added:steps: cannot be imported: AttributeError: module 'added' has no attribute 'steps'",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_is_refused_by_name(
+    line: str, source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, "added", line, source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "added", raising=False)
+    with pytest.raises(DesignError) as refused:
+        chosen(lines(), "mine", "mapping.gemv")
+    assert str(refused.value) == f"added: dse.test {message}"
+
+
+def test_two_packages_with_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, "one", "mine = one")
+    installed(tmp_path, "two", "mine = two")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DesignError, match=r"the name is that of \w+: dse.test 'mine' = \w+; one of them needs another name"):
+        chosen(lines(), "mine", "mapping.gemv")
+
+
+def test_a_module_that_no_package_declares_is_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stray.py").write_text("cost = steps = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("stray", "stray:cost", "os", "dse.evaluators.kernels.gemv.ring"):
+        with pytest.raises(DesignError, match="valid: ring"):
+            chosen(lines(), name, "mapping.gemv")
+    assert "stray" not in sys.modules

@@ -1,0 +1,205 @@
+"""Seeded faults: each is one line of physics that is wrong, and the suite must find it.
+
+A fault is applied to a copy of the tree, where a small part of the suite runs. It is found if a test fails there that passes on
+a copy without it. Questions of the golden set notice any change of a result; properties and identities say that the new one is
+wrong.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "runs", "*.egg-info", "__pycache__")
+GOLDEN = "tests/contract/test_golden.py::test_closed_forms_are_those_of_this_physics_version"
+
+
+class Fault(NamedTuple):
+    """A wrong piece of physics, and who should notice.
+
+    Attributes:
+        wrong: which physics is wrong.
+        path: of the file.
+        text: what stands there once.
+        instead: what stands there in its place.
+        golden: a question of the golden set.
+        identities: tests of properties and identities.
+    """
+
+    wrong: str
+    path: str
+    text: str
+    instead: str
+    golden: str
+    identities: tuple[str, ...]
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """All that may notice it."""
+        return (*self.identities, f"{GOLDEN}[{self.golden.replace(' ', '-')}]")
+
+
+FAULTS = (
+    Fault(
+        "a link between dies carries twice what it can",
+        "evaluators/machine/link.py",
+        "+ nbytes / links.bandwidth",
+        "+ nbytes / (2 * links.bandwidth)",
+        "chip=npu_dse model=llama3_8b",
+        ("tests/evaluators/test_collective.py::test_the_closed_form_is_the_rounds_of_the_steps",),
+    ),
+    Fault(
+        "a ring allreduce takes n steps each way, not n - 1",
+        "evaluators/kernels/collective/ring.py",
+        "rounds = 2 * (p - 1)\n",
+        "rounds = 2 * p\n",
+        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        ("tests/evaluators/test_collective.py::test_the_closed_form_is_the_rounds_of_the_steps",),
+    ),
+    Fault(
+        "words stream through one phase of a K-tree fewer than there are",
+        "evaluators/kernels/gemv/ktree.py",
+        "active = _active(side, phases)\n",
+        "active = _active(side, phases) - 1\n",
+        "chip=wse2 workload=gemv workload.shapes=[1x4096x4096,1x512x700]",
+        ("tests/agreement/test_closed.py::test_the_closed_form_of_a_gemv_is_its_program_played",),
+    ),
+    Fault(
+        "the last tiles of a systolic array are not padded",
+        "evaluators/machine/engine.py",
+        "tiles = ceil_div(stays[0], rows) * ceil_div(stays[1], cols)",
+        "tiles = stays[0] / rows * (stays[1] / cols)",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        ("tests/evaluators/test_engine.py::test_weights_reloaded_per_tile_take_the_published_identity",),
+    ),
+    Fault(
+        "a message of a group passes routers in no time",
+        "evaluators/kernels/partition/placement.py",
+        "ahead = 2 * fabric.ramp + _hops(*key) * fabric.hop",
+        "ahead = 2 * fabric.ramp",
+        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_at=last",
+        ("tests/evaluators/test_partition.py::test_the_closed_form_is_the_program_played",),
+    ),
+    Fault(
+        "a core's read of weights or KV waits for no first word",
+        "evaluators/machine/machine.py",
+        "return nbytes * self.byte + self.latency * (nbytes > 0), self.byte",
+        "return nbytes * self.byte, self.byte",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        ("tests/evaluators/test_tile_memory.py::test_a_read_in_two_parts_waits_for_the_first_word_twice",),
+    ),
+    Fault(
+        "refreshes of a memory take no time",
+        "evaluators/machine/hbm.py",
+        "rfc=int(t.rfc_bank if single else t.rfc)",
+        "rfc=0",
+        "chip=hbm4 workload=stream workload.patterns=[sequential,chunk512] workload.requests=200",
+        ("tests/evaluators/test_hbm.py::test_banks_are_refreshed_one_by_one",),
+    ),
+    Fault(
+        "devices read a fraction of a KV head where there are more of them than heads",
+        "evaluators/layouts/devices.py",
+        "kv_heads = ceil_div(of.kv_heads.units, tp) if",
+        "kv_heads = of.kv_heads.units / tp if",
+        "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
+        ("tests/evaluators/test_transformer.py::test_a_device_reads_the_cache_that_it_holds",),
+    ),
+    Fault(
+        "KV and weights have the room of activations and buffers too",
+        "evaluators/layouts/residency.py",
+        "room = maximum(sram - activations, 0.0)",
+        "room = sram * 1.0",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        ("tests/evaluators/test_tile_memory.py::test_a_tile_s_memory_is_shared_and_full_before_anything_is_away",),
+    ),
+    Fault(
+        "attention scores every pair of a query and a key twice",
+        "evaluators/graph/step.py",
+        "return near * (near + 1) / 2 + (prompt - near) * near",
+        "return near * (near + 1) + 2 * (prompt - near) * near",
+        "chip=npu_dse model=llama3_8b",
+        ("tests/evaluators/test_transformer.py::test_pairs_of_a_prompt_are_those_of_a_causal_mask",),
+    ),
+    Fault(
+        "decode reads the whole cache of a model that has a window",
+        "evaluators/graph/step.py",
+        "n * seen(prompt + generated, window)",
+        "n * (prompt + generated)",
+        "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
+        ("tests/evaluators/test_transformer.py::test_decode_looks_at_all_that_was_said_within_the_window",),
+    ),
+    Fault(
+        "a step reads every expert, touched or not",
+        "evaluators/graph/transformer.py",
+        "read, stored = touched(experts, step.tokens), float(experts.count)",
+        "read, stored = float(experts.count), float(experts.count)",
+        "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
+        ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),
+    ),
+    Fault(
+        "several dies draw the power of one",
+        "evaluators/account/devices.py",
+        "energies(power * dies,",
+        "energies(power,",
+        "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
+        ("tests/evaluators/test_nodes.py::test_energy_is_power_times_time_times_dies",),
+    ),
+    Fault(
+        "a byte that is sent is read at one end and not written at the other",
+        "evaluators/silicon/energy.py",
+        "+ 2 * (activity.sent_bytes + activity.memory_bytes) +",
+        "+ (activity.sent_bytes + activity.memory_bytes) +",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        ("tests/evaluators/test_tile_memory.py::test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other",),
+    ),
+    Fault(
+        "weights have the room of the KV cache that is beside them",
+        "evaluators/serving/kvcache.py",
+        "return Sram(for_kv, minimum(weights, room - for_kv))",
+        "return Sram(for_kv, minimum(weights, room))",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        ("tests/serving/test_price.py::test_sram_is_shared_out_to_the_last_byte_that_is_wanted",),
+    ),
+    Fault(
+        "time per output token counts the first token, which prefill makes",
+        "evaluators/serving/measures.py",
+        "/ (requests.output[several] - 1)",
+        "/ requests.output[several]",
+        "chip=npu_dse model=qwen3_1b7 $SERVED",
+        ("tests/serving/test_measures.py::test_two_requests_by_hand",),
+    ),
+)
+"""Over all rooms of the evaluators that hold physics."""
+
+
+def mutated(fault: Fault, root: Path = ROOT) -> str:
+    """The source of a file with a fault in it."""
+    source = (root / fault.path).read_text()
+    assert source.count(fault.text) == 1, (
+        f"{fault.path}: {source.count(fault.text)} times {fault.text!r}; say what stands there now"
+    )
+    return source.replace(fault.text, fault.instead)
+
+
+def failed(tests: tuple[str, ...], folder: Path, fault: Fault | None = None) -> list[str]:
+    """Which of some tests fail on a copy of the tree, without a fault or with one.
+
+    Raises:
+        RuntimeError: they could not be run.
+    """
+    copy = folder / (Path(fault.path).stem if fault else "clean")
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT, symlinks=True)
+    if fault:
+        (copy / fault.path).write_text(mutated(fault))
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "--tb=no", "-rfE", *tests]
+    # the same examples of properties every time
+    done = subprocess.run(command, cwd=copy, env=os.environ | {"CI": "1"}, capture_output=True, text=True, check=False)
+    shutil.rmtree(copy)
+    found = re.findall(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if done.returncode != bool(found):
+        raise RuntimeError(f"tests of {fault or 'the clean tree'} do not run:\n{done.stdout}{done.stderr}")
+    return found

@@ -1,0 +1,7 @@
+"""python -m tests.house       # prints how the package `evaluators` is built: each measure, and where it is found."""
+
+from tests.house.measures import MEASURES
+
+for name, measure in MEASURES.items():
+    number, where = measure()
+    print(f"{number:6,}  {name}: {where}")

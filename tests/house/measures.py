@@ -1,0 +1,171 @@
+"""Measures of how the package `evaluators` is built, each a number and where it is found; smaller is better."""
+
+import ast
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+from tests.house.sources import ROOT, SOURCES, arrows, parsed, place
+
+PACKAGE = "evaluators"
+OWN = [path for path in SOURCES if place(path).startswith(f"{PACKAGE}/")]
+BUILDING = {"dse/build.py", "dse/records.py"}
+"""Where kinds of chips and mappings are made from names, which must ask for kinds."""
+
+Measured = tuple[int, str]
+"""A number, and where it is found."""
+
+
+def modules_at_the_top() -> Measured:
+    """Modules directly in the folder of the package, `__init__` apart."""
+    found = [path for path in OWN if path.parent == ROOT / PACKAGE and path.name != "__init__.py"]
+    return len(found), f"{PACKAGE}/*.py"
+
+
+def lines_of_the_longest_file() -> Measured:
+    """Lines of a source, blank ones and docstrings included."""
+    return max((len(path.read_text().splitlines()), place(path)) for path in OWN)
+
+
+def lines_of_the_longest_function() -> Measured:
+    """Lines of a function or method from its ``def`` to its end, docstring and functions in it included."""
+    return max(
+        ((node.end_lineno or 0) - node.lineno + 1, f"{place(path)} {node.name}")
+        for path in OWN
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def modules_of_the_longest_import_chain() -> Measured:
+    """Modules on the longest way along imports inside the package that run when a module is imported."""
+    return _longest(_within(eager=True))
+
+
+def modules_of_the_longest_chain_with_lazy_imports() -> Measured:
+    """The same, with imports inside functions, and of judges by their registry, as further steps."""
+    return _longest(_within(eager=False))
+
+
+def modules_in_import_cycles() -> Measured:
+    """Modules of the package from which imports, lazy ones included, lead back to them."""
+    found = _within(eager=False)
+    cyclic = [name for name in found if name in _reached(found, name)]
+    return len(cyclic), ", ".join(map(_short, cyclic))
+
+
+def pairs_of_folders_that_import_each_other() -> Measured:
+    """Pairs of folders of the package of which each has a module that imports one of the other, lazily or not.
+
+    A folder is one directly in the package, with all below it; modules at the top count as one more.
+    """
+    steps = {(_folder(name), _folder(other)) for name, others in _within(eager=False).items() for other in others}
+    folders = sorted({folder for step in steps for folder in step})
+    pairs = [(a, b) for a, b in combinations(folders, 2) if {(a, b), (b, a)} <= steps]
+    return len(pairs), ", ".join(f"{a} <-> {b}" for a, b in pairs)
+
+
+def questions_of_kind() -> Measured:
+    """Calls of ``isinstance``, ``type`` or ``cast`` with a chip or a mapping, in evaluators/ and dse/, building code apart.
+
+    A call counts if its arguments name a variable or a field `chip` or `mapping`, or a class whose name ends in ``Chip`` or
+    ``Mapping``; the Mapping of `collections.abc` does not.
+    """
+    sources = [path for path in SOURCES if place(path).split("/")[0] in (PACKAGE, "dse") and place(path) not in BUILDING]
+    counts = Counter({place(path): _kinds_asked(path) for path in sources})
+    most = ", ".join(f"{name} {count}" for name, count in counts.most_common(3))
+    return counts.total(), f"most in {most}"
+
+
+MEASURES: dict[str, Callable[[], Measured]] = {
+    measure.__name__.replace("_", " "): measure
+    for measure in (
+        modules_at_the_top,
+        lines_of_the_longest_file,
+        lines_of_the_longest_function,
+        modules_of_the_longest_import_chain,
+        modules_of_the_longest_chain_with_lazy_imports,
+        modules_in_import_cycles,
+        pairs_of_folders_that_import_each_other,
+        questions_of_kind,
+    )
+}
+"""By name."""
+
+
+def _within(*, eager: bool) -> dict[str, set[str]]:
+    """Imports inside the package, by module."""
+    own = f"dse.{PACKAGE}"
+    found = {name: others for name, others in arrows(eager=eager).items() if f"{name}.".startswith(f"{own}.")}
+    return {name: {other for other in others if other in found} for name, others in found.items()}
+
+
+def _longest(found: dict[str, set[str]]) -> Measured:
+    """The longest way along imports without cycles."""
+
+    @cache
+    def way(name: str) -> tuple[str, ...]:
+        return (name, *max((way(other) for other in sorted(found[name])), key=len, default=()))
+
+    chain = max((way(name) for name in sorted(found)), key=len)
+    return len(chain), " > ".join(map(_short, chain))
+
+
+def _reached(found: dict[str, set[str]], start: str) -> set[str]:
+    """Modules that imports lead to."""
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = found[ahead.pop()] - seen
+        seen |= new
+        ahead += new
+    return seen
+
+
+def _folder(name: str) -> str:
+    rest = _short(name).split(".")
+    path = ROOT / PACKAGE / rest[0]
+    return rest[0] if path.is_dir() else "top"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"dse.{PACKAGE}").removeprefix(".") or PACKAGE
+
+
+def _kinds_asked(path: Path) -> int:
+    foreign = any(
+        isinstance(node, ast.ImportFrom) and node.module in ("collections.abc", "typing") and "Mapping" in _names(node)
+        for node in parsed(path).body
+    )
+    return sum(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("isinstance", "type", "cast")
+        and any(_of_design(name, foreign) for argument in node.args for name in _named(argument))
+        for node in ast.walk(parsed(path))
+    )
+
+
+def _names(node: ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name for alias in node.names}
+
+
+def _named(node: ast.AST) -> set[str]:
+    """Variables, fields and quoted types of an expression."""
+    found = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            found.add(inner.id)
+        elif isinstance(inner, ast.Attribute):
+            found.add(inner.attr)
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            found.add(inner.value)
+    return found
+
+
+def _of_design(name: str, foreign: bool) -> bool:
+    if name == "Mapping" and foreign:
+        return False
+    return name in ("chip", "mapping") or name.endswith(("Chip", "Mapping"))

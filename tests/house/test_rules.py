@@ -1,0 +1,143 @@
+"""The rules of the house, read from the sources: imports point down, and each foreign library has one room."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, place
+
+ROOMS = {
+    "hydra": {"dse/compose.py", "dse/sources.py", "dse/sweeps.py"},
+    "omegaconf": {"dse/compose.py", "dse/sources.py"},
+    "optuna": {"dse/search.py"},
+    "ray": {"dse/actors.py", "dse/cluster.py"},
+    "sqlalchemy": {"dse/database.py", "dse/study_lock.py", "dse/sound.py", "dse/store.py", "dse/tables.py"},
+    "sqlite3": {"dse/database.py"},
+    "pint": {"space/units.py"},
+    "numba": {
+        "evaluators/machine/dram.py",
+        "evaluators/machine/compile_cache.py",
+    },
+    "moocore": {"dse/pareto.py"},
+    "plotly": {"dse/report/page.py"},
+    "threadpoolctl": {"dse/acquisition.py"},
+}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=place)
+def test_imports_point_down(path: Path) -> None:
+    above = LAYERS[LAYERS.index(path.relative_to(ROOT).parts[0]) + 1 :]
+    assert not {name for name in imported(path) if layer(name) in above}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=place)
+def test_a_library_is_imported_in_its_room_only(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert not {library for library, rooms in ROOMS.items() if library in roots and place(path) not in rooms}
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if place(path).startswith("space/")], ids=place)
+def test_space_needs_no_more_than_numpy_and_units(path: Path) -> None:
+    import sys
+
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert roots <= set(sys.stdlib_module_names) | {"numpy", "dse", "pint"}
+
+
+def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
+    callers = {
+        place(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cost"
+    }
+    readers = {caller for caller in callers if not caller.startswith("evaluators/kernels/")}
+    assert readers == {
+        "evaluators/readers/closed.py",
+        "evaluators/readers/closed_attention.py",
+        "evaluators/readers/closed_summa.py",
+        "evaluators/readers/closed_streamed.py",
+    }
+
+
+def test_the_folders_of_the_package_are_where_the_user_wants_them() -> None:
+    assert {path.name: path.resolve() for path in (ROOT / "dse").iterdir() if path.is_symlink()} == {
+        name: ROOT / name for name in ("space", "evaluators", "conf", "studies")
+    }
+
+
+@pytest.mark.parametrize("name", ["space", "evaluators", "studies"])
+def test_no_second_copy_of_a_class_can_arise(name: str) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert f"import dse.{name}" in done.stderr
+
+
+def test_no_config_names_python_code() -> None:
+    assert not [path for path in (ROOT / "conf").rglob("*.yaml") if "_target_" in path.read_text()]
+
+
+def test_top_level_folders_are_the_agreed_ones() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages == {"dse", "space", "evaluators", "conf", "studies", "tests"}
+
+
+def constants(node: object) -> list[dict[str, object]]:
+    if isinstance(node, dict):
+        if "value" in node:
+            return [node]
+        return [found for inner in node.values() for found in constants(inner)]
+    return []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "conf").glob("chip/*.yaml")) + sorted((ROOT / "conf").glob("technology/*.yaml")), ids=place
+)
+def test_every_constant_has_a_source_in_the_bibliography(path: Path) -> None:
+    known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
+    config = {
+        key: value
+        for key, value in yaml.safe_load(path.read_text()).items()
+        if key != "defaults" and not key.startswith("mapping")
+    }
+    leaves = constants(config)
+    assert leaves or not config  # of a memory by itself
+    for leaf in leaves:
+        assert leaf.get("source") in known
+        assert leaf["source"] not in ("assumed", "fitted") or leaf.get("note")
+    assert len(leaves) == count_leaves(config)
+
+
+def count_leaves(node: object) -> int:
+    if isinstance(node, dict) and "value" not in node:
+        return sum(count_leaves(inner) for inner in node.values())
+    return 1
+
+
+def test_every_citation_is_in_the_bibliography() -> None:
+    import re
+
+    known = yaml.safe_load((ROOT / "conf/sources.yaml").read_text())
+    cited = {key for path in SOURCES for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text())}
+    assert cited <= set(known)
+
+
+def test_no_modules_import_each_other() -> None:
+    """A circle hides which way a value walks; imports inside functions count as well."""
+    found = arrows()
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in found[name]:
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in found:
+        visit(name, ())

@@ -1,0 +1,83 @@
+"""What the driver costs a design while a search grows, the sampler's own time apart: python -m tests.speed.driver [DESIGNS]
+
+CPU seconds for every 10,000 designs of a random search of a space of twelve knobs, whose evaluation costs next to nothing:
+asks are made a block ahead, and the clock stands still meanwhile. Then the most memory that the process held.
+"""
+
+import contextlib
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from dse.compose import compose
+from dse.loop import _Best
+from dse.progress import Progress
+from dse.samplers import Ask, Told, Uniform
+from dse.store import Store
+from dse.study import Study, study
+from tests.speed.__main__ import TWELVE, Trivial
+
+
+class Prepared:
+    """A random sampler that makes its asks a block ahead.
+
+    Attributes:
+        seconds: of the processor that went into each block, without the making of asks.
+    """
+
+    designs = None
+
+    def __init__(self, asked: Study, block: int) -> None:
+        self._source = Uniform(asked.question.space, asked.seed)
+        self._block = block
+        self._ahead: list[Ask] = []
+        self._since: float | None = None
+        self.seconds: list[float] = []
+
+    def ask(self, number: int, forced: Any) -> Ask:
+        if not self._ahead:
+            if self._since is not None:
+                self.seconds.append(time.process_time() - self._since)
+            self._ahead = [self._source.ask(number + place, None) for place in range(self._block)][::-1]
+            self._since = time.process_time()
+        return self._ahead.pop()
+
+    def tell(self, ask: Ask, told: Told) -> None:
+        pass
+
+    def restore(self, ask: Ask, told: Told | None) -> None:
+        pass
+
+
+def growth(designs: int, block: int) -> list[float]:
+    """CPU seconds of the driver for every block of designs."""
+    from dse.ask_tell import search
+
+    with tempfile.TemporaryDirectory() as folder:
+        objectives = ("+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min")
+        config = compose(["name=speed", *objectives, *TWELVE, "search.sampler=random", f"run_dir={folder}"])
+        asked = study(config, Path(folder))
+        source, best = Prepared(asked, block), _Best(asked)
+        with contextlib.closing(Store(asked.store)) as store, Progress("search") as bar:
+            store.begin(asked.name, asked.identity(), {})
+            # one more than there are blocks to count, so that the last of these is whole
+            budget = designs + 1
+            search(asked, store, source, Trivial(), budget, [], lambda told, results: bar.update(told, budget, best(results)))
+    return source.seconds
+
+
+def main() -> None:
+    designs = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    block = min(10_000, designs // 10)
+    seconds = [one * 10_000 / block for one in growth(designs, block)]
+    for place, one in enumerate(seconds):
+        print(f"to {(place + 1) * block:>9,} designs  {one:5.2f} CPU s per 10,000")
+    print(f"last to first {seconds[-1] / seconds[0]:.2f}, most to least {max(seconds) / min(seconds):.2f}")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What the documents say to type works as written: every command of README.md and docs/, in order, in one folder.
+
+Each fenced block is a test. Files stand in blocks too: those of YAML say their path in a comment, others after the language.
+What takes long is asked for less, by `LESS`; what a user brings is in `BROUGHT`.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dse.main import main
+from dse.options import COMMANDS
+from dse.validate import COLUMNS
+
+ROOT = Path(__file__).resolve().parent.parent
+ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")
+
+LESS = [
+    (r"^run study=(quickstart|mine|wide)\b", "screen.limit=64 search.budget=12"),
+    (r"^run .*workers.count=8", "workers.count=1"),
+    (r"^run study=waferllm_gemv", "workload.shapes=[1x2048x2048] verify.designs=2"),
+    (
+        r"^run study=waferllm_sram",
+        "screen.limit=16 verify.designs=1 model=qwen3_1b7 mapping.both.rows=300 workload.batch=[1] workload.prompt=[64] "
+        "workload.output=[4]",
+    ),
+    (r"^run study=waferllm_gemm", "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.side=4"),
+    (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
+    (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
+    (r"^evaluate .*workload=stream", "workload.requests=400"),
+    (r"^evaluate .*workload=traffic", "workload.packets=100"),
+    (r"^validate$", "mine.csv"),
+]
+"""Of commands that match, the overrides that make them short; the last words win."""
+
+BROUGHT = {
+    "Qwen3-8B/config.json": (ROOT / "tests/dse/hf/qwen3_8b.json").read_text,
+    "mine.csv": lambda: f"{','.join(COLUMNS)}\na,here,workload.batch=[1],,tpot,1.7,ms,report,\n",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a document, or one that is indented, of which commands are looked at only."""
+
+    place: str
+    language: str
+    file: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.place
+
+
+def blocks(document: str) -> Iterator[Block]:
+    """The blocks of a document, in order."""
+    pattern = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$|((?:^    [^\n]+\n)+)", re.MULTILINE | re.DOTALL)
+    text = (ROOT / document).read_text()
+    for found in pattern.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        language, file, inner, indented = found.groups()
+        if language == "yaml":
+            file = inner.splitlines()[0].removeprefix("# ")
+        yield Block(f"{document}:{line}", language or "sh", file or "", inner or indented)
+
+
+BLOCKS = [block for document in ORDER for block in blocks(document)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all of it happens, with what a user brings."""
+    here = tmp_path_factory.mktemp("documents")
+    for name, text in BROUGHT.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text())
+    return here
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of every dse command of a text, without its comments."""
+    lines = (re.search(r"(?:^|\s|/)dse (.*)$", line) for line in text.splitlines())
+    return [shlex.split(found[1], comments=True) for found in lines if found]
+
+
+def less(words: list[str]) -> list[str]:
+    """A command that takes less."""
+    return [*words, *(word for pattern, more in LESS if re.search(pattern, " ".join(words)) for word in more.split())]
+
+
+def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Types a command; returns its status, and what it printed."""
+    monkeypatch.setattr(sys, "argv", ["dse", *words])
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        main()
+    return int(end.value.code or 0), said.getvalue()
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    if block.language == "python":
+        exec(compile(block.text, block.place, "exec"), {})
+    elif block.file:
+        path = folder / block.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+    for words in commands(block.text) if block.language == "sh" else ():
+        code, said = typed(less(words), monkeypatch)
+        assert not code, f"dse {' '.join(words)}: {said}"
+        assert "infeasible:" not in said, f"dse {' '.join(words)}: {said}"
+
+
+TYPED = [words for block in BLOCKS if block.language == "sh" for words in commands(block.text)]
+OTHERS = [
+    line for command in COMMANDS.values() for line in command.examples if commands(line.partition("|")[0])[0] not in TYPED
+]
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (words,) = commands(line.partition("|")[0])
+    code, said = typed(less(words), monkeypatch)
+    assert not code, said
+
+
+def test_no_block_is_left_out() -> None:
+    """Every document with a command is one that is typed here."""
+    others = [path for path in (ROOT / "docs").glob("*.md") if commands(path.read_text())]
+    assert {path.relative_to(ROOT).as_posix() for path in others} <= set(ORDER)
+    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python"}
+
+
+def test_the_readme_is_short_enough_to_read() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
