@@ -1,21 +1,19 @@
 """Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
 
 from collections.abc import Mapping as Dict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from dse.records import NOTES, Source, inner, parsed, record
+from dse.records import NOTES, Source, alike, parsed, record
 from dse.space import memory, network
-from dse.space.chip import MeshChip, TileChip
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
-from dse.space.kinds import CHIPS, KINDS, WHERE, asked
+from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
-from dse.space.memory import MemoryChip
-from dse.space.network import NetworkChip
+from dse.space.machines import machine_of
 from dse.space.workload import Case, Collective, Stream, Workload
 from dse.workloads import workload
 
@@ -50,36 +48,39 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
 
 
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
-    """A chip of the kind that its fields say, with the mapping that goes with it and with what is asked."""
-    constants = {key: value for key, value in chip.items() if key not in NOTES}
-    of = _alike(constants, CHIPS, CHIPS[0])
-    case = asked(workload)
-    if (of, case) not in KINDS:
-        raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(of)}; try {WHERE[case]}")
-    kind = KINDS[of, case]
+    """A chip of the parts that its fields say, with the mapping that goes with it and with what is asked."""
+    of = record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
+    machine, case = machine_of(of), asked(workload)
+    if (machine, case) not in KINDS:
+        raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
+    kind = KINDS[machine, case]
     mappings = list(dict.fromkeys(mapping for kind in KINDS.values() for mapping in kind.mappings))
-    found = _alike(mapping, mappings, kind.mappings[0])
+    found = alike(mapping, mappings, kind.mappings[0])
     if found not in kind.mappings:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
-    built = Design(record(of, constants, "chip", sources), record(found, mapping, "mapping", sources))
-    if isinstance(built.chip, MemoryChip):
-        memory.refuse(built.chip.memory, "chip.memory")
-    if isinstance(built.chip, NetworkChip):
-        network.refuse(built.chip)
-    if isinstance(built.chip, MeshChip | TileChip):
-        network.faults(built.chip)
-    if isinstance(built.chip, TileChip) and built.chip.hbm.banks is not None:
-        memory.refuse(built.chip.hbm.banks, "chip.hbm.banks")
-    if isinstance(built.chip, TileChip) and case is Stream:
-        _refuse_stream(built.chip)
-    if isinstance(built.chip, TileChip) and case is not Collective and built.chip.noc.topology != "mesh":
-        raise DesignError(
-            f"chip.noc.topology: {built.chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh"
-        )
-    return built
+    _refuse(of, case)
+    return Design(of, record(found, mapping, "mapping", sources))
 
 
-def _refuse_stream(chip: TileChip) -> None:
+def _refuse(chip: Chip, case: type) -> None:
+    """Refuses parts that make no sense, alone or for what is asked."""
+    if chip.memory is not None:
+        memory.refuse(chip.memory, "chip.memory")
+    if chip.router is not None:
+        network.refuse(chip)
+    elif chip.mesh is not None:
+        network.faults(chip)
+    if chip.tile is None:
+        return
+    if chip.hbm.banks is not None:
+        memory.refuse(chip.hbm.banks, "chip.hbm.banks")
+    if case is Stream:
+        _refuse_stream(chip)
+    if case is not Collective and chip.noc.topology != "mesh":
+        raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
+
+
+def _refuse_stream(chip: Chip) -> None:
     if chip.hbm.banks is None:
         raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
     if chip.hbm.place == "core":
@@ -92,22 +93,8 @@ def _plural(case: type) -> str:
     return "models" if case is Case else case.__name__.lower() + "s"
 
 
-def _runs(chip: type) -> str:
-    return "runs " + ", ".join(_plural(case) for of, case in KINDS if of is chip)
-
-
-def _alike(config: Dict[str, Any], classes: Sequence[type], usual: type) -> type:
-    """The class that has most of the fields of a group, and of the groups in it; the usual one where they are as many."""
-
-    def shared(cls: type) -> int:
-        hints, count = get_type_hints(cls), 0
-        for key in set(hints) & set(config):
-            group = inner(hints[key])
-            within = isinstance(config[key], Dict) and group is not None
-            count += 1 + (len(set(get_type_hints(group)) & set(config[key])) if within else 0)
-        return count
-
-    return max(classes, key=lambda cls: (shared(cls), cls is usual))
+def _runs(machine: str) -> str:
+    return "runs " + ", ".join(_plural(case) for of, case in KINDS if of == machine)
 
 
 SHAPE: dict[str, tuple[type, ...]] = {

@@ -1,6 +1,7 @@
 """Dictionaries to value objects, and text with units to numbers: what every part of a configuration is read with."""
 
 from collections.abc import Mapping as Dict
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -46,12 +47,33 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
                 raise DesignError(f"{here}: missing; {_meaning(spec)}")
             continue
         group = inner(hints[name])
-        if group is not None:
+        if "parts" in spec.metadata:
+            kinds = spec.metadata["parts"]
+            values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], here, sources)
+        elif spec.default is None and config[name] is None:
+            continue
+        elif group is not None:
             absent = config[name] is None and isinstance(hints[name], UnionType)
             values[name] = None if absent else record(group, config[name], here, sources)
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     return cls(**values)
+
+
+def alike(config: Any, kinds: Sequence[type], usual: type | None = None) -> type:
+    """The kind that has most of the fields of a group, and of the groups in it; the usual one, or the first, of as many."""
+
+    def shared(kind: type) -> int:
+        hints, count = get_type_hints(kind), 0
+        for key in set(hints) & set(config):
+            group = inner(hints[key])
+            within = isinstance(config[key], Dict) and group is not None
+            count += 1 + (len(set(get_type_hints(group)) & set(config[key])) if within else 0)
+        return count
+
+    if not isinstance(config, Dict) or len(kinds) == 1:
+        return usual or kinds[0]
+    return max(kinds, key=lambda kind: (shared(kind), kind is usual))
 
 
 def parsed(value: Any, unit: str, address: str) -> float:

@@ -12,14 +12,12 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
-from dse.space.chip import Chip, MeshChip, TileChip
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.memory import MemoryChip
-from dse.space.network import NetworkChip
+from dse.space.machines import MEMORY, NETWORK, POOL, TILES, WAFER, machine_of
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
 PHYSICS = 7
@@ -29,22 +27,22 @@ FIDELITIES = ("closed", "events", "cycles")
 """Readers, each nearer to the machine than the one before it."""
 
 
-READERS: dict[tuple[type, type], str] = {
-    (Chip, Case): "models",
-    (Chip, Product): "die_product",
-    (Chip, Load): "die_serving",
-    (MeshChip, Case): "models",
-    (MeshChip, Product): "product",
-    (TileChip, Case): "models",
-    (TileChip, Product): "tile_product",
-    (MemoryChip, Stream): "stream",
-    (TileChip, Stream): "stream",
-    (NetworkChip, Traffic): "traffic",
-    (TileChip, Collective): "collective",
-    (TileChip, Attention): "attention",
-    (TileChip, Load): "tile_serving",
+READERS: dict[tuple[str, type], str] = {
+    (POOL, Case): "models",
+    (POOL, Product): "die_product",
+    (POOL, Load): "die_serving",
+    (WAFER, Case): "models",
+    (WAFER, Product): "product",
+    (TILES, Case): "models",
+    (TILES, Product): "tile_product",
+    (MEMORY, Stream): "stream",
+    (TILES, Stream): "stream",
+    (NETWORK, Traffic): "traffic",
+    (TILES, Collective): "collective",
+    (TILES, Attention): "attention",
+    (TILES, Load): "tile_serving",
 }
-"""Who judges designs, by kinds of chip and of case: modules of `judges`, imported when they first judge. Each says at which
+"""Who judges designs, by machine and kind of case: modules of `judges`, imported when they first judge. Each says at which
 fidelities."""
 
 PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models", Stream: "streams"}
@@ -86,7 +84,7 @@ def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tup
 
 def alone(design: Design, fidelity: str) -> list[str]:
     """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
-    own = ((case, _module(name)) for (chip, case), name in READERS.items() if chip is type(design.chip))
+    own = ((case, _module(name)) for (machine, case), name in READERS.items() if machine == machine_of(design.chip))
     return [_plural(case) for case, judge in own if fidelity in _readers(judge, design)]
 
 
@@ -106,7 +104,7 @@ def smaller(design: Design, workload: Workload) -> str:
     """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
     from dse.evaluators.judges import submesh  # with the judges of all kernels
 
-    known = submesh.SMALLER.get((type(design.chip), type(workload.cases[0])))
+    known = submesh.SMALLER.get((machine_of(design.chip), type(workload.cases[0])))
     return known.said if known else _in_part(_judge(design, workload.cases[0]), design)
 
 
@@ -188,7 +186,7 @@ def _plural(kind: type) -> str:
 
 
 def _judge(design: Design, case: Asked) -> ModuleType:
-    return _module(READERS[type(design.chip), type(case)])
+    return _module(READERS[machine_of(design.chip), type(case)])
 
 
 @cache
@@ -198,7 +196,7 @@ def _module(name: str) -> ModuleType:
 
 def _broken(design: Design) -> bool:
     """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
-    return isinstance(design.chip, MeshChip | TileChip) and design.chip.faults != "none"
+    return design.chip.router is None and design.chip.faults not in (None, "none")
 
 
 def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
@@ -256,7 +254,7 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
         valid = ", ".join(known)
         if word in _readers(reader, design, True):
             what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 of them"
-        elif isinstance(design.chip, Chip):
+        elif design.chip.mesh is None:
             what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
         else:
             what = f"{fidelity} does not play {_plural(type(case))} on this kind of chip"

@@ -1,14 +1,9 @@
-"""Kinds of accelerators, each a list of sourced constants; what they mean for time is in ``evaluators/machine``.
-
-`Chip` is a die whose cores share an L2 cache and HBM, with ports to other dies. `MeshChip` is a mesh of cores, each with its
-own memory, that reach each other through routers. `TileChip` is such a mesh with a matrix engine, a vector engine and a DMA
-engine in each core, and with HBM.
-"""
+"""A chip of parts, each a list of sourced constants; what they mean for time is in ``evaluators/machine``."""
 
 from typing import Any
 
 from dse.space.elementwise import Number, where
-from dse.space.fields import quantity, record, replaced, whole, word
+from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
 from dse.space.technology import MeshTechnology, Technology, TileTechnology
 
@@ -67,20 +62,6 @@ class Network:
 
 
 @record
-class Chip:
-    """An accelerator die."""
-
-    cores: Number = whole("cores on the die")
-    core: Core
-    l2: Cache
-    hbm: Hbm
-    network: Network
-    operator_overhead: Number = quantity("s", "launch and synchronisation of one operator")
-    power: Number = quantity("W", "of one die at work; 0 where it is not known", default=0.0)
-    technology: Technology
-
-
-@record
 class Mesh:
     """Cores that software can use, as a rectangle."""
 
@@ -114,21 +95,6 @@ class Noc:
     paths: Number = whole("routing paths that a core can be part of (R)")
     vcs: Number = whole("virtual channels of a router's port, where routers are played")
     depth: Number = whole("words that a virtual channel holds, likewise")
-
-
-@record
-class MeshChip:
-    """A mesh of cores with local memories (PLMR: massive parallelism, latency, memory, routing)."""
-
-    mesh: Mesh
-    clock: Number = quantity("Hz", "of cores and routers", positive=True)
-    core: MeshCore
-    noc: Noc
-    faults: str = word(
-        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", default="none", number=True
-    )
-    power: Number = quantity("W", "of the whole chip at work", positive=True)
-    technology: MeshTechnology
 
 
 DATAFLOWS = ("weight", "output", "input", "ce")
@@ -232,37 +198,71 @@ class DecodeCore:
 
 
 @record
-class TileChip:
-    """A mesh of tiles with HBM; `decode` is of tiles that a mapping sets apart for it."""
+class Router:
+    """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
 
-    mesh: Mesh
-    clock: Number = quantity("Hz", "of tiles and routers", positive=True)
-    tile: Tile
-    noc: TileNoc
-    faults: str = word(
-        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", default="none", number=True
+    Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
+    the switch at once.
+    """
+
+    vcs: Number = whole("virtual channels of a port")
+    depth: Number = whole("flits that a virtual channel holds")
+    route: Number = whole("computing a route; 0 where that is done a router ahead", low=0, unit="cycle")
+    vc_alloc: Number = whole("allocating a virtual channel", unit="cycle")
+    switch_alloc: Number = whole("allocating the switch", unit="cycle")
+    traversal: Number = whole("crossing the switch", low=0, unit="cycle")
+    link: Number = whole("on the wire to the next router or core", low=0, unit="cycle")
+    credit: Number = whole("handling a credit, after its way back", low=0, unit="cycle")
+    speculative: bool = flag("whether heads ask for a channel and for the switch at once")
+    flit_x: Number = whole("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
+    flit_y: Number = whole("cycles that a flit takes a link along a column", unit="cycle")
+
+
+@record
+class Chip:
+    """An accelerator: the parts that it has, None for those it has not.
+
+    Cores are pooled behind a cache (`cores` of `core`, `l2`), a mesh with a memory each (`mesh` of `core`), or a mesh of tiles
+    with engines of their own (`mesh` of `tile`). Each kind of a part has its own leaves; `space.machines` says which parts make
+    a machine.
+    """
+
+    cores: Any = whole("cores on the die, which a cache pools", absent=True)
+    mesh: Any = part("cores that software can use, as a rectangle", Mesh)
+    clock: Any = quantity("Hz", "of the cores of a mesh and of its routers", positive=True, absent=True)
+    core: Any = part("one core: of a pool, or of a mesh", Core, MeshCore)
+    tile: Any = part("one core of a mesh, with engines of its own", Tile)
+    l2: Any = part("the cache that all cores share", Cache)
+    noc: Any = part("the network between the cores of a mesh", Noc, TileNoc)
+    router: Any = part("the routers of a network by itself", Router)
+    faults: Any = word(
+        "broken links and cores, by cores counted row after row, as in 3-4+12; or none", number=True, absent=True
     )
-    hbm: MainMemory
-    technology: TileTechnology
-    decode: DecodeCore | None = None
+    hbm: Any = part("off-die memory: of a die, or of a mesh", Hbm, MainMemory)
+    network: Any = part("the ports of one die towards its peers", Network)
+    operator_overhead: Any = quantity("s", "launch and synchronisation of one operator", absent=True)
+    power: Any = quantity("W", "of the whole chip at work; 0 where it is not known", absent=True)
+    technology: Any = part("areas and energies", Technology, MeshTechnology, TileTechnology)
+    decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
+    memory: Any = part("a memory by itself", Memory)
 
 
-def memory_of(chip: TileChip) -> Number:
+def memory_of(chip: Chip) -> Any:
     """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
     return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if chip.hbm.place == "core" else chip.hbm.capacity
 
 
-def memory_of_core(chip: TileChip) -> Number:
+def memory_of_core(chip: Chip) -> Any:
     """A core's share of main memory. [B]"""
     return chip.hbm.capacity if chip.hbm.place == "core" else chip.hbm.capacity / (chip.mesh.rows * chip.mesh.cols)
 
 
-def memory_channels(chip: TileChip) -> Number:
+def memory_channels(chip: Chip) -> Any:
     """Channels of main memory on the whole chip."""
     return chip.mesh.rows * chip.mesh.cols if chip.hbm.place == "core" else chip.hbm.channels
 
 
-def decoding(chip: TileChip) -> TileChip:
+def decoding(chip: Chip) -> Chip:
     """The chip as if all its cores were of those that only decode."""
     own, tile = chip.decode, chip.tile
     if own is None:

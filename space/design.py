@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.chip import Chip, MeshChip, TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
 from dse.space.mapping import (
@@ -23,15 +23,13 @@ from dse.space.mapping import (
     TileServingMapping,
     TrafficMapping,
 )
-from dse.space.memory import MemoryChip
-from dse.space.network import NetworkChip
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """A chip and the mapping on it."""
 
-    chip: Chip | MeshChip | TileChip | MemoryChip | NetworkChip
+    chip: Chip
     mapping: (
         Mapping
         | MeshMapping

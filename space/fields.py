@@ -11,45 +11,63 @@ T = TypeVar("T")
 
 
 def quantity(
-    unit: str, doc: str, *, low: float = 0.0, high: float = math.inf, positive: bool = False, default: float | None = None
+    unit: str,
+    doc: str,
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+    positive: bool = False,
+    default: float | None = None,
+    absent: bool = False,
 ) -> Any:
-    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well."""
+    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing."""
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
-    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+    return _leaf(metadata, default, absent)
 
 
-def whole(doc: str, *, low: int = 1, default: int | None = None, unit: str = "1") -> Any:
+def whole(doc: str, *, low: int = 1, default: int | None = None, unit: str = "1", absent: bool = False) -> Any:
     """A leaf that is a whole number of things, or of units."""
-    metadata = {"unit": unit, "doc": doc, "low": low, "whole": True}
-    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+    return _leaf({"unit": unit, "doc": doc, "low": low, "whole": True}, default, absent)
 
 
-def word(doc: str, options: Sequence[str] = (), *, default: str | None = None, number: bool = False) -> Any:
+def word(
+    doc: str, options: Sequence[str] = (), *, default: str | None = None, number: bool = False, absent: bool = False
+) -> Any:
     """A leaf that is a word; with `options`, one of these; with `number`, a whole number is one too."""
     metadata = {"unit": "", "doc": doc, "options": tuple(options)} | ({"number": True} if number else {})
-    return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
+    return _leaf(metadata, default, absent)
 
 
 def flag(doc: str, *, default: bool | None = None) -> Any:
     """A leaf that is a statement, true or false."""
-    metadata = {"unit": "", "doc": doc, "flag": True}
+    return _leaf({"unit": "", "doc": doc, "flag": True}, default, False)
+
+
+def part(doc: str, *kinds: type) -> Any:
+    """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part."""
+    return field(metadata={"doc": doc, "parts": kinds}, default=None)
+
+
+def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
+    if absent:
+        return field(metadata=metadata, default=None)
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, field))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, field))
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
-    """Every leaf below a value object, as (address, value, field), in the order of declaration."""
+    """Every leaf below a value object, as (address, value, field), in the order of declaration; what is absent has none."""
     for spec in fields(value):
         inner = getattr(value, spec.name)
         address = prefix + spec.name
         if is_dataclass(inner):
             yield from leaves(inner, address + ".")
-        elif spec.metadata:
+        elif spec.metadata and inner is not None:
             yield address, inner, spec
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
-from dse.space.chip import Chip, MeshChip, TileChip
+from dse.space.machines import MEMORY, NETWORK, POOL, TILES, WAFER
 from dse.space.mapping import (
     AttentionMapping,
     CollectiveMapping,
@@ -18,8 +18,6 @@ from dse.space.mapping import (
     TileServingMapping,
     TrafficMapping,
 )
-from dse.space.memory import MemoryChip
-from dse.space.network import NetworkChip
 from dse.space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
 
 
@@ -31,9 +29,6 @@ class Kind(NamedTuple):
     choices: str
 
 
-CHIPS = (Chip, MeshChip, TileChip, MemoryChip, NetworkChip)
-"""Kinds of chips."""
-
 CASES = {
     "kernel": Product,
     "patterns": Stream,
@@ -44,28 +39,28 @@ CASES = {
 }
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
-KINDS: dict[tuple[type, type], Kind] = {
-    (Chip, Case): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (MeshChip, Case): Kind((MeshMapping,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
-    (TileChip, Case): Kind(
+KINDS: dict[tuple[str, type], Kind] = {
+    (POOL, Case): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (WAFER, Case): Kind((MeshMapping,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (TILES, Case): Kind(
         (TileMapping, FlatMapping), "the chip is a mesh of tiles", "flat, npu, npu_t10, npu_waferllm or npu_wsc_llm"
     ),
-    (Chip, Product): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (MeshChip, Product): Kind((ProductMapping,), "the workload is a product by itself", "product"),
-    (TileChip, Product): Kind((SummaMapping,), "the workload is a product by itself, on a mesh of tiles", "summa"),
-    (TileChip, Collective): Kind((CollectiveMapping,), "the workload is a collective by itself", "collective"),
-    (TileChip, Attention): Kind((AttentionMapping,), "the workload is attention by itself", "attention"),
-    (Chip, Load): Kind((ServingMapping,), "requests are served as they come", "serving"),
-    (TileChip, Load): Kind(
+    (POOL, Product): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (WAFER, Product): Kind((ProductMapping,), "the workload is a product by itself", "product"),
+    (TILES, Product): Kind((SummaMapping,), "the workload is a product by itself, on a mesh of tiles", "summa"),
+    (TILES, Collective): Kind((CollectiveMapping,), "the workload is a collective by itself", "collective"),
+    (TILES, Attention): Kind((AttentionMapping,), "the workload is attention by itself", "attention"),
+    (POOL, Load): Kind((ServingMapping,), "requests are served as they come", "serving"),
+    (TILES, Load): Kind(
         (TileServingMapping,),
         "requests are served as they come, on a mesh of tiles",
         "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
-    (MemoryChip, Stream): Kind((StreamMapping,), "the chip is a memory by itself", "stream"),
-    (TileChip, Stream): Kind((StreamMapping,), "the workload is requests to memory", "stream"),
-    (NetworkChip, Traffic): Kind((TrafficMapping,), "the chip is a network by itself", "traffic"),
+    (MEMORY, Stream): Kind((StreamMapping,), "the chip is a memory by itself", "stream"),
+    (TILES, Stream): Kind((StreamMapping,), "the workload is requests to memory", "stream"),
+    (NETWORK, Traffic): Kind((TrafficMapping,), "the chip is a network by itself", "traffic"),
 }
-"""By kinds of chip and of case."""
+"""By machines and kinds of case."""
 
 WHERE: dict[type, str] = {
     Case: "chip=npu_dse",

@@ -81,13 +81,6 @@ class Memory:
     controller: Controller
 
 
-@record
-class MemoryChip:
-    """A memory by itself, for requests that come from nowhere in particular."""
-
-    memory: Memory
-
-
 def channels(memory: Memory) -> Any:
     """Pseudo-channels of all stacks."""
     return memory.stacks * memory.channels * memory.pseudo

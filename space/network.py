@@ -3,46 +3,12 @@
 import re
 from typing import Any, NamedTuple
 
-from dse.space.chip import Mesh, MeshChip, TileChip
+from dse.space.chip import Chip, Router
 from dse.space.elementwise import Number
 from dse.space.errors import DesignError
-from dse.space.fields import flag, quantity, record, whole, word
 
 MOST_VCS, MOST_DEPTH = 16, 16_384
 """Virtual channels of a port that compiled routers are laid out for, and flits of each."""
-
-
-@record
-class Router:
-    """An input-queued router with virtual channels and credits, a stage after the other; all times are cycles.
-
-    Routes are computed at the router, or with `route` 0 one router ahead. With `speculative`, a head asks for a channel and for
-    the switch at once.
-    """
-
-    vcs: Number = whole("virtual channels of a port")
-    depth: Number = whole("flits that a virtual channel holds")
-    route: Number = whole("computing a route; 0 where that is done a router ahead", low=0, unit="cycle")
-    vc_alloc: Number = whole("allocating a virtual channel", unit="cycle")
-    switch_alloc: Number = whole("allocating the switch", unit="cycle")
-    traversal: Number = whole("crossing the switch", low=0, unit="cycle")
-    link: Number = whole("on the wire to the next router or core", low=0, unit="cycle")
-    credit: Number = whole("handling a credit, after its way back", low=0, unit="cycle")
-    speculative: bool = flag("whether heads ask for a channel and for the switch at once")
-    flit_x: Number = whole("cycles that a flit takes a link along a row: more than 1 for narrow ones", unit="cycle")
-    flit_y: Number = whole("cycles that a flit takes a link along a column", unit="cycle")
-
-
-@record
-class NetworkChip:
-    """A network by itself, for traffic that comes from nowhere in particular."""
-
-    mesh: Mesh
-    clock: Number = quantity("Hz", "of routers", positive=True)
-    router: Router
-    faults: str = word(
-        "faulty links and routers, by nodes counted row after row, as in 3-4+12; or none", default="none", number=True
-    )
 
 
 class Stages(NamedTuple):
@@ -83,7 +49,7 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-def faults(chip: "NetworkChip | MeshChip | TileChip", address: str = "chip") -> Faults:
+def faults(chip: Chip, address: str = "chip") -> Faults:
     """The faults of a chip, from their text.
 
     Raises:
@@ -92,7 +58,7 @@ def faults(chip: "NetworkChip | MeshChip | TileChip", address: str = "chip") -> 
     """
     links, routers = [], []
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
-    for part in [] if chip.faults == "none" else chip.faults.split("+"):
+    for part in [] if chip.faults in (None, "none") else chip.faults.split("+"):
         if not re.fullmatch(r"\d+(-\d+)?", part):
             raise DesignError(
                 f"{address}.faults: {part!r} is neither a node nor a link, as in 12 or 3-4; join them by +, or say none"
@@ -147,7 +113,7 @@ def hold(vcs: Number, depth: Number, address: str) -> None:
         )
 
 
-def refuse(chip: NetworkChip, address: str = "chip") -> None:
+def refuse(chip: Chip, address: str = "chip") -> None:
     """Refuses a network that makes no sense.
 
     Raises:

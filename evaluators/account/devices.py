@@ -152,4 +152,4 @@ def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:
-    return cast(Chip, design.chip), cast(Mapping, design.mapping)
+    return design.chip, cast(Mapping, design.mapping)

@@ -273,8 +273,8 @@ def per_area(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> 
 
 
 def rated(power: Any) -> Any:
-    """Power, NaN where a chip says 0, which is not known; leaves broadcast over designs."""
-    return where(power == 0, np.nan, power)
+    """Power, NaN where a chip says none or 0, which is not known; leaves broadcast over designs."""
+    return np.nan if power is None else where(power == 0, np.nan, power)
 
 
 def energies(power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
-from dse.space.chip import TileChip, memory_of_core
+from dse.space.chip import Chip, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.fields import replaced
@@ -138,14 +138,14 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
 
 def smallest(worst: Infeasible, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasible:
     """The verdict with the smallest TP x PP, of both phases, that keeps all limits of a design."""
-    mesh = cast(TileChip, design.chip).mesh
+    mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
     return replace(worst, remedy=parallelism(design, limits) or f"no TP x PP on {cores} cores would do")
 
 
 def parallelism(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
     """In words, the smallest TP x PP of both phases that keeps all limits of a design; "" where there is none."""
-    mesh = cast(TileChip, design.chip).mesh
+    mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
     for count in range(1, cores + 1):
         for tp in (1 << power for power in range(count.bit_length())):
@@ -160,13 +160,13 @@ def parallelism(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
     return ""
 
 
-def room(chip: TileChip, plan: TilePlan) -> Any:
+def room(chip: Chip, plan: TilePlan) -> Any:
     """How many groups of cores the chip has room for."""
     rows, cols = sides_of(plan.placement, plan.tp)
     return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
-def plan_limits(chip: TileChip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:
+def plan_limits(chip: Chip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:
     """Memory and parallelism of a phase.
 
     Args:
@@ -201,7 +201,7 @@ def _phase(
     return Phase(name, machine, of.timed if detailed else (), of.away, runs, of.between, seconds, held, done)
 
 
-def _instances(chip: TileChip, plan: TilePlan) -> Any:
+def _instances(chip: Chip, plan: TilePlan) -> Any:
     """How many times the chip has room for a pipeline of groups."""
     return maximum(room(chip, plan) // plan.pp, 1.0)
 
@@ -243,5 +243,5 @@ def _blocks(job: Job, phase: str, plan: TilePlan, precision: Precision, instance
     return blocks(job.model, at, plan, precision)
 
 
-def _of(design: Design) -> tuple[TileChip, TileMapping]:
-    return cast(TileChip, design.chip), cast(TileMapping, design.mapping)
+def _of(design: Design) -> tuple[Chip, TileMapping]:
+    return design.chip, cast(TileMapping, design.mapping)

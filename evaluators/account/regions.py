@@ -29,7 +29,7 @@ from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import mesh_energy
-from dse.space.chip import MeshChip
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 from dse.space.errors import DesignError, chosen
@@ -199,7 +199,7 @@ DEEPEST = 64
 
 
 def smaller_mesh(
-    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: MeshChip
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: Chip
 ) -> str:
     """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
 
@@ -273,7 +273,7 @@ def plans(mapping: MeshMapping) -> tuple[tuple[str, MeshPlan], ...]:
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
 
 
-def _rectangle(place: Region, chip: MeshChip) -> Mesh:
+def _rectangle(place: Region, chip: Chip) -> Mesh:
     """Cores of all regions of a phase, side by side and then below one another."""
     room = maximum(chip.mesh.cols // place.mesh.cols, 1)
     wide = minimum(place.count * 1.0, room)
@@ -354,8 +354,8 @@ def _shape(kernel: Kernel) -> str:
     return f"{m:.0f} x {k:.0f} x {n:.0f} on {on}" if kernel.kind in ("gemm", "gemv") else f"{m:.0f} x {k:.0f} on {on}"
 
 
-def _chip(design: Design) -> MeshChip:
-    return cast(MeshChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> MeshMapping:

@@ -25,7 +25,7 @@ from dse.evaluators.readers.part_jobs import WAVES, job_on
 from dse.evaluators.readers.price import Cost, Timed, timed
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
-from dse.space.chip import TileChip, memory_channels, memory_of
+from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import maximum
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
@@ -233,8 +233,8 @@ def _left(of: Operator) -> float:
     return float(of.m * width(of.n)) if isinstance(of, MatMul) else 0.0
 
 
-def _chip(design: Design) -> TileChip:
-    return cast(TileChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> FlatMapping:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dse.evaluators.choices.structures import Structures, structures
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import Array, lowest
 from dse.space.fields import leaves, replaced
 
@@ -58,7 +58,7 @@ Sizes = tuple[Any, ...]
 class Kernel(Hashable, Protocol):
     """What is to be chosen for; equal for equal questions."""
 
-    def options(self, chip: TileChip, said: Any) -> Sizes:
+    def options(self, chip: Chip, said: Any) -> Sizes:
         """Sizes of candidates, shape (candidates,), on chips whose mesh is the same."""
 
     def near(self, said: Any, sizes: Sizes) -> Sizes:
@@ -67,10 +67,10 @@ class Kernel(Hashable, Protocol):
     def held(self, sizes: Sizes) -> Any:
         """Local memory of candidates. [B]"""
 
-    def work(self, chip: TileChip, sizes: Sizes) -> Any:
+    def work(self, chip: Chip, sizes: Sizes) -> Any:
         """Of candidates, what does not depend on main memory: a tuple, which may hold tuples; leaves broadcast."""
 
-    def seconds(self, chip: TileChip, sizes: Sizes, work: Any) -> Any:
+    def seconds(self, chip: Chip, sizes: Sizes, work: Any) -> Any:
         """Time of candidates, with that work; leaves broadcast."""
 
 
@@ -94,7 +94,7 @@ _known: dict[Hashable, Worth] = {}
 """What is worth its memory, by kernel and structure."""
 
 
-def quickest(kernel: Kernel, chip: TileChip, said: Any) -> Sizes:
+def quickest(kernel: Kernel, chip: Chip, said: Any) -> Sizes:
     """Sizes of what takes the least time and fits, or needs the least memory; shape (designs,), or numbers for one.
 
     Args:
@@ -181,7 +181,7 @@ def _of(column: Any, row: int, keep: Array) -> Array:
 
 
 def _compared(
-    kernel: Kernel, chip: TileChip, rates: Array, room: Array, sizes: Sizes, turn: Array
+    kernel: Kernel, chip: Chip, rates: Array, room: Array, sizes: Sizes, turn: Array
 ) -> tuple[Sizes, Array, Any, Array]:
     """Candidates by memory: sizes, memory, work, and at each rate which are faster than all that need less.
 
@@ -219,7 +219,7 @@ def _faster(seconds: Array) -> Array:
     return better
 
 
-def _timed(kernel: Kernel, chip: TileChip, worth: list[Worth], on: Structures) -> Array:
+def _timed(kernel: Kernel, chip: Chip, worth: list[Worth], on: Structures) -> Array:
     """Sizes of the quickest, shape (sizes, designs), of what is worth its memory to the structure of each."""
     table, form = np.concatenate([one.table for one in worth], axis=1), worth[0].form
     start = np.cumsum([0, *(one.table.shape[1] for one in worth)])
@@ -238,7 +238,7 @@ def _timed(kernel: Kernel, chip: TileChip, worth: list[Worth], on: Structures) -
 
 
 def _chosen(
-    kernel: Kernel, chip: TileChip, of: tuple[Array, Any], chains: tuple[Array, Array], on: Structures, some: slice
+    kernel: Kernel, chip: Chip, of: tuple[Array, Any], chains: tuple[Array, Array], on: Structures, some: slice
 ) -> Array:
     """Of some designs: of the two rates beside its own, a design times the last candidates that fit, or the first one."""
     (table, form), (places, needs), which = of, chains, on.which[some]

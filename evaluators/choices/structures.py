@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
 
@@ -31,7 +31,7 @@ class Structures(NamedTuple):
         many: whether they came as many.
     """
 
-    chip: TileChip
+    chip: Chip
     said: Any
     wide: dict[str, Array]
     own: dict[str, Array]
@@ -58,7 +58,7 @@ class Structures(NamedTuple):
         kinds, which = alike(sides) if sides and len(some) else (some[:1], np.zeros(len(some), int))
         yield from (some[which == kind] for kind in range(len(kinds)))
 
-    def chips(self, rows: Array) -> TileChip:
+    def chips(self, rows: Array) -> Chip:
         """Of structures whose candidates are alike: leaves that differ have the shape (structures, 1)."""
         sides = {name: self.wide[name][rows[0]].item() for name in SIDES if name in self.wide}
         return replaced(self.chip, {name: value[rows, None] for name, value in self.wide.items()} | sides)
@@ -68,7 +68,7 @@ class Structures(NamedTuple):
         return replaced(self.said, {name: value[rows[0]].item() for name, value in self.own.items()})
 
 
-def structures(chip: TileChip, said: Any, steps: Mapping[str, Sequence[float]]) -> Structures:
+def structures(chip: Chip, said: Any, steps: Mapping[str, Sequence[float]]) -> Structures:
     """Of designs.
 
     Args:

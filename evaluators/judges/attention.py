@@ -17,7 +17,7 @@ from dse.evaluators.readers.closed_attention import Job, job, machine, proposed,
 from dse.evaluators.readers.events_attention import CYCLES, EVENTS
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
-from dse.space.chip import TileChip, memory_channels, memory_of
+from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
@@ -166,8 +166,8 @@ def _limits(job: Job, asked: Tiling) -> list[Limit]:
     ]
 
 
-def _chip(design: Design) -> TileChip:
-    return cast(TileChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> AttentionMapping:

@@ -16,7 +16,7 @@ from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, column, where
 from dse.space.errors import DesignError
@@ -151,11 +151,11 @@ def _limits(design: Design, case: Collective, kernel: Kernel) -> list[Limit]:
     return found
 
 
-def _sides(chip: TileChip, case: Collective) -> tuple[Any, Any]:
+def _sides(chip: Chip, case: Collective) -> tuple[Any, Any]:
     return case.rows or chip.mesh.rows, case.cols or chip.mesh.cols
 
 
-def _covered(chip: TileChip, case: Collective) -> Any:
+def _covered(chip: Chip, case: Collective) -> Any:
     """Tiles of as many groups as cover the mesh: more than it has where groups do not divide it."""
     rows, cols = _sides(chip, case)
     return ceil_div(chip.mesh.rows, rows) * rows * ceil_div(chip.mesh.cols, cols) * cols * 1.0
@@ -166,8 +166,8 @@ def _members(case: Collective, rows: Any, cols: Any) -> Any:
     return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)
 
 
-def _chip(design: Design) -> TileChip:
-    return cast(TileChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> CollectiveMapping:

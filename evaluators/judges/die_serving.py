@@ -203,7 +203,7 @@ def _held(design: Design, load: Load, tp: Any) -> Footprint:
 
 
 def _chip(design: Design) -> Chip:
-    return cast(Chip, design.chip)
+    return design.chip
 
 
 def _mapping(design: Design) -> ServingMapping:

@@ -20,7 +20,7 @@ from dse.evaluators.readers import READERS, closed
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import mesh_energy
-from dse.space.chip import MeshChip
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import column, maximum, minimum
 from dse.space.errors import chosen
@@ -156,8 +156,8 @@ def _largest(parts: dict[str, float]) -> str:
     return max(parts, key=lambda name: parts[name])
 
 
-def _chip(design: Design) -> MeshChip:
-    return cast(MeshChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> ProductMapping:

@@ -15,13 +15,12 @@ from dse.evaluators.account.metrics import Judged
 from dse.evaluators.machine import crossing
 from dse.evaluators.machine.crossing import busiest, hops_between
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.space.chip import TileChip
 from dse.space.design import Design
 from dse.space.elementwise import Array, column
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import StreamMapping
-from dse.space.memory import Memory, MemoryChip, capacity, channels, peak, refuse
+from dse.space.memory import Memory, capacity, channels, peak, refuse
 from dse.space.workload import Asked, Stream, Workload
 
 FIDELITIES = ("closed", "events")
@@ -40,10 +39,8 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of all streams; leaves of shape (cases, designs), or floats for one of each."""
     streams = cast(tuple[Stream, ...], workload.cases)
     span = column([float(stream.span) for stream in streams])
-    limits = [
-        Limit("chip.hbm.banks" if isinstance(design.chip, TileChip) else "chip.memory", span, capacity(_memory(design)), "B")
-    ]
-    if isinstance(design.chip, TileChip):
+    limits = [Limit("chip.hbm.banks" if design.chip.hbm is not None else "chip.memory", span, capacity(_memory(design)), "B")]
+    if design.chip.hbm is not None:
         tiles = design.chip.mesh.rows * design.chip.mesh.cols
         limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
     values = _bandwidths(design, streams) if fidelity == "closed" else _played(design, streams)
@@ -154,7 +151,7 @@ def _shares(design: Design, stream: Stream) -> tuple[int, int]:
 
 def _across(design: Design) -> float:
     """From requesters to channels and back, and a burst across a link, where nobody is in the way: the mean. [s]"""
-    if not isinstance(design.chip, TileChip):
+    if design.chip.hbm is None:
         return 0.0
     fabric, ends = tile_fabric(design.chip), _ends(design)
     return float(
@@ -164,7 +161,7 @@ def _across(design: Design) -> float:
 
 def _carried(design: Design, stream: Stream) -> float:
     """Bytes a second, where the busiest link has no pause."""
-    if not isinstance(design.chip, TileChip):
+    if design.chip.hbm is None:
         return float("inf")
     fabric = tile_fabric(design.chip)
     return float(fabric.word_bytes / fabric.word / busiest(*_ends(design), float(stream.writes)))
@@ -172,7 +169,7 @@ def _carried(design: Design, stream: Stream) -> float:
 
 def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
     """Sides of the mesh, where channels are, how many, and requesters: as many as tiles where a limit refuses more."""
-    chip = cast(TileChip, design.chip)
+    chip = design.chip
     rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
     return (rows, cols), chip.hbm.place, int(channels(_memory(design))), min(int(_mapping(design).requesters), rows * cols)
 
@@ -209,7 +206,7 @@ def _report(design: Design, stream: Stream) -> Any:
     write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
     arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
     ways = None
-    if isinstance(design.chip, TileChip):
+    if design.chip.hbm is not None:
         ways = crossing.ways(
             *_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
         )
@@ -224,14 +221,13 @@ def _one(design: Design, row: int) -> Design:
 
 def _checked(design: Design) -> Memory:
     """The memory, if it makes sense: a search may have moved a number of it, which no file was refused for."""
-    refuse(_memory(design), "chip.hbm.banks" if isinstance(design.chip, TileChip) else "chip.memory")
+    refuse(_memory(design), "chip.hbm.banks" if design.chip.hbm is not None else "chip.memory")
     return _memory(design)
 
 
 def _memory(design: Design) -> Memory:
-    if isinstance(design.chip, TileChip):
-        return cast(Memory, design.chip.hbm.banks)
-    return cast(MemoryChip, design.chip).memory
+    of: Memory = design.chip.memory if design.chip.hbm is None else design.chip.hbm.banks
+    return of
 
 
 def _mapping(design: Design) -> StreamMapping:

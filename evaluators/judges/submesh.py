@@ -13,9 +13,9 @@ from dse.evaluators.judges import attention, product, tile_product
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers.part_jobs import WAVES, attention_on, chip_on, divisor, summa_on
-from dse.space.chip import MeshChip, TileChip
 from dse.space.design import Design
 from dse.space.fields import replaced
+from dse.space.machines import TILES, WAFER, machine_of
 from dse.space.mapping import ProductMapping
 from dse.space.workload import Asked, Attention, Collective, Product
 
@@ -35,13 +35,13 @@ class Smaller:
 
 def part(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | None:
     """One design and a case of it on at most `side` x `side` cores; None where that kind of case does not get smaller."""
-    known = SMALLER.get((type(design.chip), type(case)))
+    known = SMALLER.get((machine_of(design.chip), type(case)))
     return known.part(design, case, side) if known else None
 
 
 def extent(design: Design) -> tuple[int, int]:
     """Rows and columns of the cores that a design has, or those of them that its product is laid out on."""
-    on: Any = design.mapping if isinstance(design.mapping, ProductMapping) else cast(MeshChip | TileChip, design.chip).mesh
+    on: Any = design.mapping if isinstance(design.mapping, ProductMapping) else design.chip.mesh
     return int(on.rows), int(on.cols or on.rows)
 
 
@@ -72,7 +72,7 @@ def _attention(design: Design, case: Attention, side: int) -> tuple[Design, Aske
 
 def _collective(design: Design, case: Collective, side: int) -> tuple[Design, Asked]:
     """As many bytes a tile; groups as they are, or as large as the part."""
-    chip = cast(TileChip, design.chip)
+    chip = design.chip
     rows, cols = sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
     group = (divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))
     high, wide = group
@@ -82,15 +82,15 @@ def _collective(design: Design, case: Collective, side: int) -> tuple[Design, As
     return replace(design, chip=chip_on(chip, Mesh(rows, cols), cols / float(chip.mesh.cols))), smaller
 
 
-SMALLER: dict[tuple[type, type], Smaller] = {
-    (MeshChip, Product): Smaller(_product, "matrices shrink with the mesh"),
-    (TileChip, Product): Smaller(
+SMALLER: dict[tuple[str, type], Smaller] = {
+    (WAFER, Product): Smaller(_product, "matrices shrink with the mesh"),
+    (TILES, Product): Smaller(
         _tile_product, f"rows and columns of the product shrink with the mesh and to {WAVES} turns, channels with the bytes"
     ),
-    (TileChip, Attention): Smaller(
+    (TILES, Attention): Smaller(
         _attention,
         f"queries and keys shrink with groups of tiles, heads with their number and to {WAVES} turns, channels with the bytes",
     ),
-    (TileChip, Collective): Smaller(_collective, "groups shrink where the mesh is smaller; bytes of a tile stay"),
+    (TILES, Collective): Smaller(_collective, "groups shrink where the mesh is smaller; bytes of a tile stay"),
 }
-"""By kinds of chip and of case."""
+"""By machine and kind of case."""

@@ -21,7 +21,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.policy import Policy, policy
-from dse.space.chip import TileChip, decoding, memory_of_core
+from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import BYTES, PoolPlan, Precision, TileMapping, TileServingMapping
@@ -46,7 +46,7 @@ class Pipelines(NamedTuple):
     """
 
     name: str
-    chip: TileChip
+    chip: Chip
     plan: PoolPlan
     rule: Policy
     groups: int
@@ -66,7 +66,7 @@ class Pipelines(NamedTuple):
 @lru_cache(maxsize=1)  # limits and metrics of a design ask one after the other
 def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
-    chip, mapping = cast(TileChip, design.chip), cast(TileServingMapping, design.mapping)
+    chip, mapping = design.chip, cast(TileServingMapping, design.mapping)
     apart, others = (int(cores) for cores in cores_of(design))
     both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
     if not apart:
@@ -93,7 +93,7 @@ def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
 
 
 def _pipelines(
-    name: str, chip: TileChip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
+    name: str, chip: Chip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
 ) -> Pipelines:
     groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
     dp = int(plan.dp) or max(1, groups // int(plan.pp))
@@ -177,5 +177,5 @@ def decode_cores(design: Design) -> float:
 
 def all_cores(design: Design) -> float:
     """Cores of the chip."""
-    mesh = cast(TileChip, design.chip).mesh
+    mesh = design.chip.mesh
     return float(mesh.rows * mesh.cols)

@@ -17,7 +17,7 @@ from dse.evaluators.readers.closed_summa import Job, proposed
 from dse.evaluators.readers.events_summa import CYCLES, EVENTS
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
-from dse.space.chip import TileChip, memory_channels, memory_of
+from dse.space.chip import memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.fields import replaced
@@ -59,7 +59,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
 def job_for(design: Design, *cases: Product) -> Job:
     """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
     shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
-    return proposed(shape, cast(TileChip, design.chip), cast(SummaMapping, design.mapping))
+    return proposed(shape, design.chip, cast(SummaMapping, design.mapping))
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:

@@ -31,7 +31,7 @@ from dse.evaluators.serving.price import Error
 from dse.evaluators.serving.state import Transfer
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_dynamic
-from dse.space.chip import TileChip, decoding, memory_channels
+from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
@@ -277,8 +277,8 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Read
     return ways(Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip), block, *rates)
 
 
-def _chip(design: Design) -> TileChip:
-    return cast(TileChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> TileServingMapping:

@@ -15,11 +15,12 @@ from dse.evaluators.machine import traffic
 from dse.evaluators.machine.detour import detours
 from dse.evaluators.machine.flows import Flows, flows
 from dse.evaluators.machine.traffic import SATURATED, STABLE, Measured, empty
+from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import TrafficMapping
-from dse.space.network import NetworkChip, faults, stages
+from dse.space.network import faults, stages
 from dse.space.workload import Asked, Traffic, Workload
 
 FIDELITIES = ("closed", "cycles")
@@ -131,8 +132,8 @@ def _picked(design: Design, row: int) -> Design:
     return replaced(design, arrays) if arrays else design
 
 
-def _chip(design: Design) -> NetworkChip:
-    return cast(NetworkChip, design.chip)
+def _chip(design: Design) -> Chip:
+    return design.chip
 
 
 def _mapping(design: Design) -> TrafficMapping:

@@ -20,7 +20,7 @@ from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div
 from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, FlatMapping, FlatPlan
@@ -28,7 +28,7 @@ from dse.space.model import Model
 from dse.space.workload import Case
 
 
-def turns(case: Case, chip: TileChip, mapping: FlatMapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
+def turns(case: Case, chip: Chip, mapping: FlatMapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
     """By phase, passes of some tokens through all layers, and how many there are alike.
 
     One prefill of all prompts, and the decode steps between two requests' ends.
@@ -48,7 +48,7 @@ class _On(NamedTuple):
     """What is computed and where, and how what has come up already is done."""
 
     model: Model
-    chip: TileChip
+    chip: Chip
     plan: FlatPlan
     itemsize: float
     known: dict[Any, Any]

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import Array, maximum, minimum
 
 
@@ -63,26 +63,26 @@ def channels(place: str, count: int, rows: int, cols: int, latency: float, bandw
     return Channels(row, col, latency, 1 / bandwidth, 1 / (bandwidth * crowded))
 
 
-def channels_used(chip: TileChip) -> Any:
+def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns have: where there are more, each column's are one, over which blocks are spread."""
     return minimum(chip.hbm.channels, chip.mesh.cols)
 
 
-def column_memory(chip: TileChip) -> ColumnMemory:
+def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them; what comes up a column crosses one link, whatever its channel could."""
     raw = _raw(chip)
     link = chip.noc.word / (chip.noc.word_bytes * chip.clock)
     return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
 
 
-def chip_channels(chip: TileChip) -> Channels:
+def chip_channels(chip: Chip) -> Channels:
     """The same with their places, for who plays links."""
     raw, hbm = _raw(chip), chip.hbm
     sides = int(chip.mesh.rows), int(chip.mesh.cols)
     return channels(hbm.place, int(raw.count), *sides, float(hbm.latency), 1 / raw.byte, float(hbm.crowded))
 
 
-def _raw(chip: TileChip) -> ColumnMemory:
+def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
     byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

@@ -5,7 +5,7 @@ Every form takes numbers or arrays over designs.
 
 from typing import Any, NamedTuple
 
-from dse.space.chip import MatrixEngine, TileChip, VectorEngine
+from dse.space.chip import Chip, MatrixEngine, VectorEngine
 from dse.space.elementwise import ceil_div, maximum, minimum
 
 ACCUMULATED = 4
@@ -135,7 +135,7 @@ class Engines(NamedTuple):
         return matrix, vector
 
 
-def engines(chip: TileChip) -> Engines:
+def engines(chip: Chip) -> Engines:
     """Those of a chip's tiles."""
     tile = chip.tile
     return Engines(

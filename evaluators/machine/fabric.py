@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.engine import engines
-from dse.space.chip import MeshChip, TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import maximum
 
 
@@ -57,7 +57,7 @@ class Fabric(NamedTuple):
         return maximum(self.word, self.copy)
 
 
-def mesh_fabric(chip: MeshChip) -> Fabric:
+def mesh_fabric(chip: Chip) -> Fabric:
     """The network of a mesh of cores whose engines move words themselves."""
     cycle = 1 / chip.clock
     core, noc = chip.core, chip.noc
@@ -80,7 +80,7 @@ def mesh_fabric(chip: MeshChip) -> Fabric:
     )
 
 
-def tile_fabric(chip: TileChip) -> Fabric:
+def tile_fabric(chip: Chip) -> Fabric:
     """The network of a mesh of tiles, whose DMA engines move words beside what other engines do."""
     cycle, tile, noc = 1 / chip.clock, chip.tile, chip.noc
     return Fabric(
@@ -107,7 +107,7 @@ VALUE = 2.0
 """Bytes of what collectives move: numbers of 16 bits."""
 
 
-def summing(chip: TileChip) -> Fabric:
+def summing(chip: Chip) -> Fabric:
     """The same, where the vector engine of the tile that it came to combines what arrives in software's sums.
 
     A multiply-adder, whose two operations a vector engine's lanes count, does one sum a cycle; two values are read for each one

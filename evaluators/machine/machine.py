@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, tile_fabric
 from dse.evaluators.machine.pooled import Cache, pooled
-from dse.space.chip import Chip, MainMemory, MeshChip, Network, TileChip
+from dse.space.chip import Chip, MainMemory, Network
 from dse.space.mapping import Precision
 
 
@@ -76,13 +76,13 @@ def of_die(chip: Chip, precision: Precision) -> Machine:
     return Machine(matrix, memory, cache, memory.byte - cache.byte, None, chip.network, chip.operator_overhead)
 
 
-def of_tiles(chip: TileChip) -> Machine:
+def of_tiles(chip: Chip) -> Machine:
     """One core of a mesh, with its channel of main memory."""
     byte = 1 / (chip.hbm.bandwidth * chip.hbm.achieved)
     memory = Channel(byte, chip.hbm.latency, chip.hbm)
     return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0)
 
 
-def of_mesh(chip: MeshChip) -> Machine:
+def of_mesh(chip: Chip) -> Machine:
     """A mesh of cores whose engines and messages are one program: its fabric says what both take."""
     return Machine(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)

@@ -16,9 +16,10 @@ from dse.evaluators.machine.detour import Detours, detours, led
 from dse.evaluators.machine.flows import Flows, flows, healthy, targets
 from dse.evaluators.machine.net import Net
 from dse.evaluators.machine.sources import DRAINING, RUNNING, WARMING
+from dse.space.chip import Router
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.network import NO_FAULTS, Faults, Router, stages
+from dse.space.network import NO_FAULTS, Faults, stages
 from dse.space.workload import Traffic
 
 NEVER = 1 << 60

@@ -16,7 +16,7 @@ from dse.evaluators.machine.channels import column_memory
 from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import VALUE, Fabric, summing
 from dse.evaluators.program.rounds import DTYPES
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import AttentionMapping
 
@@ -27,7 +27,7 @@ class Job(NamedTuple):
     of: Dataflow
     shape: Heads
     tiling: Tiling
-    chip: TileChip
+    chip: Chip
     itemsize: float = VALUE
 
     @property
@@ -36,7 +36,7 @@ class Job(NamedTuple):
         return Mesh(self.chip.mesh.rows, self.chip.mesh.cols)
 
 
-def machine(chip: TileChip, of: Dataflow) -> tuple[Fabric, Engines]:
+def machine(chip: Chip, of: Dataflow) -> tuple[Fabric, Engines]:
     """Network and engines; with several heads in flight, software spends more on each operation."""
     extra = chip.tile.control * (1.0 if of.strands > 1 else 0.0)
     fabric, on = summing(chip), engines(chip)
@@ -60,7 +60,7 @@ def communication(job: Job, seconds: Any) -> Any:
     return cost.exchange(*_asked(job))
 
 
-def proposed(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling = strategy.ANY, itemsize: float = VALUE) -> Tiling:
+def proposed(of: Dataflow, shape: Heads, chip: Chip, said: Tiling = strategy.ANY, itemsize: float = VALUE) -> Tiling:
     """Group and slice of what takes the least time and fits; leaves broadcast over designs.
 
     Args:
@@ -77,7 +77,7 @@ def proposed(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling = strategy
     return _known(*asked)
 
 
-def _cases(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling, itemsize: float) -> Tiling:
+def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float) -> Tiling:
     """Case by case, one above the other."""
     sizes = {spec.name: np.asarray(getattr(shape, spec.name)) for spec in fields(shape)}
     count = max(size.size for size in sizes.values())
@@ -100,7 +100,7 @@ class Choice(NamedTuple):
     shape: Heads
     itemsize: float
 
-    def options(self, chip: TileChip, said: Tiling) -> tuple[Any, ...]:
+    def options(self, chip: Chip, said: Tiling) -> tuple[Any, ...]:
         """Candidates on one chip."""
         return strategy.options(self.shape, self.of.grouped, Mesh(chip.mesh.rows, chip.mesh.cols), said)
 
@@ -113,19 +113,19 @@ class Choice(NamedTuple):
         dtype, strands = DTYPES[self.itemsize], range(self.of.strands)
         return sum(slot.nbytes for strand in strands for slot in kept(self.of, self.shape, Tiling(*sizes), dtype, strand)) * 1.0
 
-    def work(self, chip: TileChip, sizes: tuple[Any, ...]) -> Any:
+    def work(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
         """Of candidates, what does not depend on main memory."""
         return cost.worked(*self._asked(chip, sizes))
 
-    def seconds(self, chip: TileChip, sizes: tuple[Any, ...], work: Any) -> Any:
+    def seconds(self, chip: Chip, sizes: tuple[Any, ...], work: Any) -> Any:
         """Time of candidates."""
         return cost.seconds(*self._asked(chip, sizes), work)
 
-    def _asked(self, chip: TileChip, sizes: tuple[Any, ...]) -> tuple[cost.Task, cost.Machine]:
+    def _asked(self, chip: Chip, sizes: tuple[Any, ...]) -> tuple[cost.Task, cost.Machine]:
         return _asked(Job(self.of, self.shape, Tiling(*sizes), chip, self.itemsize))
 
 
-def searched(of: Dataflow, shape: Heads, chip: TileChip, said: Tiling, itemsize: float) -> Tiling:
+def searched(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float) -> Tiling:
     """As `proposed`, of one case."""
     return Tiling(*quickest(Choice(of, shape, itemsize), chip, said))
 
@@ -140,12 +140,12 @@ def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
     )
 
 
-def job(of: Dataflow, shape: Heads, cut: Tiling, chip: TileChip, itemsize: float = VALUE) -> Job:
+def job(of: Dataflow, shape: Heads, cut: Tiling, chip: Chip, itemsize: float = VALUE) -> Job:
     """What is priced; sides of groups that do not divide the mesh, a limit, count as the mesh's."""
     return Job(of, shape, _dividing(cut, chip), chip, itemsize)
 
 
-def _dividing(cut: Tiling, chip: TileChip) -> Tiling:
+def _dividing(cut: Tiling, chip: Chip) -> Tiling:
     rows, cols = (
         where((side == 0) | (whole % maximum(side, 1) == 0), side, whole)
         for side, whole in ((cut.rows, chip.mesh.rows), (cut.cols, chip.mesh.cols))
@@ -153,7 +153,7 @@ def _dividing(cut: Tiling, chip: TileChip) -> Tiling:
     return replace(cut, rows=rows, cols=cols)
 
 
-def tiled(of: Dataflow, shape: Heads, chip: TileChip, mapping: AttentionMapping, itemsize: float = VALUE) -> Tiling:
+def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionMapping, itemsize: float = VALUE) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
     said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
     if not of.grouped:

@@ -10,7 +10,7 @@ from dse.evaluators.machine.channels import ColumnMemory, column_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import DTYPES
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 
 
@@ -20,7 +20,7 @@ class Job(NamedTuple):
     recipe: Recipe
     rows: Any
     block: Block
-    chip: TileChip
+    chip: Chip
     itemsize: float = 2.0
 
 
@@ -40,7 +40,7 @@ def split(job: Job) -> dict[str, Any]:
     return dict(zip(PARTS, (whole - left, left), strict=True))
 
 
-def proposed(recipe: Recipe, rows: Any, width: Any, chip: TileChip, itemsize: float = 2.0) -> Job:
+def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float = 2.0) -> Job:
     """What takes the least time by the closed form and fits; leaves broadcast over designs.
 
     Args:

@@ -21,9 +21,10 @@ from dse.evaluators.program.counts import Activity, activity
 from dse.evaluators.program.rounds import Program
 from dse.evaluators.readers.task_graph import NONE, Graph, unrolled
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
+from dse.space.chip import Router
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.network import NO_FAULTS, Faults, Router, hold, stages
+from dse.space.network import NO_FAULTS, Faults, hold, stages
 
 WHOLE = 1e-6
 """By which share of a cycle a time may differ from a whole number of them: rounding."""

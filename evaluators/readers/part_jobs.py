@@ -13,7 +13,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.fields import replaced
 
 WAVES = 4
@@ -104,7 +104,7 @@ def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Jo
     return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles)), float(before.waves / kept)
 
 
-def chip_on(chip: TileChip, mesh: Mesh, memory: float) -> TileChip:
+def chip_on(chip: Chip, mesh: Mesh, memory: float) -> Chip:
     """A chip of other sides, with a share of the memory channels."""
     channels = max(round(float(chip.hbm.channels) * memory), 1)
     return replaced(chip, {"mesh.rows": mesh.rows, "mesh.cols": mesh.cols, "hbm.channels": channels})

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.chip import Chip, MeshChip, TileChip, decoding, memory_channels
+from dse.space.chip import Chip, decoding, memory_channels
 
 
 def parts(chip: Chip) -> dict[str, Any]:
@@ -23,18 +23,18 @@ def die(chip: Chip) -> Any:
     return sum(parts(chip).values())
 
 
-def mesh_parts(chip: MeshChip) -> dict[str, Any]:
+def mesh_parts(chip: Chip) -> dict[str, Any]:
     """Area of each kind of block of a mesh of cores. [mm2], broadcasts over designs."""
     cores, tech = chip.mesh.rows * chip.mesh.cols, chip.technology
     return {"cores": cores * tech.core, "sram": cores * chip.core.sram * tech.sram}
 
 
-def mesh_die(chip: MeshChip) -> Any:
+def mesh_die(chip: Chip) -> Any:
     """Area of a mesh of cores, the sum of its parts. [mm2], broadcasts over designs."""
     return sum(mesh_parts(chip).values())
 
 
-def tile_parts(chip: TileChip, decode_cores: Any = 0) -> dict[str, Any]:
+def tile_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs; some cores may only decode."""
     if not isinstance(decode_cores, np.ndarray) and decode_cores == 0:
         return _of_cores(chip, chip.mesh.rows * chip.mesh.cols)
@@ -42,12 +42,12 @@ def tile_parts(chip: TileChip, decode_cores: Any = 0) -> dict[str, Any]:
     return {name: value + own[name] for name, value in _of_cores(chip, chip.mesh.rows * chip.mesh.cols - decode_cores).items()}
 
 
-def tile_die(chip: TileChip, decode_cores: Any = 0) -> Any:
+def tile_die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of a mesh of tiles, the sum of its parts. [mm2], broadcasts over designs."""
     return sum(tile_parts(chip, decode_cores).values())
 
 
-def _of_cores(chip: TileChip, cores: Any) -> dict[str, Any]:
+def _of_cores(chip: Chip, cores: Any) -> dict[str, Any]:
     tile, tech = chip.tile, chip.technology
     channels = memory_channels(chip) * cores / (chip.mesh.rows * chip.mesh.cols)
     return {

@@ -4,14 +4,14 @@ from typing import Any
 
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area
-from dse.space.chip import MeshChip, TileChip
+from dse.space.chip import Chip
 from dse.space.mapping import BYTES
 
 OPERAND = BYTES["bf16"]
 """Bytes of what is multiplied, in the format whose multiply-adds a technology prices."""
 
 
-def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
+def mesh_energy(activity: Activity, chip: Chip, seconds: Any) -> Any:
     """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
     tech = chip.technology
     dynamic = (
@@ -23,12 +23,12 @@ def mesh_energy(activity: Activity, chip: MeshChip, seconds: Any) -> Any:
     return dynamic + tech.static * area.mesh_die(chip) * seconds
 
 
-def tile_energy(activity: Activity, chip: TileChip, seconds: Any) -> Any:
+def tile_energy(activity: Activity, chip: Chip, seconds: Any) -> Any:
     """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
     return tile_dynamic(activity, chip) + chip.technology.static * area.tile_die(chip) * seconds
 
 
-def tile_dynamic(activity: Activity, chip: TileChip) -> Any:
+def tile_dynamic(activity: Activity, chip: Chip) -> Any:
     """Energy of what is done, however long it takes. [J], broadcasts over designs.
 
     A value read from local memory feeds a row or a column of a tile's array.

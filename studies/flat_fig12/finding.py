@@ -7,7 +7,7 @@ import numpy as np
 from dse.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.judges.attention import tiling
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.workload import Attention, Workload
@@ -25,7 +25,7 @@ class Roof(NamedTuple):
     seconds: float
 
 
-def roof(case: Attention, chip: TileChip) -> Roof:
+def roof(case: Attention, chip: Chip) -> Roof:
     """Operands once from memory and results once back; a causal mask is counted for the pairs that it leaves."""
     problems = case.batch * case.kv_heads
     seen = case.keys - (case.queries - 1) / 2 if case.causal else case.keys

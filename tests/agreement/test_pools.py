@@ -11,7 +11,7 @@ from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
 from dse.evaluators.readers.events import play
 from dse.evaluators.readers.timing import Timing
-from dse.space.chip import ROUTINGS, TileChip
+from dse.space.chip import ROUTINGS
 from dse.space.mapping import ARRANGEMENTS
 from tests.samples import asked
 
@@ -26,12 +26,11 @@ def sends(slot: str, messages: Iterable[Message], nbytes: float) -> tuple[Slot, 
     return Slot(slot, (rows, 1), "float16", depth=2), Send(slot, *cores, np.zeros(len(pairs)), np.full(len(pairs), rows))
 
 
-class Chip:
+class Pipelines:
     """A chip with one pipeline for each phase, and what these send, for some tokens at a time."""
 
     def __init__(self, routing: str, arrangement: str, tp: int, pp: int) -> None:
         chip = asked("chip=npu64", f"chip.noc.routing={routing}", "model=qwen3_4b").base.chip
-        assert isinstance(chip, TileChip)
         self.fabric, self.engines = tile_fabric(chip), engines(chip)
         fleet = Fleet(tp, pp, 1, tuple(range(pp)), POSITION, ACTIVATIONS)
         self.layout = Layout(8, 8, arrangement, fleet, fleet)
@@ -53,7 +52,7 @@ class Chip:
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 @pytest.mark.parametrize(("tp", "pp"), [(1, 4), (2, 4), (4, 8), (2, 16)])
 def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: str, tp: int, pp: int) -> None:
-    chip = Chip(routing, arrangement, tp, pp)
+    chip = Pipelines(routing, arrangement, tp, pp)
     assert chip.played((chip.kv,), (Round((chip.moved,)),)).seconds == pytest.approx(chip.price(0.0), rel=0.005)
     burst = chip.played((chip.kv, chip.x), (Round((chip.moved, chip.passed)),)).seconds
     # all at once, those that wait for one link keep others from being used; where they do not meet, the price is twice too high
@@ -65,7 +64,7 @@ def test_a_cache_takes_as_long_as_its_busiest_link(routing: str, arrangement: st
 @pytest.mark.parametrize("share", [0.05, 0.2])
 def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp: int, pp: int, share: float) -> None:
     """Each core computes for so long that its messages hold a link for a share of the time; caches go all the while."""
-    chip, turns = Chip(routing, "pp_first", tp, pp), 24
+    chip, turns = Pipelines(routing, "pp_first", tp, pp), 24
     rows, sending = chip.x.shape[0], TOKENS * max(message.seconds for message in chip.activations)
     # as deep a product as takes that long
     wanted = sending * (1 / share - 1)

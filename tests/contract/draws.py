@@ -10,11 +10,10 @@ from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.serving.policy import POLICIES
-from dse.space.chip import TileChip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
-from dse.space.memory import MemoryChip, refuse
+from dse.space.memory import refuse
 
 REGISTRIES: dict[str, Any] = {
     "allreduce": ALLREDUCE,
@@ -61,7 +60,7 @@ def shaken(design: Design, rng: np.random.Generator) -> Design:
 def makes_sense(design: Design) -> bool:
     """Whether the numbers of a memory of channels and banks go together; others may be what they are."""
     chip: Any = design.chip
-    banks = chip.memory if isinstance(chip, MemoryChip) else chip.hbm.banks if isinstance(chip, TileChip) else None
+    banks = chip.memory or getattr(chip.hbm, "banks", None)
     try:
         if banks is not None:
             refuse(banks)

@@ -20,7 +20,7 @@ from dse.evaluators.kernels.gemm.summa_diagonal import slots as held
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.readers import closed_attention, closed_summa
 from dse.evaluators.readers.closed_attention import Choice, proposed
-from dse.space.chip import TileChip
+from dse.space.chip import Chip
 from dse.space.fields import replaced
 from dse.space.mapping import SummaMapping
 from tests.samples import asked
@@ -30,7 +30,7 @@ SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 OPEN = SummaMapping(rows=0, m=0, k=0, n=0)
 
 
-def chip(rng: np.random.Generator) -> TileChip:
+def chip(rng: np.random.Generator) -> Chip:
     """Tiles, engines, links and memory of many sizes."""
     changes = {
         "mesh.rows": int(rng.choice([4, 8, 12, 16, 32])),
@@ -61,7 +61,7 @@ def divisors(side: Any) -> list[int]:
     return [count for count in range(1, int(side) + 1) if side % count == 0]
 
 
-def explicit(of: Dataflow, shape: Heads, on: TileChip) -> tuple[Any, ...]:
+def explicit(of: Dataflow, shape: Heads, on: Chip) -> tuple[Any, ...]:
     """Groups and slices that could be said."""
     sides = (divisors(on.mesh.rows), divisors(on.mesh.cols)) if of.grouped else ([1], [1])
     slices = ([*(size for size in SLICES if size < most), most] for most in (shape.rows, shape.keys))
@@ -71,11 +71,11 @@ def explicit(of: Dataflow, shape: Heads, on: TileChip) -> tuple[Any, ...]:
     return tuple(np.array([(row, col, *pair) for pair in pairs for row, col in product(*sides)], float).T)
 
 
-def seconds(of: Dataflow, shape: Heads, on: TileChip, sizes: tuple[Any, ...]) -> Any:
+def seconds(of: Dataflow, shape: Heads, on: Chip, sizes: tuple[Any, ...]) -> Any:
     return closed_attention.price(closed_attention.Job(of, shape, Tiling(*sizes), on)).seconds
 
 
-def chosen(of: Dataflow, shape: Heads, on: TileChip) -> Any:
+def chosen(of: Dataflow, shape: Heads, on: Chip) -> Any:
     """Time of what is chosen."""
     found = proposed(of, shape, on)
     return seconds(of, shape, on, (found.rows, found.cols, found.queries, found.keys))
@@ -105,7 +105,7 @@ def test_more_memory_never_makes_what_is_chosen_slower() -> None:
             assert (np.diff(times) <= (1 - WORTH) * times[0]).all(), (of, shape, times)
 
 
-def product_seconds(shape: Shape, part: Part, on: TileChip) -> Any:
+def product_seconds(shape: Shape, part: Part, on: Chip) -> Any:
     return np.asarray(closed_summa.seconds(closed_summa.Job(shape, part, on)))
 
 

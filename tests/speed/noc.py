@@ -4,7 +4,7 @@ Its figures are BookSim 2's, measured for this project on two cores like ours: w
 """
 
 from dse.evaluators.machine.traffic import measure
-from dse.space.network import Router
+from dse.space.chip import Router
 from dse.space.workload import Traffic
 from tests.speed.clock import cpu
 

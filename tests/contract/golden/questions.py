@@ -9,6 +9,7 @@ from dse.evaluators.judges import models, submesh
 from dse.evaluators.passes.part import PART
 from dse.space.design import Design
 from dse.space.kinds import KINDS
+from dse.space.machines import machine_of
 from dse.space.workload import Asked
 
 SHORT = {
@@ -192,7 +193,7 @@ def fidelity(question: str) -> str:
 
 def judge(design: Design, case: Asked) -> str:
     """Who answers for a design and a case."""
-    return READERS[type(design.chip), type(case)]
+    return READERS[machine_of(design.chip), type(case)]
 
 
 def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
