@@ -99,7 +99,7 @@ def of_load(metrics: Mapping[str, float], design: Design) -> str:
     """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
     if not metrics.get("load_verdict"):
         return ""
-    serving: Any = design.mapping.serving  # type: ignore[union-attr]
+    serving: Any = design.mapping.serving
     prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
     tiles = hasattr(serving, "prefill_cores")
     if serving.prefill_cores if tiles else serving.prefill_instances:

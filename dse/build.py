@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dse.records import NOTES, Source, alike, parsed, record
+from dse.records import NOTES, Source, parsed, record
 from dse.space import memory, network
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -14,6 +14,8 @@ from dse.space.fields import addresses, checked, spec_at
 from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
+from dse.space.mapping import Mapping
+from dse.space.software import software_of
 from dse.space.workload import Case, Collective, Stream, Workload
 from dse.workloads import workload
 
@@ -54,12 +56,11 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     if (machine, case) not in KINDS:
         raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
-    mappings = list(dict.fromkeys(mapping for kind in KINDS.values() for mapping in kind.mappings))
-    found = alike(mapping, mappings, kind.mappings[0])
-    if found not in kind.mappings:
+    on = record(Mapping, mapping, "mapping", sources)
+    if software_of(on) not in kind.software:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
     _refuse(of, case)
-    return Design(of, record(found, mapping, "mapping", sources))
+    return Design(of, on)
 
 
 def _refuse(chip: Chip, case: type) -> None:

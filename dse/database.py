@@ -131,6 +131,10 @@ def _url(place: str) -> sql.URL:
     if name not in ("sqlite", "postgresql"):
         raise DesignError(f"store: {masked(place)}: no database {name!r}; {nearest(name, ('sqlite', 'postgresql'))}")
     if name == "postgresql":
+        try:
+            place.encode()
+        except UnicodeEncodeError:  # bytes of a command line that are no UTF-8, which a path may have and a URL not
+            raise DesignError(f"store: {masked(place)}: a URL of other characters than UTF-8; {example}") from None
         return url.set(drivername="postgresql+psycopg")
     if url.database in (None, "", ":memory:"):
         raise DesignError(f"store: {place}: names no file, so nothing would stay; {example}")

@@ -36,6 +36,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
     hints = get_type_hints(cls)
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
+    config = _gathered(config, names)
     for key in config:
         if key not in names:
             raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {nearest(str(key), names)}")
@@ -49,7 +50,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         group = inner(hints[name])
         if "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
-            values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], here, sources)
+            there = address if "inline" in spec.metadata else here
+            values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], there, sources)
         elif spec.default is None and config[name] is None:
             continue
         elif group is not None:
@@ -58,6 +60,16 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     return cls(**values)
+
+
+def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
+    """A group whose fields of an inline part are gathered under the name of that part."""
+    for name, spec in names.items():
+        if "inline" in spec.metadata:
+            known = {own.name for kind in spec.metadata["parts"] for own in fields(kind)}
+            own = {key: value for key, value in config.items() if key in known - set(names)}
+            config = {key: value for key, value in config.items() if key not in own} | ({name: own} if own else {})
+    return config
 
 
 def alike(config: Any, kinds: Sequence[type], usual: type | None = None) -> type:

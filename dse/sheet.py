@@ -46,7 +46,7 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     cases, parts = len(found.cases), found.breakdown
     console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))
     if isinstance(found.workload.cases[0], Case | Load):
-        formats: Precision = found.design.mapping.precision  # type: ignore[union-attr]
+        formats: Precision = found.design.mapping.precision
         for name, model in models(config["model"]).items():
             console.print(f"{'model':12}{escape(_model_text(model, formats.kv, config['model'][name]))}")
     for name, text in found.about():

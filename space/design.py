@@ -10,19 +10,7 @@ import numpy as np
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
-from dse.space.mapping import (
-    AttentionMapping,
-    CollectiveMapping,
-    FlatMapping,
-    Mapping,
-    MeshMapping,
-    ProductMapping,
-    ServingMapping,
-    StreamMapping,
-    TileMapping,
-    TileServingMapping,
-    TrafficMapping,
-)
+from dse.space.mapping import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +18,7 @@ class Design:
     """A chip and the mapping on it."""
 
     chip: Chip
-    mapping: (
-        Mapping
-        | MeshMapping
-        | ProductMapping
-        | TileMapping
-        | FlatMapping
-        | StreamMapping
-        | TrafficMapping
-        | CollectiveMapping
-        | AttentionMapping
-        | ServingMapping
-        | TileServingMapping
-    )
+    mapping: Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,12 @@ def flag(doc: str, *, default: bool | None = None) -> Any:
     return _leaf({"unit": "", "doc": doc, "flag": True}, default, False)
 
 
-def part(doc: str, *kinds: type) -> Any:
-    """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part."""
-    return field(metadata={"doc": doc, "parts": kinds}, default=None)
+def part(doc: str, *kinds: type, inline: bool = False) -> Any:
+    """A value object of one of some kinds, which its fields tell apart; None where the whole has no such part.
+
+    The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``.
+    """
+    return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}), default=None)
 
 
 def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
@@ -66,7 +69,7 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]
         inner = getattr(value, spec.name)
         address = prefix + spec.name
         if is_dataclass(inner):
-            yield from leaves(inner, address + ".")
+            yield from leaves(inner, prefix if "inline" in spec.metadata else address + ".")
         elif spec.metadata and inner is not None:
             yield address, inner, spec
 
@@ -87,8 +90,9 @@ def addresses(value: Any, pattern: str) -> list[str]:
 
 def at(value: Any, address: str) -> Any:
     """The leaf at a dotted address."""
-    for part in address.split("."):
-        value = getattr(value, part)
+    for name in address.split("."):
+        owner = _owner(value, name)
+        value = getattr(getattr(value, owner) if owner else value, name)
     return value
 
 
@@ -96,7 +100,16 @@ def spec_at(value: Any, address: str) -> Field[Any]:
     """The declaration of the leaf at a dotted address."""
     *path, last = address.split(".")
     owner = at(value, ".".join(path)) if path else value
-    return next(spec for spec in fields(owner) if spec.name == last)
+    inline = _owner(owner, last)
+    return next(spec for spec in fields(getattr(owner, inline) if inline else owner) if spec.name == last)
+
+
+def _owner(value: Any, name: str) -> str:
+    """The inline part that has a field which the whole does not have; "" where the whole has it."""
+    if hasattr(value, name):
+        return ""
+    inline = (spec.name for spec in fields(value) if "inline" in spec.metadata)
+    return next((own for own in inline if hasattr(getattr(value, own), name)), "")
 
 
 def replaced(value: T, changes: Mapping[str, Any]) -> T:
@@ -105,7 +118,10 @@ def replaced(value: T, changes: Mapping[str, Any]) -> T:
     below: dict[str, dict[str, Any]] = {}
     for address, new in changes.items():
         head, _, tail = address.partition(".")
-        if tail:
+        owner = _owner(value, head)
+        if owner:
+            below.setdefault(owner, {})[address] = new
+        elif tail:
             below.setdefault(head, {})[tail] = new
         else:
             here[head] = new

@@ -4,27 +4,27 @@ from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
 from dse.space.machines import MEMORY, NETWORK, POOL, TILES, WAFER
-from dse.space.mapping import (
-    AttentionMapping,
-    CollectiveMapping,
-    FlatMapping,
-    Mapping,
-    MeshMapping,
-    ProductMapping,
-    ServingMapping,
-    StreamMapping,
-    SummaMapping,
-    TileMapping,
-    TileServingMapping,
-    TrafficMapping,
+from dse.space.software import (
+    ATTENTION,
+    COLLECTIVE,
+    DEVICES,
+    PIPELINES,
+    PRODUCT,
+    REGIONS,
+    SERVED_DEVICES,
+    SERVED_PIPELINES,
+    STREAM,
+    SUMMA,
+    TRAFFIC,
+    WHOLE_CHIP,
 )
 from dse.space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
 
 
 class Kind(NamedTuple):
-    """Mappings, the usual one first, and in words why it is one of these and which to choose on the command line."""
+    """Software, and in words why it is one of these and which to choose on the command line."""
 
-    mappings: tuple[type, ...]
+    software: tuple[str, ...]
     why: str
     choices: str
 
@@ -40,25 +40,25 @@ CASES = {
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[str, type], Kind] = {
-    (POOL, Case): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (WAFER, Case): Kind((MeshMapping,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (POOL, Case): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
     (TILES, Case): Kind(
-        (TileMapping, FlatMapping), "the chip is a mesh of tiles", "flat, npu, npu_t10, npu_waferllm or npu_wsc_llm"
+        (PIPELINES, WHOLE_CHIP), "the chip is a mesh of tiles", "flat, npu, npu_t10, npu_waferllm or npu_wsc_llm"
     ),
-    (POOL, Product): Kind((Mapping,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (WAFER, Product): Kind((ProductMapping,), "the workload is a product by itself", "product"),
-    (TILES, Product): Kind((SummaMapping,), "the workload is a product by itself, on a mesh of tiles", "summa"),
-    (TILES, Collective): Kind((CollectiveMapping,), "the workload is a collective by itself", "collective"),
-    (TILES, Attention): Kind((AttentionMapping,), "the workload is attention by itself", "attention"),
-    (POOL, Load): Kind((ServingMapping,), "requests are served as they come", "serving"),
+    (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
+    (TILES, Product): Kind((SUMMA,), "the workload is a product by itself, on a mesh of tiles", "summa"),
+    (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),
+    (TILES, Attention): Kind((ATTENTION,), "the workload is attention by itself", "attention"),
+    (POOL, Load): Kind((SERVED_DEVICES,), "requests are served as they come", "serving"),
     (TILES, Load): Kind(
-        (TileServingMapping,),
+        (SERVED_PIPELINES,),
         "requests are served as they come, on a mesh of tiles",
         "npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
-    (MEMORY, Stream): Kind((StreamMapping,), "the chip is a memory by itself", "stream"),
-    (TILES, Stream): Kind((StreamMapping,), "the workload is requests to memory", "stream"),
-    (NETWORK, Traffic): Kind((TrafficMapping,), "the chip is a network by itself", "traffic"),
+    (MEMORY, Stream): Kind((STREAM,), "the chip is a memory by itself", "stream"),
+    (TILES, Stream): Kind((STREAM,), "the workload is requests to memory", "stream"),
+    (NETWORK, Traffic): Kind((TRAFFIC,), "the chip is a network by itself", "traffic"),
 }
 """By machines and kinds of case."""
 

@@ -3,8 +3,10 @@
 Prefill and decode have each their own plan; where the same devices serve both, a limit holds the parallelism equal.
 """
 
+from typing import Any
+
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record, whole, word
+from dse.space.fields import part, quantity, record, whole, word
 
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 """Number formats and their size. [B]"""
@@ -33,15 +35,6 @@ class Precision:
     kv: str = word("format of the KV cache", tuple(BYTES))
 
 
-@record
-class Mapping:
-    """Software on the chip."""
-
-    prefill: Plan
-    decode: Plan
-    precision: Precision
-
-
 KV_HEADS = ("own", "full")
 """Width of K and V on a mesh: that of the model's KV heads, or of its query heads, each KV head being repeated."""
 
@@ -63,7 +56,7 @@ SUMS = ("root", "all")
 
 
 @record
-class ProductMapping:
+class ProductPlan:
     """One product of matrices on a mesh of cores."""
 
     rows: Number = whole("rows of cores")
@@ -75,7 +68,7 @@ class ProductMapping:
 
 
 @record
-class SummaMapping:
+class SummaPlan:
     """One product of matrices on a mesh of tiles, whose operands come from memory to the diagonal."""
 
     rows: Number = whole(
@@ -88,7 +81,7 @@ class SummaMapping:
 
 
 @record
-class StreamMapping:
+class StreamPlan:
     """Who asks a memory."""
 
     requesters: Number = whole("requesters, each with its own part of the addresses and of the requests")
@@ -100,14 +93,14 @@ ORDERS = ("xy", "yx")
 
 
 @record
-class TrafficMapping:
+class TrafficPlan:
     """How packets find their way."""
 
     order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
 
 
 @record
-class AttentionMapping:
+class AttentionPlan:
     """Attention of one layer on a mesh of tiles."""
 
     dataflow: str = word("attention: flash2, flash3, flat_seq, flat_tree, flat_hw or flat_async")
@@ -121,30 +114,8 @@ class AttentionMapping:
 class FlatPlan:
     """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
 
-    attention: AttentionMapping
-    gemm: SummaMapping
-
-
-@record
-class FlatMapping:
-    """Software on a mesh of tiles that works on one operator at a time ([zhang2026] section III-E)."""
-
-    prefill: FlatPlan
-    decode: FlatPlan
-    precision: Precision
-
-
-@record
-class MeshMapping:
-    """Software on a mesh of cores."""
-
-    prefill: MeshPlan
-    decode: MeshPlan
-    precision: Precision
-    kv: str = word("where a new token's keys and values go")
-    kv_heads: str = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS)
-    kv_projection: str = word("width of K and V as they are computed; full repeats them for every query head", KV_HEADS)
-    resident_layers: Number = whole("layers on the chip, whose time stands for all; 0 where the whole model is there", low=0)
+    attention: AttentionPlan
+    gemm: SummaPlan
 
 
 PREEMPTION = ("recompute", "swap")
@@ -174,16 +145,6 @@ class Serving:
     routing: str = word("which instance a request goes to", ROUTING)
 
 
-@record
-class ServingMapping:
-    """Software on chips that serve requests as they come."""
-
-    prefill: Plan
-    decode: Plan
-    precision: Precision
-    serving: Serving
-
-
 PARTITIONS = ("input_only", "mn", "k", "mn_k")
 """What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
 weights; the inner dimension; or both ([zhu2025] section 4.1)."""
@@ -205,16 +166,6 @@ class TilePlan:
     partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
     placement: str = word("where the cores of a group are", PLACEMENTS)
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
-
-
-@record
-class TileMapping:
-    """Software on a mesh of tiles."""
-
-    prefill: TilePlan
-    decode: TilePlan
-    precision: Precision
-    sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
 
 
 STAGES = ("layers", "parts")
@@ -258,18 +209,34 @@ class TileServing:
 
 
 @record
-class TileServingMapping:
-    """Software on a mesh of tiles that serves requests as they come."""
-
-    prefill: PoolPlan
-    decode: PoolPlan
-    precision: Precision
-    sram_kv: Number = quantity("1", "share of the local memory beside activations that the KV cache may take", high=1.0)
-    serving: TileServing
-
-
-@record
-class CollectiveMapping:
+class CollectivePlan:
     """One collective on a mesh of tiles."""
 
     collective: str = word("who carries it: hardware, tree or sequential; exchanges of all tiles rings or direct")
+
+
+@record
+class Mapping:
+    """Software on the chip: a plan for each phase of a model and how requests are served, or the one kernel that is asked for.
+
+    What is not there is None; `space.software` says which parts belong together.
+    """
+
+    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
+    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
+    precision: Any = part("number formats", Precision)
+    kv: Any = word("where a new token's keys and values go", absent=True)
+    kv_heads: Any = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
+    kv_projection: Any = word(
+        "width of K and V as they are computed; full repeats them for every query head", KV_HEADS, absent=True
+    )
+    resident_layers: Any = whole(
+        "layers on the chip, whose time stands for all; 0 where the whole model is there", low=0, absent=True
+    )
+    sram_kv: Any = quantity(
+        "1", "share of the local memory beside activations that the KV cache may take", high=1.0, absent=True
+    )
+    serving: Any = part("how requests are served", Serving, TileServing)
+    kernel: Any = part(
+        "one kernel by itself", ProductPlan, SummaPlan, StreamPlan, TrafficPlan, AttentionPlan, CollectivePlan, inline=True
+    )

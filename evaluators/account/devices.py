@@ -1,7 +1,7 @@
 """Models on devices that share every layer: phases, what a device holds, limits, and energy as rated power times time."""
 
 from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -152,4 +152,4 @@ def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:
-    return design.chip, cast(Mapping, design.mapping)
+    return design.chip, design.mapping

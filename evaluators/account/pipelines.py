@@ -5,7 +5,7 @@ The chip is divided into instances of the model, each a pipeline of groups; requ
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Precision, TileMapping, TilePlan
+from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
 
 FIDELITIES = IN_PART = tuple(READERS)
@@ -243,5 +243,5 @@ def _blocks(job: Job, phase: str, plan: TilePlan, precision: Precision, instance
     return blocks(job.model, at, plan, precision)
 
 
-def _of(design: Design) -> tuple[Chip, TileMapping]:
-    return design.chip, cast(TileMapping, design.mapping)
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

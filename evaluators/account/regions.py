@@ -5,7 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 from dse.space.errors import DesignError, chosen
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, MeshMapping, MeshPlan, ProductMapping
+from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
 from dse.space.model import Model, parameters
 
 FIDELITIES = ("closed", "events")
@@ -199,7 +199,7 @@ DEEPEST = 64
 
 
 def smaller_mesh(
-    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductMapping, chip: Chip
+    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: MeshPlan | ProductPlan, chip: Chip
 ) -> str:
     """In words, the smallest square mesh of a chip on which some limits hold; else a shallower tree, or a larger chip.
 
@@ -268,7 +268,7 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
     return Cost(cost.seconds * moved, cost.activity * moved)
 
 
-def plans(mapping: MeshMapping) -> tuple[tuple[str, MeshPlan], ...]:
+def plans(mapping: Mapping) -> tuple[tuple[str, MeshPlan], ...]:
     """Both phases by name."""
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
 
@@ -300,7 +300,7 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     return regions.held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
 
 
-def _fullest(job: Job, mapping: MeshMapping, place: Region) -> Any:
+def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:
     """Tokens on the row that has most when the last one is generated, of all requests."""
     generated = job.cached - job.prompt_tokens
     return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
@@ -358,5 +358,5 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> MeshMapping:
-    return cast(MeshMapping, design.mapping)
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

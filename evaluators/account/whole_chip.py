@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import maximum
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import FlatMapping
+from dse.space.mapping import Mapping
 from dse.space.model import kv_values, parameters
 
 FIDELITIES = ("closed", "events")
@@ -237,5 +237,5 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> FlatMapping:
-    return cast(FlatMapping, design.mapping)
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

@@ -21,7 +21,7 @@ from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import AttentionMapping
+from dse.space.mapping import AttentionPlan
 from dse.space.workload import Attention, Workload
 
 READERS: dict[str, Any] = {"closed": closed_attention, "events": EVENTS, "cycles": CYCLES}
@@ -170,5 +170,6 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> AttentionMapping:
-    return cast(AttentionMapping, design.mapping)
+def _mapping(design: Design) -> AttentionPlan:
+    plan: AttentionPlan = design.mapping.kernel
+    return plan

@@ -21,7 +21,7 @@ from dse.space.design import Design
 from dse.space.elementwise import ceil_div, column, where
 from dse.space.errors import DesignError
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import CollectiveMapping
+from dse.space.mapping import CollectivePlan
 from dse.space.workload import EXCHANGES as EXCHANGED
 from dse.space.workload import PATTERNS, Collective, Workload
 
@@ -170,5 +170,6 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> CollectiveMapping:
-    return cast(CollectiveMapping, design.mapping)
+def _mapping(design: Design) -> CollectivePlan:
+    plan: CollectivePlan = design.mapping.kernel
+    return plan

@@ -99,4 +99,4 @@ def _matrix(chip: Chip, mapping: Mapping) -> Any:
 
 
 def _parts(design: Design) -> tuple[Chip, Mapping]:
-    return design.chip, cast(Mapping, design.mapping)
+    return design.chip, design.mapping

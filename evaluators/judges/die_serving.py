@@ -31,7 +31,7 @@ from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Plan, Serving, ServingMapping
+from dse.space.mapping import Mapping, Plan, Serving
 from dse.space.workload import Asked, Load, Workload
 
 FIDELITIES = ("closed",)
@@ -165,7 +165,7 @@ def _seconds(
     found = np.full(len(prompt), np.nan)
     for name, here in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
         if here.any():
-            plan = replaced(cast(Plan, getattr(_mapping(design), name)), {"tp": tp})
+            plan = replaced(getattr(_mapping(design), name), {"tp": tp})
             columns = (column[here][:, None] for column in (prompt, prompt_context, decodes, context))
             found[here] = _step_seconds(design, load, name, plan, *columns)
     return found.reshape(counts[0].shape)
@@ -177,7 +177,7 @@ def _step_seconds(design: Design, load: Load, phase: str, plan: Plan, *compositi
 
 def _mean_iteration(design: Design, load: Load, tp: Any, mean: served.Mean) -> tuple[Timed, ...]:
     phase = "prefill" if mean.prompts else "decode"
-    plan = replaced(cast(Plan, getattr(_mapping(design), phase)), {"tp": tp})
+    plan = replaced(getattr(_mapping(design), phase), {"tp": tp})
     return _timeline(design, load, phase, plan, *(np.array([[count]]) for count in mean.composition[:4]))
 
 
@@ -206,5 +206,5 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> ServingMapping:
-    return cast(ServingMapping, design.mapping)
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

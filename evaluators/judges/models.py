@@ -18,10 +18,11 @@ from dse.evaluators.choices.per_design import each
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
 from dse.space.limits import Infeasible
+from dse.space.software import DEVICES, PIPELINES, REGIONS, WHOLE_CHIP, software_of
 from dse.space.workload import Case, Workload
 
-LAYOUTS = {"attention": "whole_chip", "pp": "pipelines", "tp": "devices", "rows": "regions"}
-"""Layouts by a knob that only their plans have, or that those before have as well."""
+LAYOUTS = {DEVICES: "devices", REGIONS: "regions", PIPELINES: "pipelines", WHOLE_CHIP: "whole_chip"}
+"""Layouts by the software that runs them: modules of `account`, imported when they are asked."""
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
@@ -97,14 +98,13 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 
 def layout_of(design: Design) -> ModuleType:
-    """The layout that a mapping's plans are for."""
-    return layout_for(design.mapping.decode)  # type: ignore[union-attr]
+    """The layout that a mapping is for."""
+    return layout_for(software_of(design.mapping))
 
 
-def layout_for(plan: Any) -> ModuleType:
-    """The layout of a plan, or of a kind of plan: the one whose knobs it has; a module of `account`, imported when asked."""
-    name = next(layout for knob, layout in LAYOUTS.items() if hasattr(plan, knob))
-    return import_module(f"dse.evaluators.account.{name}")
+def layout_for(software: str) -> ModuleType:
+    """The layout of some software."""
+    return import_module(f"dse.evaluators.account.{LAYOUTS[software]}")
 
 
 def _rows(layout: ModuleType, phase: Phase, fidelity: str) -> list[Row]:

@@ -26,7 +26,7 @@ from dse.space.elementwise import column, maximum, minimum
 from dse.space.errors import chosen
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import ProductMapping
+from dse.space.mapping import ProductPlan
 from dse.space.workload import Product, Workload
 
 __all__ = ["FIDELITIES", "explain", "judged", "least", "remedied"]
@@ -68,7 +68,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {case.kind: {kernel.algorithm: bars}})
 
 
-def least(mapping: ProductMapping, kind: str) -> Any:
+def least(mapping: ProductPlan, kind: str) -> Any:
     """Cores of a line that the algorithm of a product needs."""
     if kind == "gemm":
         return gemm(mapping.gemm).LEAST
@@ -160,5 +160,6 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> ProductMapping:
-    return cast(ProductMapping, design.mapping)
+def _mapping(design: Design) -> ProductPlan:
+    plan: ProductPlan = design.mapping.kernel
+    return plan

@@ -19,7 +19,7 @@ from dse.space.design import Design
 from dse.space.elementwise import Array, column
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import StreamMapping
+from dse.space.mapping import StreamPlan
 from dse.space.memory import Memory, capacity, channels, peak, refuse
 from dse.space.workload import Asked, Stream, Workload
 
@@ -230,5 +230,6 @@ def _memory(design: Design) -> Memory:
     return of
 
 
-def _mapping(design: Design) -> StreamMapping:
-    return cast(StreamMapping, design.mapping)
+def _mapping(design: Design) -> StreamPlan:
+    plan: StreamPlan = design.mapping.kernel
+    return plan

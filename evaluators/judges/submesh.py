@@ -7,7 +7,7 @@ not get smaller in this way, a part of a head is none, but each of their kernels
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from dse.evaluators.judges import attention, product, tile_product
 from dse.evaluators.kernels.gemm.tiling import Mesh
@@ -16,7 +16,7 @@ from dse.evaluators.readers.part_jobs import WAVES, attention_on, chip_on, divis
 from dse.space.design import Design
 from dse.space.fields import replaced
 from dse.space.machines import TILES, WAFER, machine_of
-from dse.space.mapping import ProductMapping
+from dse.space.software import PRODUCT, software_of
 from dse.space.workload import Asked, Attention, Collective, Product
 
 
@@ -41,13 +41,13 @@ def part(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | None:
 
 def extent(design: Design) -> tuple[int, int]:
     """Rows and columns of the cores that a design has, or those of them that its product is laid out on."""
-    on: Any = design.mapping if isinstance(design.mapping, ProductMapping) else design.chip.mesh
+    on = design.mapping.kernel if software_of(design.mapping) == PRODUCT else design.chip.mesh
     return int(on.rows), int(on.cols or on.rows)
 
 
 def _product(design: Design, case: Product, side: int) -> tuple[Design, Asked]:
     """On a mesh of cores, whose sides the mapping says."""
-    mapping = cast(ProductMapping, design.mapping)
+    mapping = design.mapping.kernel
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
     rows, cols = sides(*whole, side, product.least(mapping, case.kind))
     m = case.m if case.kind == "gemv" else share(case.m, whole[0], rows)

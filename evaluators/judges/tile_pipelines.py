@@ -4,8 +4,9 @@ An iteration is one micro-batch's pass through all stages, prompts and decodes t
 each kind by itself.
 """
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
-from dse.space.mapping import BYTES, PoolPlan, Precision, TileMapping, TileServingMapping
+from dse.space.mapping import BYTES, Mapping, PoolPlan, Precision
 from dse.space.workload import Load
 
 
@@ -66,7 +67,7 @@ class Pipelines(NamedTuple):
 @lru_cache(maxsize=1)  # limits and metrics of a design ask one after the other
 def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
-    chip, mapping = design.chip, cast(TileServingMapping, design.mapping)
+    chip, mapping = design.chip, design.mapping
     apart, others = (int(cores) for cores in cores_of(design))
     both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
     if not apart:
@@ -87,20 +88,20 @@ def _prompts(rule: Policy, load: Load) -> float:
     return min(whole, float(rule.tokens)) if rule.chunked else whole
 
 
-def _changes(mapping: TileServingMapping, chunk: int) -> dict[str, int]:
+def _changes(mapping: Mapping, chunk: int) -> dict[str, int]:
     given = {"tokens": mapping.serving.tokens, "unit": mapping.serving.unit, "chunk": chunk}
     return {name: int(value) for name, value in given.items() if value}
 
 
 def _pipelines(
-    name: str, chip: Chip, plan: PoolPlan, rule: Policy, cores: int, mapping: TileServingMapping, load: Load, prompts: float
+    name: str, chip: Chip, plan: PoolPlan, rule: Policy, cores: int, mapping: Mapping, load: Load, prompts: float
 ) -> Pipelines:
     groups = int(room(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
     dp = int(plan.dp) or max(1, groups // int(plan.pp))
     batch, longest = int(plan.microbatch * plan.pp), served.longest(load)
     tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
-    shared = TileMapping(prefill=plan, decode=plan, precision=mapping.precision, sram_kv=mapping.sram_kv)
+    shared = replace(mapping, prefill=plan, decode=plan, serving=None)
 
     def with_share(share: Share | None) -> tuple[Resident, float]:
         cached = float(batch * longest)
@@ -164,7 +165,7 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
 
 def cores_of(design: Design) -> tuple[float, float]:
     """Cores that only prefill, and those that decode."""
-    asked, count = cast(TileServingMapping, design.mapping).serving, all_cores(design)
+    asked, count = design.mapping.serving, all_cores(design)
     apart = min(float(asked.prefill_cores), count)
     return apart, min(float(asked.decode_cores) or count, count - apart)
 

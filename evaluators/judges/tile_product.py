@@ -22,7 +22,7 @@ from dse.space.design import Design
 from dse.space.elementwise import column
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
-from dse.space.mapping import SummaMapping
+from dse.space.mapping import SummaPlan
 from dse.space.workload import Product, Workload
 
 READERS: dict[str, Any] = {"closed": closed_summa, "events": EVENTS, "cycles": CYCLES}
@@ -37,7 +37,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), job_for(design, *cases)
     metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone(READERS[fidelity]))
-    return [Judged(rows, metrics, _limits(job, cast(SummaMapping, design.mapping)))]
+    return [Judged(rows, metrics, _limits(job, design.mapping.kernel))]
 
 
 def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Breakdown:
@@ -59,13 +59,13 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
 def job_for(design: Design, *cases: Product) -> Job:
     """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
     shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
-    return proposed(shape, design.chip, cast(SummaMapping, design.mapping))
+    return proposed(shape, design.chip, design.mapping.kernel)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict with what would do."""
     if worst.limit == "mapping.rows":
-        return replace(worst, remedy=nearest_side("rows", design.mapping.rows, design.chip.mesh.rows))  # type: ignore[union-attr]
+        return replace(worst, remedy=nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows))
     if worst.limit != "chip.tile.sram":
         return replace(worst, remedy="smaller matrices would do")
     open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n")})
@@ -100,7 +100,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     }
 
 
-def _limits(job: Job, said: SummaMapping) -> list[Limit]:
+def _limits(job: Job, said: SummaPlan) -> list[Limit]:
     chip, shape = job.chip, job.shape
     held: dict[str, Any] = {}
     for slot in slots(job.part, "float16"):

@@ -36,7 +36,7 @@ from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, TileServingMapping
+from dse.space.mapping import BYTES, Mapping
 from dse.space.workload import Asked, Load, Workload
 
 FIDELITIES = tuple(READERS)
@@ -248,7 +248,7 @@ def _served(
     return serve(load.requests, pools, transfer=transfer, routing=mapping.serving.routing, log=log), off, between
 
 
-def _memory(of: Pipelines, load: Load, mapping: TileServingMapping) -> tuple[Memory, int]:
+def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, int]:
     """Blocks in local memories and buffers in HBM, one a request; and how many blocks of prefixes are kept there."""
     longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
     blocks = int(float(of.held.kv_here * of.held.kv) // (block * of.position))
@@ -281,5 +281,5 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> TileServingMapping:
-    return cast(TileServingMapping, design.mapping)
+def _mapping(design: Design) -> Mapping:
+    return design.mapping

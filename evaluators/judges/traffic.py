@@ -19,7 +19,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaves, replaced
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import TrafficMapping
+from dse.space.mapping import TrafficPlan
 from dse.space.network import faults, stages
 from dse.space.workload import Asked, Traffic, Workload
 
@@ -136,5 +136,6 @@ def _chip(design: Design) -> Chip:
     return design.chip
 
 
-def _mapping(design: Design) -> TrafficMapping:
-    return cast(TrafficMapping, design.mapping)
+def _mapping(design: Design) -> TrafficPlan:
+    plan: TrafficPlan = design.mapping.kernel
+    return plan

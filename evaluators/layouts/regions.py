@@ -16,7 +16,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.kv import kv
 from dse.evaluators.passes.call import ONCE, Block, Call, Kernel, alike
 from dse.space.elementwise import ceil_div, maximum, minimum, where
-from dse.space.mapping import MeshMapping, MeshPlan, ProductMapping
+from dse.space.mapping import Mapping, MeshPlan, ProductPlan
 from dse.space.model import Model
 
 
@@ -74,12 +74,12 @@ def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
     return Region(mesh, ceil_div(layers, share), share, layers)
 
 
-def square(plan: MeshPlan | ProductMapping) -> Mesh:
+def square(plan: MeshPlan | ProductPlan) -> Mesh:
     """Cores of one region or product."""
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
-def prefill(model: Model, tokens: Any, mesh: Mesh, plan: MeshPlan, mapping: MeshMapping) -> list[Kernel]:
+def prefill(model: Model, tokens: Any, mesh: Mesh, plan: MeshPlan, mapping: Mapping) -> list[Kernel]:
     """The kernels of one prompt of some tokens."""
     over, across = mesh, Mesh(mesh.cols, mesh.rows)  # widths lie over the columns: lines of an allreduce run along the rows
     head = attention_group(model, mesh.cols)
@@ -139,7 +139,7 @@ def prefill(model: Model, tokens: Any, mesh: Mesh, plan: MeshPlan, mapping: Mesh
 
 
 def decode(
-    model: Model, requests: Any, context: Any, generated: Any, mesh: Mesh, plan: MeshPlan, mapping: MeshMapping
+    model: Model, requests: Any, context: Any, generated: Any, mesh: Mesh, plan: MeshPlan, mapping: Mapping
 ) -> list[Kernel]:
     """The kernels of one token of each of some requests that run together, with `context` tokens cached each.
 
@@ -244,7 +244,7 @@ def dense_layers(model: Model) -> int:
     return model.layers if model.experts is None else model.experts.dense_layers
 
 
-def held(model: Model, place: Region, mapping: MeshMapping, *, tokens: Any, cached: Any, scores: bool) -> tuple[Held, Held]:
+def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: Any, scores: bool) -> tuple[Held, Held]:
     """What a core holds in a full region, and in the last one, which has what is left of the layers, and the head.
 
     The embedding is a look-up that the host makes; its table is not on the chip.

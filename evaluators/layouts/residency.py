@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.graph.operators import MatMul, Part
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
-from dse.space.mapping import BYTES, TileMapping, TilePlan
+from dse.space.mapping import BYTES, Mapping, TilePlan
 from dse.space.model import Model, kv_values
 
 BLOCK = 512
@@ -61,7 +61,7 @@ class Resident(NamedTuple):
 
 
 def resident(
-    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: TileMapping, sram: Any, *, tokens: Any, cached: Any,
+    parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
     share: Share | None = None,
 ) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.

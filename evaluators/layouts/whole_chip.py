@@ -23,12 +23,12 @@ from dse.evaluators.readers import closed_attention, closed_streamed, closed_sum
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div
 from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, FlatMapping, FlatPlan
+from dse.space.mapping import BYTES, FlatPlan, Mapping
 from dse.space.model import Model
 from dse.space.workload import Case
 
 
-def turns(case: Case, chip: Chip, mapping: FlatMapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
+def turns(case: Case, chip: Chip, mapping: Mapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
     """By phase, passes of some tokens through all layers, and how many there are alike.
 
     One prefill of all prompts, and the decode steps between two requests' ends.
@@ -145,7 +145,7 @@ def _recipe(of: Elementwise, model: Model) -> Recipe:
     return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
 
 
-def itemsize_of(mapping: FlatMapping) -> float:
+def itemsize_of(mapping: Mapping) -> float:
     """Bytes of a value, which is one for all of a mapping's formats.
 
     Raises:

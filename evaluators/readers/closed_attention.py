@@ -18,7 +18,7 @@ from dse.evaluators.machine.fabric import VALUE, Fabric, summing
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
-from dse.space.mapping import AttentionMapping
+from dse.space.mapping import AttentionPlan
 
 
 class Job(NamedTuple):
@@ -153,7 +153,7 @@ def _dividing(cut: Tiling, chip: Chip) -> Tiling:
     return replace(cut, rows=rows, cols=cols)
 
 
-def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionMapping, itemsize: float = VALUE) -> Tiling:
+def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
     said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
     if not of.grouped:

@@ -18,7 +18,7 @@ from dse.evaluators.machine.fabric import Fabric, tile_fabric
 from dse.evaluators.program.rounds import DTYPES
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, ceil_div, even, lowest, maximum
-from dse.space.mapping import SummaMapping
+from dse.space.mapping import SummaPlan
 
 
 class Job(NamedTuple):
@@ -92,7 +92,7 @@ SHARES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64)
 """Groups that a mesh is tried with, where they divide its rows."""
 
 
-def proposed(shape: Shape, chip: Chip, said: SummaMapping, copies: Any = 1, itemsize: float = 2.0) -> Job:
+def proposed(shape: Shape, chip: Chip, said: SummaPlan, copies: Any = 1, itemsize: float = 2.0) -> Job:
     """What is not said is what takes the least time by the closed form and fits; leaves broadcast over designs.
 
     Args:
@@ -109,7 +109,7 @@ def proposed(shape: Shape, chip: Chip, said: SummaMapping, copies: Any = 1, item
     return Job(shape, _known(*asked), chip, copies, itemsize)
 
 
-def _cases(shape: Shape, chip: Chip, said: SummaMapping, copies: Any, itemsize: float) -> Part:
+def _cases(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float) -> Part:
     """Case by case, one above the other."""
     sizes = [np.asarray(size) for size in (shape.m, shape.k, shape.n, copies)]
     count = max(size.size for size in sizes)
@@ -124,7 +124,7 @@ def _cases(shape: Shape, chip: Chip, said: SummaMapping, copies: Any, itemsize: 
     )
 
 
-def searched(shape: Shape, chip: Chip, said: SummaMapping, copies: Any, itemsize: float) -> Part:
+def searched(shape: Shape, chip: Chip, said: SummaPlan, copies: Any, itemsize: float) -> Part:
     """As `proposed`, of one case: each structure has its candidates' work once, and a design times what may be its best."""
     on = structures(chip, said, {ROOM: (0.0,), RATE: (0.0,)})
     room, byte = (
@@ -214,7 +214,7 @@ def _worked(job: Job, count: int) -> Array:
 
 
 @lru_cache(maxsize=1024)
-def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaMapping) -> Part:
+def _options(shape: Shape, copies: Any, mesh: tuple[float, float], said: SummaPlan) -> Part:
     """Groups and slices that are tried, once each, shape (candidates,)."""
     most, high = mesh[0], np.array(list(product(SLICES, DEPTHS, SLICES)), float).T
     groups: list[Any] = [most // share for share in SHARES if most % share == 0]

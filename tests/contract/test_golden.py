@@ -10,6 +10,7 @@ from dse.evaluators import PHYSICS, evaluate
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
+from dse.space.software import software_of
 from tests.contract.draws import words
 from tests.contract.golden import answers, differences, read
 from tests.contract.golden.questions import QUESTIONS, cell, cells, fidelity, judge, overrides
@@ -59,16 +60,16 @@ def test_every_cell_of_the_registries_has_a_question() -> None:
 
 
 def test_every_option_of_each_word_of_a_mapping_is_in_a_stack_in_closed_form_or_is_refused() -> None:
-    left: dict[tuple[type, str], set[str]] = {}
-    some: dict[type, Question] = {}
+    left: dict[tuple[str, str], set[str]] = {}
+    some: dict[str, Question] = {}
     for name, question in CLOSED:
         of = asked(*overrides(question))
-        some[type(of.base.mapping)] = of
+        some[software_of(of.base.mapping)] = of
         for address, options in words(of.base).items():
-            left.setdefault((type(of.base.mapping), address), set(options))
+            left.setdefault((software_of(of.base.mapping), address), set(options))
         for changes in read(name)["designs"][question]:
             for address, option in said(replaced(of.base, changes)).items():
-                left[type(of.base.mapping), address].discard(option)
+                left[software_of(of.base.mapping), address].discard(option)
     for (kind, address), missing in left.items():
         alike = [other for other in words(some[kind].base) if ".precision." in other and ".precision." in address]
         for option in missing:

@@ -388,3 +388,9 @@ def test_a_run_goes_on_while_its_driver_holds_the_study_whatever_its_machine(pla
             time.sleep(0.1)
         assert run["state"] == ("lost" if unseen else "killed")
         assert [run["state"] for run in reader.runs("another")] == []
+
+
+@pytest.mark.parametrize("url", ["postgresql://h/d?user=me&\udcf0=1", "postgresql://h/\udce9d", "postgresql://\udcff@h/d"])
+def test_a_url_of_bytes_that_are_no_text_is_refused_in_one_line(url: str) -> None:
+    with pytest.raises(DesignError, match="a URL of other characters than UTF-8"):
+        Store(url, create=False)

@@ -22,12 +22,12 @@ from dse.evaluators.readers import closed_attention, closed_summa
 from dse.evaluators.readers.closed_attention import Choice, proposed
 from dse.space.chip import Chip
 from dse.space.fields import replaced
-from dse.space.mapping import SummaMapping
+from dse.space.mapping import SummaPlan
 from tests.samples import asked
 
 DRAWS = int(os.environ.get("CHOICES", "12"))
 SLICES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-OPEN = SummaMapping(rows=0, m=0, k=0, n=0)
+OPEN = SummaPlan(rows=0, m=0, k=0, n=0)
 
 
 def chip(rng: np.random.Generator) -> Chip:

@@ -1,7 +1,6 @@
 """What a tile's memories hold and what their use costs, on random sizes: identities of room, latency and energy."""
 
 from dataclasses import replace
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,11 +12,11 @@ from dse.evaluators.layouts.residency import resident
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon.energy import tile_dynamic
-from dse.space.mapping import PARTITIONS, TileMapping
+from dse.space.mapping import PARTITIONS
 from tests.samples import asked
 
 OF = asked("chip=npu64", "model=qwen3_4b")
-CHIP, MAPPING, MODEL = OF.base.chip, cast(TileMapping, OF.base.mapping), OF.workload.cases[0].model
+CHIP, MAPPING, MODEL = OF.base.chip, OF.base.mapping, OF.workload.cases[0].model
 PARTS = transformer(MODEL, Step("decode", 1.0, 1.0, 1.0, 1.0))
 
 

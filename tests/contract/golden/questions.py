@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from string import Template
-from typing import Any, get_type_hints
+from typing import Any
 
 from dse.evaluators.evaluation import READERS
 from dse.evaluators.judges import models, submesh
@@ -10,6 +10,7 @@ from dse.evaluators.passes.part import PART
 from dse.space.design import Design
 from dse.space.kinds import KINDS
 from dse.space.machines import machine_of
+from dse.space.software import software_of
 from dse.space.workload import Asked
 
 SHORT = {
@@ -199,18 +200,18 @@ def judge(design: Design, case: Asked) -> str:
 def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
     """The kinds of mapping and case, the judge, and the fidelity, of a question; of parts of all sizes alike."""
     name, (word, part, _) = judge(design, case), word.partition(PART)
-    return (f"{type(design.mapping).__name__} {type(case).__name__}", name, word + part)
+    return (f"{software_of(design.mapping)} {type(case).__name__}", name, word + part)
 
 
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
     found = set()
     for (chip, case), name in READERS.items():
-        for mapping in KINDS[chip, case].mappings:
+        for software in KINDS[chip, case].software:
             own: Any = import_module(f"dse.evaluators.judges.{name}")
-            layout: Any = models.layout_for(get_type_hints(mapping)["decode"]) if name == "models" else own
+            layout: Any = models.layout_for(software) if name == "models" else own
             parts = getattr(layout, "IN_PART", layout.FIDELITIES if (chip, case) in submesh.SMALLER else ())
             parts = parts if name != "models" or layout.SMALLER else ()
             words = (*layout.FIDELITIES, *(word + PART for word in parts))
-            found |= {(f"{mapping.__name__} {case.__name__}", name, word) for word in words}
+            found |= {(f"{software} {case.__name__}", name, word) for word in words}
     return found

@@ -1,0 +1,61 @@
+"""Software that goes with a chip and with what is asked of it, by the parts that a mapping of it has."""
+
+from dse.space.mapping import (
+    AttentionPlan,
+    CollectivePlan,
+    FlatPlan,
+    Mapping,
+    MeshPlan,
+    Plan,
+    PoolPlan,
+    Precision,
+    ProductPlan,
+    Serving,
+    StreamPlan,
+    SummaPlan,
+    TilePlan,
+    TileServing,
+    TrafficPlan,
+)
+from dse.space.parts import Parts, Wholes
+
+DEVICES, REGIONS, PIPELINES, WHOLE_CHIP = "devices", "regions", "pipelines", "whole chip"
+SERVED_DEVICES, SERVED_PIPELINES = "served devices", "served pipelines"
+PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
+
+
+def _phases(plan: type) -> dict[str, type | None]:
+    return {"prefill": plan, "decode": plan, "precision": Precision}
+
+
+SOFTWARE: dict[str, Parts] = {
+    DEVICES: Parts("a model on dies", _phases(Plan)),
+    REGIONS: Parts(
+        "a model on regions of a mesh",
+        _phases(MeshPlan) | dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers")),
+    ),
+    PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
+    WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
+    SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"serving": Serving}),
+    SERVED_PIPELINES: Parts(
+        "requests served on pipelines of cores", _phases(PoolPlan) | {"sram_kv": None, "serving": TileServing}
+    ),
+    PRODUCT: Parts("a product by itself", {"kernel": ProductPlan}),
+    SUMMA: Parts("a product by itself on tiles", {"kernel": SummaPlan}),
+    STREAM: Parts("requests to memory", {"kernel": StreamPlan}),
+    TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
+    ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}),
+    COLLECTIVE: Parts("a collective by itself", {"kernel": CollectivePlan}),
+}
+"""Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
+
+_SOFTWARE = Wholes(Mapping, "mapping", SOFTWARE)
+
+
+def software_of(mapping: Mapping) -> str:
+    """The software that a mapping's parts make: a name of `SOFTWARE`.
+
+    Raises:
+        DesignError: a part that is missing from the software that is nearest, or that nothing reads there.
+    """
+    return _SOFTWARE.of(mapping)
