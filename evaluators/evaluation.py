@@ -16,8 +16,24 @@ from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
+from dse.space.kinds import KINDS
 from dse.space.limits import Infeasible, Limit
-from dse.space.machines import MEMORY, NETWORK, POOL, TILES, WAFER, machine_of
+from dse.space.machines import machine_of
+from dse.space.software import (
+    ATTENTION,
+    COLLECTIVE,
+    DEVICES,
+    PIPELINES,
+    PRODUCT,
+    REGIONS,
+    SERVED_DEVICES,
+    SERVED_PIPELINES,
+    STREAM,
+    SUMMA,
+    TRAFFIC,
+    WHOLE_CHIP,
+    software_of,
+)
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
 PHYSICS = 7
@@ -28,22 +44,22 @@ FIDELITIES = ("closed", "events", "cycles")
 
 
 READERS: dict[tuple[str, type], str] = {
-    (POOL, Case): "models",
-    (POOL, Product): "die_product",
-    (POOL, Load): "die_serving",
-    (WAFER, Case): "models",
-    (WAFER, Product): "product",
-    (TILES, Case): "models",
-    (TILES, Product): "tile_product",
-    (MEMORY, Stream): "stream",
-    (TILES, Stream): "stream",
-    (NETWORK, Traffic): "traffic",
-    (TILES, Collective): "collective",
-    (TILES, Attention): "attention",
-    (TILES, Load): "tile_serving",
+    (DEVICES, Case): "models",
+    (REGIONS, Case): "models",
+    (PIPELINES, Case): "models",
+    (WHOLE_CHIP, Case): "models",
+    (SERVED_DEVICES, Load): "die_serving",
+    (SERVED_PIPELINES, Load): "tile_serving",
+    (DEVICES, Product): "die_product",
+    (PRODUCT, Product): "product",
+    (SUMMA, Product): "tile_product",
+    (COLLECTIVE, Collective): "collective",
+    (ATTENTION, Attention): "attention",
+    (STREAM, Stream): "stream",
+    (TRAFFIC, Traffic): "traffic",
 }
-"""Who judges designs, by machine and kind of case: modules of `judges`, imported when they first judge. Each says at which
-fidelities."""
+"""Who judges designs, by the software that runs and the kind of case: modules of `judges`, imported when they first judge. Each
+says at which fidelities."""
 
 PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models", Stream: "streams"}
 """Kinds of cases whose names count, for people."""
@@ -84,8 +100,15 @@ def fidelities(design: Design, workload: Workload, *, part: bool = False) -> tup
 
 def alone(design: Design, fidelity: str) -> list[str]:
     """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
-    own = ((case, _module(name)) for (machine, case), name in READERS.items() if machine == machine_of(design.chip))
-    return [_plural(case) for case, judge in own if fidelity in _readers(judge, design)]
+    here = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
+    found = (case for case, kind in here for software in kind.software if fidelity in _said(software, case, design))
+    return list(dict.fromkeys(map(_plural, found)))
+
+
+def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
+    """Readers of some software; those of another layout than the design's are not asked for."""
+    judge = _module(READERS[software, case])
+    return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 
 def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Breakdown:
@@ -104,7 +127,7 @@ def smaller(design: Design, workload: Workload) -> str:
     """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
     from dse.evaluators.judges import submesh  # with the judges of all kernels
 
-    known = submesh.SMALLER.get((machine_of(design.chip), type(workload.cases[0])))
+    known = submesh.SMALLER.get((software_of(design.mapping), type(workload.cases[0])))
     return known.said if known else _in_part(_judge(design, workload.cases[0]), design)
 
 
@@ -124,6 +147,8 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
     reader = _reader(design, workload.cases[0], "closed")
     if hasattr(reader, "limits"):
         found: list[Limit] = reader.limits(design, workload)
+    elif hasattr(reader, "bounds"):  # which need no closed form
+        found = reader.bounds(design, workload)
     else:
         found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
     return [*found, *(limit for judged in lengths(workload) for limit in judged.limits)]
@@ -186,7 +211,7 @@ def _plural(kind: type) -> str:
 
 
 def _judge(design: Design, case: Asked) -> ModuleType:
-    return _module(READERS[machine_of(design.chip), type(case)])
+    return _module(READERS[software_of(design.mapping), type(case)])
 
 
 @cache

@@ -47,7 +47,7 @@ KINDS: dict[tuple[str, type], Kind] = {
     ),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
-    (TILES, Product): Kind((SUMMA,), "the workload is a product by itself, on a mesh of tiles", "summa"),
+    (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
     (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),
     (TILES, Attention): Kind((ATTENTION,), "the workload is attention by itself", "attention"),
     (POOL, Load): Kind((SERVED_DEVICES,), "requests are served as they come", "serving"),

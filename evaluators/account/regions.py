@@ -161,7 +161,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             kernel, times = call.kernel, phase.runs * of.block.times
             assert kernel is not None
             assert cost.activity is not None
-            split = spent(kernel, phase.machine.fabric, fidelity)
+            split = spent(kernel, phase.machine, fidelity)
             parts = {name: float(np.sum(times * kernel.times * value)) for name, value in split.items()}
             total = sum(parts.values())
             if not total:
@@ -258,10 +258,9 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
         job.model, mapping.kv_heads
     )
     before, after = places["prefill"], places["decode"]
-    assert machine.fabric is not None
     cost = READERS["closed"].kernel(
         Kernel("", "", "move", "reshuffle", Shape(1.0, 1, values), _rectangle(before, chip), {"into": _rectangle(after, chip)}),
-        machine.fabric,
+        machine,
     )
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0)

@@ -10,7 +10,8 @@ from dse.evaluators.account.metrics import Judged
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, collective
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.broken import broken_of
-from dse.evaluators.machine.fabric import VALUE, summing
+from dse.evaluators.machine.fabric import VALUE
+from dse.evaluators.machine.machine import of_links
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent
@@ -51,7 +52,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of a collective goes."""
-    kernel, on = _kernel(design, (case,)), summing(_chip(design))
+    kernel, on = _kernel(design, (case,)), of_links(_chip(design))
     parts = {name: float(value) for name, value in spent(kernel, on, fidelity, SPENT).items()}
     seconds = float(READERS[fidelity].kernel(kernel, on).seconds)
     nbytes = float(READERS[fidelity].kernel(kernel, on).activity.sent_bytes)
@@ -79,7 +80,7 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
 
 def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...], fidelity: str) -> Judged:
     chip, kernel = _chip(design), _kernel(design, cases)
-    cost = READERS[fidelity].kernel(kernel, summing(chip))
+    cost = READERS[fidelity].kernel(kernel, of_links(chip))
     seconds = cost.seconds
     limits = _limits(design, cases[0], kernel)
     die = area.tile_die(chip)

@@ -1,4 +1,7 @@
-"""Designs of meshes of cores on products of matrices by themselves: metrics, limits and the breakdown of a workload."""
+"""Designs of meshes on products of matrices by themselves: metrics, limits and the breakdown of a workload.
+
+Operands are in the memories of the cores, which are those of a wafer, or tiles with engines of their own.
+"""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -8,30 +11,36 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
+from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.layouts import regions
 from dse.evaluators.machine.broken import broken_of
-from dse.evaluators.machine.fabric import Fabric, mesh_fabric
+from dse.evaluators.machine.machine import Machine, of_mesh, of_tiles
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.readers import READERS, closed
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import mesh_energy
-from dse.space.chip import Chip
+from dse.evaluators.silicon.energy import mesh_energy, tile_energy
 from dse.space.design import Design
 from dse.space.elementwise import column, maximum, minimum
-from dse.space.errors import chosen
+from dse.space.errors import DesignError, chosen
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import ProductPlan
 from dse.space.workload import Product, Workload
 
-__all__ = ["FIDELITIES", "explain", "judged", "least", "remedied"]
+__all__ = ["FIDELITIES", "bounds", "explain", "judged", "least", "remedied"]
 
 FIDELITIES = tuple(READERS)
+
+ON_TILES = ("cannon", "ladder", "meshgemm", "meshgemm_v", "summa", "t10")
+"""Algorithms whose closed form holds on tiles, whose DMA engines send beside products: within 10 % of events."""
+
+ON_LOCKED = ("summa", "t10")
+"""Those of them whose messages do not meet on a line, which circuits hold both ways."""
 
 COMMUNICATION = ("hop", "ramp", "stage", "word", "copy", "post")
 """Times of a fabric that only messages take."""
@@ -41,15 +50,26 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of all products; leaves of shape (cases, designs), or floats for one of each."""
     products = cast(tuple[Product, ...], workload.cases)
     kernel = _kernel(design, products)
+    _refuse_closed(design, kernel, fidelity)
     rows = tuple(range(len(products)))
-    return [Judged(rows, _metrics(design, products, kernel, fidelity), _limits(design, kernel))]
+    if design.chip.tile is not None and fidelity != "closed":  # engines are played design by design
+        metrics = each(design, products, lambda one, case: _metrics(one, (case,), _kernel(one, (case,)), fidelity))
+    else:
+        metrics = _metrics(design, products, kernel, fidelity)
+    return [Judged(rows, metrics, _limits(design, kernel))]
+
+
+def bounds(design: Design, workload: Workload) -> list[Limit]:
+    """Limits alone, of all products."""
+    return _limits(design, _kernel(design, cast(tuple[Product, ...], workload.cases)))
 
 
 def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of a product goes: into local products, and into communication that is not behind them."""
-    chip, kernel = _chip(design), _kernel(design, (case,))
-    on, priced = mesh_fabric(chip), READERS[fidelity].kernel
-    cost, parts = priced(kernel, on), {name: float(value) for name, value in spent(kernel, on, fidelity).items()}
+    chip, kernel, on = design.chip, _kernel(design, (case,)), _machine(design)
+    _refuse_closed(design, kernel, fidelity)
+    cost = READERS[fidelity].kernel(kernel, on)
+    parts = {name: float(value) for name, value in spent(kernel, on, fidelity).items()}
     multiplying = float(_multiplying(kernel, on))
     starts = multiplying - parts["products"]
     inside = {"products": parts.pop("products"), "starts": starts}
@@ -64,7 +84,8 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     places = np.cumsum([0.0, *(row.seconds for row in rows)])
     streams = zip(("compute", "communication"), rows, places[:-1], places[1:], strict=True)
     bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in streams]
-    blocks = {name: float(value) for name, value in area.mesh_parts(chip).items()}
+    areas = area.mesh_parts(chip) if chip.tile is None else area.tile_parts(chip)
+    blocks = {name: float(value) for name, value in areas.items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {case.kind: {kernel.algorithm: bars}})
 
 
@@ -84,35 +105,61 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
         return _limits(trial, _kernel(trial, products))
 
     what = "the " + products[0].kind.upper()
-    return replace(worst, remedy=smaller_mesh(what, limits, "mapping", _mapping(design), _chip(design)))
+    return replace(worst, remedy=smaller_mesh(what, limits, "mapping", _mapping(design), design.chip))
+
+
+def _refuse_closed(design: Design, kernel: Kernel, fidelity: str) -> None:
+    """Refuses algorithms on tiles whose closed form does not hold there.
+
+    Raises:
+        DesignError: one of them under ``closed``; readers that play programs have all.
+    """
+    if design.chip.tile is None or fidelity != "closed":
+        return
+    locked = design.chip.noc.routing == "locked"
+    known = ON_LOCKED if locked else ON_TILES
+    if kernel.algorithm not in known:
+        where = "tiles whose routes are locked" if locked else "tiles"
+        raise DesignError(
+            f"mapping.gemm: the closed form of {kernel.algorithm} does not hold on {where}; say fidelity=events, or one of "
+            + ", ".join(known)
+        )
 
 
 def _metrics(design: Design, products: tuple[Product, ...], kernel: Kernel, fidelity: str) -> dict[str, Any]:
-    chip = _chip(design)
-    on = mesh_fabric(chip)
+    chip, on = design.chip, _machine(design)
+    assert on.fabric is not None
     cost = READERS[fidelity].kernel(kernel, on)
     seconds, multiplying = cost.seconds, _multiplying(kernel, on)
     cores = kernel.mesh.rows * kernel.mesh.cols * 1.0
-    return {
+    if chip.tile is None:
+        die, energy = area.mesh_die(chip), {"energy": mesh_energy(cost.activity, chip, seconds)}
+        energy["power_energy"] = chip.power * seconds
+    else:
+        die, energy = area.tile_die(chip), {"energy": tile_energy(cost.activity, chip, seconds)}
+    return energy | {
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "communication": (seconds - multiplying) * chip.clock,
         "efficiency": multiplying / seconds,
-        "utilisation": kernel.shape.m * kernel.shape.k * kernel.shape.n * on.mac / (cores * seconds),
+        "utilisation": kernel.shape.m * kernel.shape.k * kernel.shape.n * on.fabric.mac / (cores * seconds),
         "cores": cores,
-        "die_mm2": area.mesh_die(chip),
-        "system_mm2": area.mesh_die(chip),
+        "die_mm2": die,
+        "system_mm2": die,
         "sram_used": _held(kernel)[0],
-        "energy": mesh_energy(cost.activity, chip, seconds),
-        "power_energy": chip.power * seconds,
     }
 
 
-def _multiplying(kernel: Kernel, on: Fabric) -> Any:
+def _machine(design: Design) -> Machine:
+    return of_mesh(design.chip) if design.chip.tile is None else of_tiles(design.chip)
+
+
+def _multiplying(kernel: Kernel, on: Machine) -> Any:
     """Time of the local products of a core, where their data are there; it is the same whoever plays them."""
+    assert on.fabric is not None
     starts = gemm(kernel.algorithm).products(kernel.mesh) if kernel.kind == "gemm" else 1
-    free = on._replace(**dict.fromkeys((*COMMUNICATION, "launch"), 0.0))
-    return closed.kernel(kernel, free).seconds + starts * on.launch
+    free = on.fabric._replace(**dict.fromkeys((*COMMUNICATION, "launch"), 0.0))
+    return closed.kernel(kernel, on._replace(fabric=free)).seconds + starts * on.fabric.launch
 
 
 def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
@@ -123,7 +170,9 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     algorithm = mapping.gemm if kind == "gemm" else mapping.gemv
     chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = laid(regions.square(mapping))
-    broken = broken_of(_chip(design), mesh.rows, mesh.cols)
+    if kind == "gemv" and design.chip.tile is not None:
+        raise DesignError("workload.kernel: on tiles a mapping of this kind multiplies matrices; for gemv say mapping=summa")
+    broken = broken_of(design.chip, mesh.rows, mesh.cols)
     return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken)
 
 
@@ -135,29 +184,31 @@ def _held(kernel: Kernel) -> tuple[Any, tuple[tuple[str, Any], ...]]:
 
 
 def _limits(design: Design, kernel: Kernel) -> list[Limit]:
-    chip, mapping, of = _chip(design), _mapping(design), module_of(kernel.kind, kernel.algorithm)
+    chip, mapping, of = design.chip, _mapping(design), module_of(kernel.kind, kernel.algorithm)
     mesh: Mesh = regions.square(mapping)
     total, parts = _held(kernel)
     if kernel.kind == "gemm":
         paths, chunks = of.at_once(mesh), of.products(mesh)
     else:
         paths, chunks = of.at_once(mesh, mapping.ktree_k), 1
+    if chip.tile is None:
+        local = Limit("chip.core.sram", total, chip.core.sram, "B", parts)
+    else:
+        local = Limit("chip.tile.sram", total, chip.tile.sram, "B", parts)
+    # tiles' routers have routes of their own, no paths that are set up
+    routes = [] if chip.tile is not None else [Limit("chip.noc.paths", paths, chip.noc.paths, "1")]
     return [
-        Limit("chip.core.sram", total, chip.core.sram, "B", parts),
+        local,
         Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"),
         Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"),
         Limit("mapping.rows", least(mapping, kernel.kind), minimum(mesh.rows, mesh.cols), "1"),
-        Limit("chip.noc.paths", paths, chip.noc.paths, "1"),
+        *routes,
         chunk_limit("mapping.cols", maximum(chunks * 1.0, 1.0)),
     ]
 
 
 def _largest(parts: dict[str, float]) -> str:
     return max(parts, key=lambda name: parts[name])
-
-
-def _chip(design: Design) -> Chip:
-    return design.chip
 
 
 def _mapping(design: Design) -> ProductPlan:

@@ -15,8 +15,7 @@ from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers.part_jobs import WAVES, attention_on, chip_on, divisor, summa_on
 from dse.space.design import Design
 from dse.space.fields import replaced
-from dse.space.machines import TILES, WAFER, machine_of
-from dse.space.software import PRODUCT, software_of
+from dse.space.software import ATTENTION, COLLECTIVE, PRODUCT, SUMMA, software_of
 from dse.space.workload import Asked, Attention, Collective, Product
 
 
@@ -35,7 +34,7 @@ class Smaller:
 
 def part(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | None:
     """One design and a case of it on at most `side` x `side` cores; None where that kind of case does not get smaller."""
-    known = SMALLER.get((machine_of(design.chip), type(case)))
+    known = SMALLER.get((software_of(design.mapping), type(case)))
     return known.part(design, case, side) if known else None
 
 
@@ -83,14 +82,14 @@ def _collective(design: Design, case: Collective, side: int) -> tuple[Design, As
 
 
 SMALLER: dict[tuple[str, type], Smaller] = {
-    (WAFER, Product): Smaller(_product, "matrices shrink with the mesh"),
-    (TILES, Product): Smaller(
+    (PRODUCT, Product): Smaller(_product, "matrices shrink with the mesh"),
+    (SUMMA, Product): Smaller(
         _tile_product, f"rows and columns of the product shrink with the mesh and to {WAVES} turns, channels with the bytes"
     ),
-    (TILES, Attention): Smaller(
+    (ATTENTION, Attention): Smaller(
         _attention,
         f"queries and keys shrink with groups of tiles, heads with their number and to {WAVES} turns, channels with the bytes",
     ),
-    (TILES, Collective): Smaller(_collective, "groups shrink where the mesh is smaller; bytes of a tile stay"),
+    (COLLECTIVE, Collective): Smaller(_collective, "groups shrink where the mesh is smaller; bytes of a tile stay"),
 }
-"""By machine and kind of case."""
+"""By software and kind of case."""

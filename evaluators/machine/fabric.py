@@ -31,6 +31,7 @@ class Fabric(NamedTuple):
             each message; nothing where words are combined as they come by. [s]
         cycle: of the routers' clock. [s]
         vcs, depth: of a router's port, and flits that each holds; for who plays routers.
+        apart: whether messages start and go beside what the engine does; 0 or 1.
     """
 
     hop: Any
@@ -50,6 +51,7 @@ class Fabric(NamedTuple):
     cycle: Any = 0.0
     vcs: Any = 0
     depth: Any = 0
+    apart: Any = 0.0
 
     @property
     def pace(self) -> Any:
@@ -100,6 +102,7 @@ def tile_fabric(chip: Chip) -> Fabric:
         cycle=cycle,
         vcs=noc.vcs,
         depth=noc.depth,
+        apart=1.0,
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 from dse.evaluators.machine.engine import engines
-from dse.evaluators.machine.fabric import Fabric, mesh_fabric, tile_fabric
+from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.space.chip import Chip, MainMemory, Network
 from dse.space.mapping import Precision
@@ -86,3 +86,8 @@ def of_tiles(chip: Chip) -> Machine:
 def of_mesh(chip: Chip) -> Machine:
     """A mesh of cores whose engines and messages are one program: its fabric says what both take."""
     return Machine(None, None, None, 0.0, mesh_fabric(chip), None, 0.0)
+
+
+def of_links(chip: Chip) -> Machine:
+    """The network of a mesh of tiles, whose vector engines sum what comes by."""
+    return Machine(None, None, None, 0.0, summing(chip), None, 0.0)

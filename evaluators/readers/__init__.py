@@ -1,13 +1,21 @@
 """Readers: what a call costs on a machine, by fidelity. `price` and `timed` are the same for all of them."""
 
+from functools import partial
 from typing import Any
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.passes.part import cut, kernel_on
-from dse.evaluators.readers import closed, played
+from dse.evaluators.readers import closed, jobs, kernels, played
+from dse.evaluators.readers.closed_collective import collective
+from dse.evaluators.readers.players import PLAYERS
 from dse.evaluators.readers.price import Reader
 
-READERS: dict[str, Reader] = {"closed": closed.READER, **played.READERS}
+READERS: dict[str, Reader] = {"closed": closed.READER} | {
+    word: Reader(
+        partial(kernels.played, word), collective, partial(played.product, play), partial(jobs.price, word), played.memory
+    )
+    for word, play in PLAYERS.items()
+}
 """By fidelity."""
 
 

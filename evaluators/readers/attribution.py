@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.readers import READERS
@@ -20,7 +20,7 @@ SPENT = (
 )
 
 
-def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
+def spent(kernel: Kernel, on: Machine, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = SPENT) -> dict[str, Any]:
     """The time of a kernel by what it goes into: what falls away when that is free, in turn; the rest is products.
 
     Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
@@ -33,7 +33,8 @@ def spent(kernel: Kernel, on: Fabric, fidelity: str, kinds: Sequence[tuple[str, 
         return found | {"contention": priced(kernel, on).seconds - sum(found.values())}
     found, before = {}, priced(kernel, on).seconds
     for name, fields in kinds:
-        on = on._replace(**dict.fromkeys(fields, 0.0))
+        assert on.fabric is not None
+        on = on._replace(fabric=on.fabric._replace(**dict.fromkeys(fields, 0.0)))
         after = priced(kernel, on).seconds
         found[name], before = before - after, after
     return found | {"products": before}

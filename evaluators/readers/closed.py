@@ -3,39 +3,35 @@
 from functools import partial
 from typing import Any
 
-from dse.evaluators.kernels.collective import allreduce, two_level
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.registry import module_of
-from dse.evaluators.machine.fabric import Fabric
-from dse.evaluators.machine.link import Links, spread
+from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.passes.call import Group, Kernel, Opener, Product
+from dse.evaluators.passes.call import Group, Kernel, Product
 from dse.evaluators.readers import jobs
+from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.price import Reader
-from dse.space.elementwise import where
 
 
-def collective(of: Opener, machine: Machine) -> Any:
-    """Seconds of an allreduce between dies, across nodes where one does not hold them all."""
-    network = machine.network
-    assert network is not None
-    algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * network.achieved
-    if network.nodes is None:
-        seconds = algorithm.cost(of.nbytes, Links(of.peers, bandwidth, network.latency, network.latency_per)).seconds
-    else:
-        nodes, members = spread(of.peers, network.nodes.size)
-        within = Links(members, bandwidth, network.latency, network.latency_per)
-        between = Links(nodes, network.nodes.bandwidth / members, network.nodes.latency, network.latency_per)
-        seconds = two_level.cost(algorithm, of.nbytes, within, between).seconds
-    return seconds if of.recorded else seconds + where(of.peers > 1, network.call, 0.0)
-
-
-def kernel(of: Kernel, on: Fabric) -> KernelCost:
+def kernel(of: Kernel, machine: Machine) -> KernelCost:
     """One run of a kernel on a mesh, from its closed form."""
-    cost: KernelCost = module_of(of.kind, of.algorithm).cost(of.shape, of.mesh, on, **of.options)
+    module, fabric = module_of(of.kind, of.algorithm), machine.fabric
+    assert fabric is not None
+    if machine.engines is not None and of.kind == "gemm":
+        fabric = fabric._replace(mac=multiply_add(module, of, machine), call=0.0)
+    cost: KernelCost = module.cost(of.shape, of.mesh, fabric, **of.options)
     return cost
+
+
+def multiply_add(module: Any, of: Kernel, machine: Machine) -> Any:
+    """Of a tile's engine on the product that a core multiplies at a time, which its operands' slots say. [s]"""
+    assert isinstance(machine.engines, Engines)
+    a, b = (next(slot for slot in module.slots(of.shape, of.mesh, "float16") if slot.name == name) for name in ("a", "b"))
+    m, k = a.shape[-2:]
+    n = b.shape[-2] * b.shape[-1] / k  # transposed or not
+    return machine.engines.product(m, k, n, float(a.itemsize)) / (m * k * n * 1.0)
 
 
 def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[Any, Any]:

@@ -9,15 +9,23 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.registry import module_of
+from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.program.counts import COUNTS, Activity
 from dse.evaluators.readers.players import PLAYERS
 from dse.space.network import Faults
 
 
-def played(reader: str, kernel: Kernel, on: Fabric) -> Cost:
-    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements."""
+def played(reader: str, kernel: Kernel, machine: Machine) -> Cost:
+    """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements.
+
+    Cores with engines of their own have numbers for them.
+    """
+    on, engines = machine.fabric, machine.engines
+    assert on is not None
+    assert engines is None or isinstance(engines, Engines)
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
     leaves = (shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
@@ -25,7 +33,9 @@ def played(reader: str, kernel: Kernel, on: Fabric) -> Cost:
     def one(*values: Any) -> Cost:
         sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
         options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
-        return _played(kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), reader, kernel.faults)
+        return _played(
+            kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), engines, reader, kernel.faults
+        )
 
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         return one(*leaves)
@@ -47,11 +57,12 @@ def _played(
     mesh: tuple[int, ...],
     options: tuple[tuple[str, Any], ...],
     on: Fabric,
+    engines: Engines | None,
     reader: str,
     faults: Faults,
 ) -> Cost:
     program = module_of(kind, algorithm).steps(Shape(*shape), Mesh(*mesh), "float16", **dict(options))
-    timing = PLAYERS[reader](program, on, faults=faults)
+    timing = PLAYERS[reader](program, on, engines=engines, faults=faults)
     return Cost(timing.seconds, timing.activity)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -15,10 +15,6 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Channel, Machine
 from dse.evaluators.passes.call import Group, Product
 from dse.evaluators.program.rounds import DTYPES
-from dse.evaluators.readers import closed, jobs
-from dse.evaluators.readers.kernels import played
-from dse.evaluators.readers.players import PLAYERS
-from dse.evaluators.readers.price import Reader
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import MainMemory
 from dse.space.elementwise import maximum
@@ -29,7 +25,7 @@ Play = Callable[..., Timing]
 """A reader: of a program, a fabric and engines."""
 
 
-def _product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[Any, Any]:
+def product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines."""
     name, placement, cores = group
     fabric, of = machine.fabric, machine.engines
@@ -71,7 +67,7 @@ def _with(of: Any, numbers: list[Any]) -> Any:
     return replace(of, **dict(zip(names, numbers, strict=True)))
 
 
-def _memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any, Any]:
+def memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any, Any]:
     """Seconds of some bytes in blocks at random places of a channel of banks, and the way to it; and of one more byte."""
     hbm = machine.memory.hbm if isinstance(machine.memory, Channel) else None
     if hbm is None or hbm.banks is None:
@@ -82,7 +78,7 @@ def _memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any
     wide = [np.size(value) for _, value, _ in leaves(hbm.banks) if isinstance(value, np.ndarray)]
     if wide:  # banks are played memory by memory
         each = [
-            _memory(_of(nbytes, place), _of(piece, place), _of(stride, place), _with_memory(machine, _at(hbm, place)))
+            memory(_of(nbytes, place), _of(piece, place), _of(stride, place), _with_memory(machine, _at(hbm, place)))
             for place in range(max(wide))
         ]
         seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
@@ -108,10 +104,3 @@ def _at(hbm: MainMemory, place: int) -> MainMemory:
     """The memory of one design."""
     wide = {address: value for address, value, _ in leaves(hbm) if isinstance(value, np.ndarray)}
     return replaced(hbm, {address: np.ravel(value)[place].item() for address, value in wide.items()})
-
-
-READERS = {
-    word: Reader(partial(played, word), closed.collective, partial(_product, play), partial(jobs.price, word), _memory)
-    for word, play in PLAYERS.items()
-}
-"""By fidelity."""

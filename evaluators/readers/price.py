@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.partition.placement import step
-from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
 from dse.evaluators.passes.prefetch import prefetched
@@ -18,7 +17,7 @@ class Reader(NamedTuple):
     """A reader.
 
     Attributes:
-        kernel: seconds and activity of one run of a kernel on a mesh.
+        kernel: seconds and activity of one run of a kernel on a mesh, of (kernel, machine).
         collective: seconds of an allreduce between dies, of (opener, machine).
         product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
         job: seconds and activity of what a chip of tiles is asked for as a whole.
@@ -26,7 +25,7 @@ class Reader(NamedTuple):
             what the machine's memory says.
     """
 
-    kernel: Callable[[Kernel, Fabric], KernelCost]
+    kernel: Callable[[Kernel, Machine], KernelCost]
     collective: Callable[[Opener, Machine], Any]
     product: Callable[[Group, Product, Machine, float], tuple[Any, Any]]
     job: Callable[[Any], KernelCost]
@@ -197,8 +196,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
 
 def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
     """A kernel on a mesh, each core of which has all that it needs."""
-    assert machine.fabric is not None
-    cost = reader.kernel(of, machine.fabric)
+    cost = reader.kernel(of, machine)
     seconds = cost.seconds if of.times is ONCE else cost.seconds * of.times
     return _alone(seconds, cost.activity)
 

@@ -11,7 +11,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.mapping import StreamPlan
+from dse.space.mapping import Mapping, StreamPlan
 from dse.space.memory import HASHES, ORDERS, Memory, capacity, refuse
 from dse.space.workload import Stream
 from tests.samples import memory
@@ -35,7 +35,7 @@ def compared(count: int, seed: int, requests: int = 500) -> Iterator[Compared]:
         while case.step > min(case.span, capacity(of)):
             case = _stream(rng, number % 4 == 3, requests)
         mapping = StreamPlan(requesters=int(rng.choice([1, 1, 1, 4, 16])), window=int(rng.choice([0, 0, 1, 4, 16, 64, 256])))
-        design = Design(chip=Chip(memory=of), mapping=mapping)
+        design = Design(chip=Chip(memory=of), mapping=Mapping(kernel=mapping))
         yield Compared(design, case, streams._priced(design, case).seconds / streams._report(design, case).seconds)
 
 

@@ -8,6 +8,7 @@ from dse.evaluators.evaluation import infeasible, limits
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.program.rounds import Multiply, rounds_of
 from dse.evaluators.readers.kernels import played
@@ -76,9 +77,7 @@ def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
 
 
 def test_a_play_over_arrays_has_their_shape() -> None:
-    from dse.evaluators.machine.fabric import mesh_fabric as fabric
-
-    on = fabric(asked(*GEMM_).base.chip)  # type: ignore[arg-type]
+    on = of_mesh(asked(*GEMM_).base.chip)
     shape = Shape(np.array([[16.0], [32.0]]), 16.0, 16.0)
     cost = played("events", Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on)
     assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)

@@ -57,6 +57,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
     assert readers == {
         "evaluators/readers/closed.py",
         "evaluators/readers/closed_attention.py",
+        "evaluators/readers/closed_collective.py",
         "evaluators/readers/closed_summa.py",
         "evaluators/readers/closed_streamed.py",
     }

@@ -8,7 +8,7 @@ from dse.evaluators.kernels.gemm.meshgemm import interleaved
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Cores, Send
-from dse.space.elementwise import Array, where
+from dse.space.elementwise import Array, ceil_div, where
 
 TASKS = 3
 """Of the owner for each load from shared memory: request, grant, release."""
@@ -31,6 +31,13 @@ class Way(NamedTuple):
 def order(gemm: str, rows: int) -> Array:
     """The ring of a column: place of each logical position."""
     return interleaved(rows) if gemm == "meshgemm" else np.arange(rows)
+
+
+def owners(mesh: Mesh) -> tuple[Array, Array]:
+    """Of each block of N, the column that owns it, and its place there."""
+    per = ceil_div(mesh.rows, mesh.cols)
+    block = np.arange(mesh.rows)
+    return block // per, block % per
 
 
 def way(gemm: str, rows: Any, words: Any, values: Any, fabric: Fabric) -> Way:

@@ -107,13 +107,6 @@ def result(shape: Shape, mesh: Mesh, tiles: Tiles) -> Array:
     return joined(tiles["c"].reshape(rows, cols * per, m, n)[:, :rows], shape.m, shape.n)
 
 
-def owners(mesh: Mesh) -> tuple[Array, Array]:
-    """Of each block of N, the column that owns it, and its place there."""
-    per = ceil_div(mesh.rows, mesh.cols)
-    block = np.arange(mesh.rows)
-    return block // per, block % per
-
-
 def slots(shape: Shape, mesh: Mesh, dtype: str) -> tuple[Slot, ...]:
     """Both operands, one of them twice, partial sums and the product; leaves broadcast over designs."""
     m, k, n = ceil_div(shape.m, mesh.rows), ceil_div(shape.k, mesh.cols), ceil_div(shape.n, mesh.rows)
@@ -134,7 +127,7 @@ def products(mesh: Mesh) -> Any:
 
 def _sum(mesh: Mesh, held: Array) -> Reduce:
     """Each row adds up the block of C that it works on, at the column that owns it."""
-    column_of, place_of = owners(mesh)
+    column_of, place_of = column.owners(mesh)
     roots = column_of[held]
     members: Any = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
     path = Cores(np.arange(mesh.rows)[:, None], members)

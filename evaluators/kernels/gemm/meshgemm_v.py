@@ -11,7 +11,6 @@ import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import column
-from dse.evaluators.kernels.gemm.meshgemm_t import owners
 from dse.evaluators.kernels.gemm.shift import words_of
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks, joined
 from dse.evaluators.machine.fabric import Fabric
@@ -92,7 +91,7 @@ def steps(shape: Shape, mesh: Mesh, dtype: str = "float32", *, gemm: str = "mesh
 
 def place(shape: Shape, mesh: Mesh, a: Array, b: Array) -> Tiles:
     """A as the blocks of `meshgemm_t`'s product, B in the natural layout."""
-    column_of, place_of = owners(mesh)
+    column_of, place_of = column.owners(mesh)
     cut = blocks(a, mesh.rows, mesh.rows)
     tiles = np.zeros((mesh.rows, mesh.cols, ceil_div(mesh.rows, mesh.cols), *cut.shape[2:]), a.dtype)
     tiles[:, column_of, place_of] = cut
@@ -124,7 +123,7 @@ def products(mesh: Mesh) -> Any:
 
 def _spread(mesh: Mesh, held: Array) -> Multicast:
     """Each row gets the block of A that belongs to the block of B which it holds."""
-    column_of, place_of = owners(mesh)
+    column_of, place_of = column.owners(mesh)
     roots = column_of[held]
     members = np.stack([np.concatenate(([root], np.delete(np.arange(mesh.cols), root))) for root in roots])
     start = place_of[held]

@@ -67,7 +67,7 @@ def cost(
     """Time of the program.
 
     A shift sends the chunks of A that leave the core, then those of B through the same ramp; the farthest decides where a line
-    waits for all of its own. The engine, which posts and copies what is sent, also multiplies:
+    waits for all of its own. The engine, which posts and copies what is sent unless a DMA engine does, also multiplies:
 
         product = launch + calls call + macs mac
         sending = messages post + words copy
@@ -110,7 +110,7 @@ def cost(
         align = maximum(2 * slices * fabric.post + words * fabric.copy, fabric.post + words * fabric.pace) + 2 * fabric.ramp
         through = slices * maximum(a_words, b_words) * fabric.word
         align = align + n * fabric.hop + minimum(mesh.rows, mesh.cols) / 2 * through
-    step = maximum(sending + product, shift) if overlapped else shift + product
+    step = maximum((1 - fabric.apart) * sending + product, shift) if overlapped else shift + product
     seconds = align + (n - 1) * step + product
     a_bytes, b_bytes = 2.0 * m_ * k_, 2.0 * k_ * n_
     sent, hops = (

@@ -8,8 +8,6 @@ from dse.evaluators.evaluation import READERS
 from dse.evaluators.judges import models, submesh
 from dse.evaluators.passes.part import PART
 from dse.space.design import Design
-from dse.space.kinds import KINDS
-from dse.space.machines import machine_of
 from dse.space.software import software_of
 from dse.space.workload import Asked
 
@@ -98,6 +96,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=closed@4",
         "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=events@4",
         "chip=wse2 workload=gemv workload.shapes=[1x512x700] fidelity=cycles@4",
+        "chip=tile32 workload=gemm mapping=product mapping.rows=8 workload.shapes=[300x512x700,1024x512x300]",
+        "chip=npu64 workload=gemm mapping=product mapping.rows=4 workload.shapes=[60x40x80] fidelity=events",
     ),
     "tile_product": (
         "chip=tile32 workload=gemm workload.shapes=[300x512x700,1x512x300]",
@@ -194,7 +194,7 @@ def fidelity(question: str) -> str:
 
 def judge(design: Design, case: Asked) -> str:
     """Who answers for a design and a case."""
-    return READERS[machine_of(design.chip), type(case)]
+    return READERS[software_of(design.mapping), type(case)]
 
 
 def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
@@ -206,12 +206,11 @@ def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
     found = set()
-    for (chip, case), name in READERS.items():
-        for software in KINDS[chip, case].software:
-            own: Any = import_module(f"dse.evaluators.judges.{name}")
-            layout: Any = models.layout_for(software) if name == "models" else own
-            parts = getattr(layout, "IN_PART", layout.FIDELITIES if (chip, case) in submesh.SMALLER else ())
-            parts = parts if name != "models" or layout.SMALLER else ()
-            words = (*layout.FIDELITIES, *(word + PART for word in parts))
-            found |= {(f"{software} {case.__name__}", name, word) for word in words}
+    for (software, case), name in READERS.items():
+        own: Any = import_module(f"dse.evaluators.judges.{name}")
+        layout: Any = models.layout_for(software) if name == "models" else own
+        parts = getattr(layout, "IN_PART", layout.FIDELITIES if (software, case) in submesh.SMALLER else ())
+        parts = parts if name != "models" or layout.SMALLER else ()
+        words = (*layout.FIDELITIES, *(word + PART for word in parts))
+        found |= {(f"{software} {case.__name__}", name, word) for word in words}
     return found

@@ -1,0 +1,87 @@
+"""Products of wafers on tiles: engines multiply, DMA engines send; closed forms hold there, or are refused."""
+
+import numpy as np
+import pytest
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import limits
+from dse.evaluators.judges.product import ON_LOCKED, ON_TILES
+from dse.evaluators.kernels.gemm import GEMM
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from tests.samples import asked
+
+TILES = ("chip=tile32", "workload=gemm", "mapping=product")
+
+
+def latency(fidelity: str, *words: str) -> float:
+    of = asked(*words)
+    return float(evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns["latency"][0])
+
+
+def drawn(seed: int) -> tuple[str, ...]:
+    """A product and a part of the mesh."""
+    rng = np.random.default_rng(seed)
+    m, k, n = (int(2**size) for size in rng.uniform(4, 11, 3))
+    rows, width = int(rng.integers(3, 10)), int(rng.choice([16, 64, 128]))
+    cols = int(rng.choice([0, rows, *range(3, 10)]))
+    return (
+        f"workload.shapes=[{m}x{k}x{n}]", f"mapping.rows={rows}", f"mapping.cols={cols}", f"chip.noc.word_bytes='{width} B'"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_TILES)
+def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
+    found = [
+        [latency(fidelity, *TILES, *drawn(seed), f"mapping.gemm={name}") for fidelity in ("closed", "events")]
+        for seed in range(12)
+    ]
+    gaps = np.array([closed / events - 1 for closed, events in found])
+    assert (abs(gaps) < 0.1).mean() >= 0.8
+    assert abs(np.median(gaps)) < 0.06
+
+
+@pytest.mark.parametrize("name", ON_LOCKED)
+def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> None:
+    words = [("chip=npu64", *TILES[1:], *drawn(seed)[:1], "mapping.rows=5", f"mapping.gemm={name}") for seed in range(6)]
+    assert [latency("closed", *of) for of in words] == pytest.approx([latency("events", *of) for of in words], rel=0.05)
+
+
+@pytest.mark.parametrize("name", sorted(set(GEMM)))
+@pytest.mark.parametrize("chip", ["tile32", "npu64"])
+def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, name: str) -> None:
+    words = (f"chip={chip}", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", f"mapping.gemm={name}")
+    if name in (ON_TILES if chip == "tile32" else ON_LOCKED):
+        assert latency("closed", *words) > 0
+    else:
+        with pytest.raises(DesignError, match="say fidelity=events"):
+            latency("closed", *words)
+    assert latency("events", *words) > 0
+
+
+def test_limits_of_a_product_need_no_closed_form() -> None:
+    of = asked("chip=npu64", *TILES[1:], "workload.shapes=[64x96x80]", "mapping.rows=4", "mapping.gemm=meshgemm")
+    assert {limit.address for limit in limits(of.base, of.workload)} >= {"chip.tile.sram", "mapping.rows"}
+    assert explain(of.base, of.workload.cases[0], fidelity="events").rows
+
+
+def test_vectors_are_for_another_mapping() -> None:
+    with pytest.raises(DesignError, match="mapping=summa"):
+        latency("closed", "chip=tile32", "workload=gemv", "mapping=product", "mapping.rows=8")
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("name", ["meshgemm", "cannon", "summa"])
+def test_a_breakdown_adds_up_and_more_of_the_engine_does_no_harm(name: str, fidelity: str) -> None:
+    of = asked(*TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
+    shown = explain(of.base, of.workload.cases[0], fidelity=fidelity)
+    assert sum(row.seconds for row in shown.rows) == pytest.approx(
+        latency(fidelity, *TILES, "workload.shapes=[512x640x384]", "mapping.rows=8", f"mapping.gemm={name}")
+    )
+    assert {row.operator for row in shown.rows} == {"local products", "communication"}
+    sizes = [replaced(of.base, {"chip.tile.matrix.rows": rows, "chip.tile.matrix.cols": rows}) for rows in (8, 16, 32)]
+    seconds = [evaluate(stacked([one]), of.workload, fidelity=fidelity).columns["latency"][0] for one in sizes]
+    assert seconds == sorted(seconds, reverse=True)
+    together = evaluate(stacked(sizes), of.workload, fidelity=fidelity).columns["latency"]
+    assert together == pytest.approx(seconds, rel=1e-12)
