@@ -27,7 +27,7 @@ from dse.space.knobs import Choice, Interval, Space
 from dse.store import Context, Result, Store
 from dse.study import study
 from tests.samples import asked
-from tests.speed import hbm, mesh, noc, serving, tiles
+from tests.speed import hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
 
 
@@ -293,6 +293,7 @@ def main() -> None:
         tiles.priced,
         tiles.attended,
         tiles.flattened,
+        mixed.of_all,
     )
     for part in (closed_form, screening, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():
