@@ -5,6 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from dse.evaluators.kernels.kv import KV, kv
 from dse.evaluators.layouts import regions
 from dse.evaluators.layouts.regions import Held, Region
 from dse.evaluators.machine.machine import Machine, of_mesh
-from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.call import Block, Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
@@ -71,10 +72,10 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         chosen(GEMV, plan.gemv, f"mapping.{name}.gemv")
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
+    priced = {name: replace(of, mesh=laid(of.mesh)) for name, of in places.items()}
 
-    def passed(kernels: list[Any], place: Region) -> InRegions:
-        laid_out = regions.blocks(kernels, job.model, place, mapping.resident_layers)
-        return through_regions(laid_out, job.model, place, mapping.resident_layers, machine, reader)
+    def passed(blocks: tuple[Block, ...], place: Region) -> InRegions:
+        return through_regions(blocks, job.model, place, mapping.resident_layers, machine, reader)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
         held = _held(design, job, name, places[name])
@@ -82,16 +83,16 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
             name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
         )
 
-    place, plan = places["prefill"], mapping.prefill
-    of = passed(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), place)
+    place = places["prefill"]
+    of = passed(regions.prefill(job.model, job.prompts, priced["prefill"], mapping), place)
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
 
-    place, plan = places["decode"], mapping.decode
+    place = places["decode"]
     turns = minimum(job.requests, place.count)
     together = ceil_div(job.requests, turns)
-    of = passed(regions.decode(job.model, together, job.context, job.generated, laid(place.mesh), plan, mapping), place)
+    of = passed(regions.decode(job.model, together, job.context, job.generated, priced["decode"], mapping), place)
     step = maximum(of.seconds, turns * of.stage)
     decoding = reduced(np.add, job.steps * step, job.step_starts)
     token = phase("decode", of, job.steps * turns, decoding, job.step_starts)
@@ -254,7 +255,7 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
     chip, mapping = _chip(design), _mapping(design)
     places = _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
-    values = parameters(job.model) * resident + job.prompt_tokens * job.model.layers * 2 * regions.width(
+    values = parameters(job.model) * resident + job.prompt_tokens * job.model.layers * 2 * regions.kv_width(
         job.model, mapping.kv_heads
     )
     before, after = places["prefill"], places["decode"]

@@ -25,6 +25,7 @@ from dse.evaluators.readers.part_jobs import WAVES, job_on
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
+from dse.space.mapping import MeshMapping
 from dse.space.workload import Case, Product, Workload
 
 
@@ -114,10 +115,11 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 @given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
     of = on_a_wafer(model)
-    mapping, mesh = of.base.mapping, Mesh(rows, cols)
-    kernels = regions.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
-    kernels += regions.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
-    for kernel in kernels:
+    mapping, place = cast(MeshMapping, of.base.mapping), regions.Region(Mesh(rows, cols), 1, 1, 1)
+    blocks = regions.prefill(of.workload.cases[0].model, float(tokens), place, mapping)
+    blocks += regions.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, place, mapping)
+    for kernel in (call.kernel for block in blocks for call in block.calls):
+        assert kernel is not None
         here = kernel_on(kernel, 8)
         assert here._replace(shape=kernel.shape, mesh=kernel.mesh) == kernel
         assert here.mesh.rows <= kernel.mesh.rows
