@@ -91,8 +91,8 @@ class Call(NamedTuple):
         exchange: messages beside the product's own.
         flop, nbytes: for people: on the matrix engine, and from main memory. [op], [B]
         macs, elements, sent: of all cores: multiply-adds, elements of vectors, bytes that leave a core. [1], [1], [B]
-        operators: of the part, that are done when it is: its own, and those folded into it; none where others follow, or where
-            a layout adds it.
+        operators: of its part, that are done when it is: its own, and those folded into it; none where the rest of its own
+            follows, or where a layout adds the call.
     """
 
     part: str
