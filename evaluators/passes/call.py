@@ -182,6 +182,8 @@ def _same(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
+    if isinstance(one, (str, float, int)):
+        return bool(one == other)
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict):

@@ -15,10 +15,13 @@ from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts import devices, pipelines, regions
+from dse.evaluators.layouts.held import VALUE, held
 from dse.evaluators.layouts.residency import resident, width
 from dse.evaluators.layouts.whole_chip import turns
-from dse.evaluators.passes.call import Block
-from dse.space.chip import TileChip
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.passes.call import Block, Call
+from dse.evaluators.readers import READERS
+from dse.space.chip import MeshChip, TileChip
 from dse.space.fields import replaced
 from dse.space.mapping import FlatMapping, MeshMapping, TileMapping
 from dse.space.model import Model, parameters
@@ -26,10 +29,10 @@ from dse.space.workload import Case, Workload
 from tests.evaluators.test_transformer import BF16, MODELS
 from tests.samples import asked
 
-PROMPT, OUTPUT = 5000, 40
-"""Tokens, more than a sliding window that ships has."""
+PROMPT, OUTPUT = 20000, 40
+"""Tokens, several times as many as a sliding window that ships has."""
 
-SQUARE = Mesh(24, 24)
+MESHES = (Mesh(24, 24), Mesh(30, 45), Mesh(100, 60))
 
 
 class Laid(NamedTuple):
@@ -71,14 +74,11 @@ def on_the_whole_chip(case: Case, at: Step) -> Laid:
     return Laid(tuple(routing(case.model, part) for part in transformer(case.model, at)), blocks)
 
 
-def in_regions(case: Case, at: Step, mesh: Mesh = SQUARE) -> Laid:
+def in_regions(case: Case, at: Step, mesh: Mesh = MESHES[0]) -> Laid:
     """Without what the host does."""
     mapping = cast(MeshMapping, asked("chip=wse2").base.mapping)
     place = regions.Region(mesh, 1.0, case.model.layers, case.model.layers)
-    if at.phase == "prefill":
-        blocks = regions.prefill(case.model, float(PROMPT), place, mapping)
-    else:
-        blocks = regions.decode(case.model, at.requests, at.positions / at.requests, OUTPUT / 2, place, mapping)
+    blocks = regions.blocks(case.model, at, place, mapping, OUTPUT / 2)
     return Laid(tuple(part for part in transformer(case.model, at) if part.name not in regions.HOST), blocks)
 
 
@@ -131,6 +131,36 @@ def test_useful_operations_are_those_of_the_graph(of: Any, name: str, phase: str
         assert found[part.name] == pytest.approx(part.times * sum(map(useful, part.operators)), rel=1e-12), part.name
 
 
+def asked_for(call: Call) -> float:
+    """Operations of a kernel's shape, without what is padded on cores."""
+    of = call.kernel
+    assert of is not None
+    return float(2.0 * of.shape.m * of.shape.k * of.shape.n * of.times * of.copies)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, name: str, mesh: Mesh) -> None:
+    """Products are those of the graph, K and V repeated for every query head; scores and values are those of whole tiles."""
+    case, at = case_of(name, phase)
+    if case.model.latent is not None:
+        pytest.skip("no layout")
+    machine = of_mesh(cast(MeshChip, asked("chip=wse2").base.chip))
+    assert machine.fabric is not None
+    repeated = {"k_proj": case.model.heads / case.model.kv_heads, "v_proj": case.model.heads / case.model.kv_heads}
+    for block in in_regions(case, at, mesh).blocks:
+        for call in block.calls:
+            if call.kernel is None or not call.flop:
+                continue
+            done = READERS["closed"].kernel(call.kernel, machine.fabric)
+            assert done.activity.macs * 2 * call.kernel.times * call.kernel.copies >= asked_for(call) * (1 - 1e-12), call.name
+            if call.name in ("scores", "values"):
+                assert asked_for(call) >= call.flop * (1 - 1e-12), call.name
+            elif call.name != "qkv_proj":
+                assert asked_for(call) == pytest.approx(call.flop * repeated.get(call.name, 1.0), rel=1e-12), call.name
+
+
 def weights(parts: tuple[Part, ...]) -> float:
     """Values that all products store."""
     return sum(
@@ -154,9 +184,9 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
     place, q = regions.Region(Mesh(8, 4), 1.0, case.model.layers, case.model.layers), case.model.heads * case.model.head_dim
     for word, repeated in (("own", 0), ("full", q - case.model.kv_heads * case.model.head_dim)):
         of = replaced(mapping, {"kv_heads": word})
-        *_, core = regions.held(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
+        *_, core = held(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
         stored = weights(transformer(case.model, at)) + 2 * repeated * case.model.hidden * case.model.layers
-        assert core.weights * 32 == pytest.approx(stored * regions.VALUE, rel=1e-12)
+        assert core.weights * 32 == pytest.approx(stored * VALUE, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)
