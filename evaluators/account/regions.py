@@ -5,6 +5,7 @@ regions: with one request one region works at a time, with as many as there are 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
+from dse.evaluators.graph.step import Step, causal_pairs
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
-from dse.evaluators.layouts import regions
-from dse.evaluators.layouts.regions import Held, Region
+from dse.evaluators.layouts.held import Held, held
+from dse.evaluators.layouts.regions import Region, blocks, kv_dim, region
+from dse.evaluators.layouts.residency import width
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.part import cut, kernel_on
@@ -72,9 +75,10 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
-    def passed(kernels: list[Any], place: Region) -> InRegions:
-        laid_out = regions.blocks(kernels, job.model, place, mapping.resident_layers)
-        return through_regions(laid_out, job.model, place, mapping.resident_layers, machine, reader)
+    def passed(name: str, at: Step, generated: Any = 0.0) -> InRegions:
+        place = places[name]
+        of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
+        return through_regions(of, job.model, place, mapping.resident_layers, machine, reader)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
         held = _held(design, job, name, places[name])
@@ -82,19 +86,17 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
             name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
         )
 
-    place, plan = places["prefill"], mapping.prefill
-    of = passed(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), place)
+    of = passed("prefill", Step("prefill", job.prompts, 1.0, causal_pairs(job.prompts, job.model.window), 0.0))
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
 
-    place, plan = places["decode"], mapping.decode
-    turns = minimum(job.requests, place.count)
+    turns = minimum(job.requests, places["decode"].count)
     together = ceil_div(job.requests, turns)
-    of = passed(regions.decode(job.model, together, job.context, job.generated, laid(place.mesh), plan, mapping), place)
+    positions = together * job.context
+    of = passed("decode", Step("decode", together, together, positions, positions), job.generated)
     step = maximum(of.seconds, turns * of.stage)
-    decoding = reduced(np.add, job.steps * step, job.step_starts)
-    token = phase("decode", of, job.steps * turns, decoding, job.step_starts)
+    token = phase("decode", of, job.steps * turns, reduced(np.add, job.steps * step, job.step_starts), job.step_starts)
     moved = _transition(design, job, machine, fidelity)
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
@@ -251,12 +253,10 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
     """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
     if cut(fidelity)[1]:
         return Cost(0.0, Activity())
-    chip, mapping = _chip(design), _mapping(design)
-    places = _regions(design, job.model)
+    chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
-    values = parameters(job.model) * resident + job.prompt_tokens * job.model.layers * 2 * regions.width(
-        job.model, mapping.kv_heads
-    )
+    cached = job.prompt_tokens * job.model.layers * 2 * width(kv_dim(job.model, mapping.kv_heads))
+    values = parameters(job.model) * resident + cached
     before, after = places["prefill"], places["decode"]
     cost = READERS["closed"].kernel(
         Kernel("", "", "move", "reshuffle", Shape(1.0, 1, values), _rectangle(before, chip), {"into": _rectangle(after, chip)}),
@@ -282,7 +282,7 @@ def _rectangle(place: Region, chip: Chip) -> Mesh:
 def _regions(design: Design, model: Model) -> dict[str, Region]:
     chip, mapping = _chip(design), _mapping(design)
     layers = where(mapping.resident_layers == 0, model.layers * 1.0, minimum(mapping.resident_layers * 1.0, model.layers))
-    return {name: regions.region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in plans(mapping)}
+    return {name: region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in plans(mapping)}
 
 
 def _most(regions: tuple[Held, Held]) -> Any:
@@ -295,8 +295,8 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
         cached = ceil_div(job.prompt_tokens, place.mesh.rows)
-        return regions.held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
-    return regions.held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+        return held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
+    return held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
 
 
 def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:

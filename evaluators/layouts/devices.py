@@ -134,13 +134,13 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision) -> Call:
         fetch = (operator.copies * float(BYTES[precision.weights])) * (k * n)
         return Call(
             part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),),
-            reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch,
+            reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch, operators=(name,),
         )  # fmt: skip
     if isinstance(operator, Elementwise):
         elements = operator.rows * local(operator.dim, tp)
         return Call(
             part.name, name, needs, part.rows, (operator.rows, 1, local(operator.dim, tp)),
-            operations=elements * float(operator.operations), local=elements * float(operator.passes * act),
+            operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
         )  # fmt: skip
     return _attention(part, operator, tp, precision)
 
@@ -165,4 +165,5 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision) -> Call
         local=of.tokens * (act * (heads * dims + kv_heads * of.kv_dim)),
         flop=scores * (2.0 * dims),
         nbytes=fetch,
+        operators=(of.name,),
     )  # fmt: skip

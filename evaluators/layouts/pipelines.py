@@ -41,7 +41,8 @@ def _calls(
     model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...]
 ) -> list[Call]:
     if isinstance(operator, Attention):
-        return [_attention(model, part, operator, plan, precision, at) for at in attending]
+        *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
+        return [*others, last._replace(operators=(operator.name,))]
     if not isinstance(operator, MatMul):
         return [_elementwise(part, operator, plan)]
     if operator.stored > 1 and plan.experts == "whole":
@@ -53,7 +54,10 @@ def _calls(
 def _elementwise(part: Part, of: Elementwise, plan: TilePlan) -> Call:
     operations = of.rows * width(of.dim) * float(of.operations)
     shape = (of.rows, 1, width(of.dim))
-    return Call(part.name, of.name, of.needs, part.rows, shape, operations=operations / plan.tp, elements=operations)
+    return Call(
+        part.name, of.name, of.needs, part.rows, shape,
+        operations=operations / plan.tp, elements=operations, operators=(of.name,),
+    )  # fmt: skip
 
 
 def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
@@ -69,7 +73,7 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
         group=Group(plan.partition, plan.placement, plan.tp), width=act,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
-        flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved,
+        flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved, operators=(of.name,),
     )  # fmt: skip
 
 
@@ -91,7 +95,7 @@ def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (Product(copies, rows / maximum(copies, 1e-9), k, n),),
         width=act, reads="weights", fetch=copies * each, piece=each,
         exchange=Exchange(turns * (part.rows > 0), plan.placement, cores, slice_),
-        flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=turns * slice_ * cores,
+        flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=turns * slice_ * cores, operators=(of.name,),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A model on a mesh of cores: what each region computes, kernel by kernel, and what it holds.
+"""A model on a mesh of cores: what each region computes, kernel by kernel.
 
 Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025] figure 3); scores are Q K^T without a
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
@@ -7,13 +7,17 @@ model whose layers do not fit one region is laid over several, in order. Experts
 on all cores of a region. Latent attention (MLA) has no layout here.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.experts import touched
+from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Part
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.kv import kv
+from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import ONCE, Block, Call, Kernel, alike
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import Mapping, MeshPlan, ProductPlan
@@ -37,32 +41,17 @@ class Region:
     all_layers: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Bytes of one core; leaves broadcast over designs.
+HOST = ("embedding",)
+"""Parts that are not on the chip: a look-up that the host makes."""
 
-    Attributes:
-        weights: tiles of its layers.
-        kv: of the tokens that are cached.
-        activations: the residual stream, scores, and the widest intermediate.
-        buffers: second versions of what travels, and sums in single precision.
-        per_token: of K and V for each token that a core holds.
-    """
+FOLDS = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **{f"{kind}{side}": f"{kind}gate_up" for kind in ("", "experts_", "shared_") for side in ("gate", "up")},
+}
+"""Products of one vector that are one product in decode, so that they share an allreduce, and its name."""
 
-    weights: Any
-    kv: Any
-    activations: Any
-    buffers: Any
-    per_token: Any = field(default=0.0)
-
-    @property
-    def total(self) -> Any:
-        """All that must fit a core's memory."""
-        return self.weights + self.kv + self.activations + self.buffers
-
-
-VALUE = 2.0
-"""Bytes of a weight, an activation or a cached value: 16 bits."""
+FUNCTIONS = {"rope": "rotate", "activation": "gate"}
+"""Vector instructions of operators on elements, by the end of their names; norms are kernels of their own."""
 
 
 def region(plan: MeshPlan, rows: Any, cols: Any, layers: float) -> Region:
@@ -79,235 +68,197 @@ def square(plan: MeshPlan | ProductPlan) -> Mesh:
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
-def prefill(model: Model, tokens: Any, mesh: Mesh, plan: MeshPlan, mapping: Mapping) -> list[Kernel]:
-    """The kernels of one prompt of some tokens."""
-    over, across = mesh, Mesh(mesh.cols, mesh.rows)  # widths lie over the columns: lines of an allreduce run along the rows
-    head = attention_group(model, mesh.cols)
-    group, along = Mesh(mesh.rows, head.cols), Mesh(head.cols, mesh.rows)
-    side = model.heads / head.turns
-    h, q, kv_width = model.hidden, model.heads * model.head_dim, width(model, mapping.kv_projection)
-    line = {"allreduce": plan.gemv, "phases": plan.ktree_k}
-    gemm, ring = plan.gemm, {"gemm": plan.gemm}
+def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: Any = 0.0) -> tuple[Block, ...]:
+    """One prompt, or one token of each of some requests, by parts of a layer, with the way between regions and the head.
 
-    def product(part: str, name: str, k: Any, n: Any, m: Any = tokens, times: Any = ONCE) -> Kernel:
-        return Kernel(part, name, "gemm", gemm, Shape(m, k, n), over, {}, times)
-
-    def vector(part: str, name: str, algorithm: str, k: Any, options: dict[str, Any], m: Any = tokens) -> Kernel:
-        return Kernel(part, name, "vector", algorithm, Shape(m, k, 1), across, options)
-
-    kernels = [
-        vector("attention", "attention_norm", "norm", h, line),
-        product("attention", "q_proj", h, q),
-        product("attention", "k_proj", h, kv_width),
-        product("attention", "v_proj", h, kv_width),
-        vector("attention", "rope", "elementwise", q + kv_width, {"function": "rotate"}),
-        Kernel("attention", "scores", "gemm", "meshgemm_t", Shape(tokens, head.width, tokens), group, ring, head.turns, side),
-        Kernel("attention", "softmax", "vector", "softmax", Shape(tokens * head.turns, tokens, 1), along, line, ONCE, side),
-        Kernel("attention", "values", "gemm", "meshgemm_v", Shape(tokens, tokens, head.width), group, ring, head.turns, side),
-        product("attention", "o_proj", q, h),
-        vector("attention", "attention_sum", "elementwise", h, {"function": "add"}),
-    ]
-    if dense_layers(model):
-        f = model.ffn_intermediate
-        kernels.append(vector("ffn", "ffn_norm", "norm", h, line))
-        kernels += [product("ffn", name, h, f) for name in (("gate", "up") if model.gated_ffn else ("up",))]
-        kernels += [vector("ffn", "activation", "elementwise", f, {"function": "gate"}), product("ffn", "down", f, h)]
-        kernels.append(vector("ffn", "ffn_sum", "elementwise", h, {"function": "add"}))
-    if model.experts is not None:
-        e = model.experts
-        used = touched(e, tokens)
-        each = tokens * e.top_k / used
-        kernels += [vector("moe", "ffn_norm", "norm", h, line), product("moe", "router", h, e.count)]
-        kernels += [Kernel("moe", "dispatch", "move", "dispatch", Shape(tokens * e.top_k, h, 1), mesh, {})]
-        kernels += [product("moe", name, h, e.intermediate, each, used) for name in ("experts_gate", "experts_up")]
-        kernels += [
-            vector("moe", "experts_activation", "elementwise", e.intermediate, {"function": "gate"}, tokens * e.top_k),
-            product("moe", "experts_down", e.intermediate, h, each, used),
-            Kernel("moe", "combine", "move", "dispatch", Shape(tokens * e.top_k, h, 1), mesh, {}),
-        ]
-        if e.shared:
-            f = e.shared * e.intermediate
-            kernels += [product("moe", name, h, f) for name in ("shared_gate", "shared_up")]
-            kernels += [
-                vector("moe", "shared_activation", "elementwise", f, {"function": "gate"}),
-                product("moe", "shared_down", f, h),
-            ]
-        kernels.append(vector("moe", "ffn_sum", "elementwise", h, {"function": "add"}))
-    kernels.append(Kernel("region", "to the next region", "move", "transfer", Shape(tokens, h, 1), across, {}))
-    kernels += head_kernels(model, 1.0, mesh, plan)
-    return kernels
-
-
-def decode(
-    model: Model, requests: Any, context: Any, generated: Any, mesh: Mesh, plan: MeshPlan, mapping: Mapping
-) -> list[Kernel]:
-    """The kernels of one token of each of some requests that run together, with `context` tokens cached each.
-
-    Products of the same vector are one product, so that they share an allreduce: Q, K and V, and gate and up.
+    Args:
+        model, at: what is computed.
+        place, mapping: where, and how.
+        generated: of the tokens that each request has cached.
     """
-    down, back = mesh, Mesh(mesh.cols, mesh.rows)  # results alternate between the columns and the rows
-    head = attention_group(model, mesh.cols)
-    h, q, kv_width = model.hidden, model.heads * model.head_dim, width(model, mapping.kv_projection)
-    line = {"allreduce": plan.gemv, "phases": plan.ktree_k, "replicated": True}
-    tree, same = {"phases": plan.ktree_k}, {"replicated": True}
-    m, gates = requests, 2 if model.gated_ffn else 1
-    # tokens on the fullest row of cores; the others wait for it
-    held = kv(mapping.kv).fullest(context, generated, mesh.rows)
-    positions = held * mesh.rows
-
-    def product(part: str, name: str, k: Any, n: Any, on: Mesh, m: Any = m, times: Any = ONCE) -> Kernel:
-        return Kernel(part, name, "gemv", plan.gemv, Shape(m, k, n), on, tree, times)
-
-    def vector(part: str, name: str, algorithm: str, k: Any, on: Mesh, options: dict[str, Any], m: Any = m) -> Kernel:
-        return Kernel(part, name, "vector", algorithm, Shape(m, k, 1), on, options)
-
-    rows = Mesh(head.cols, mesh.rows)
-    scores = Shape(m * head.turns, head.cols * head.local / head.turns, positions)
-    kernels = [
-        vector("attention", "attention_norm", "norm", h, down, line),
-        product("attention", "qkv_proj", h, q + 2 * kv_width, down),
-        vector("attention", "rope", "elementwise", q + kv_width, back, {"function": "rotate"} | same),
-        Kernel("attention", "kv_cache", "kv", mapping.kv, Shape(m, 2 * width(model, mapping.kv_heads), 1), mesh, {}),
-        Kernel("attention", "scores", "gemv", plan.gemv, scores, rows, tree, ONCE, model.heads / head.turns),
-        vector("attention", "softmax", "softmax", positions, down, line, m * head.turns),
-        product("attention", "values", positions, q, down),
-        product("attention", "o_proj", q, h, back),
-        vector("attention", "attention_sum", "elementwise", h, down, {"function": "add"} | same),
-    ]
-    if dense_layers(model):
-        f = model.ffn_intermediate
-        kernels.append(vector("ffn", "ffn_norm", "norm", h, down, line))
-        kernels += [
-            product("ffn", "gate_up", h, gates * f, down),
-            vector("ffn", "activation", "elementwise", f, back, {"function": "gate"} | same),
-            product("ffn", "down", f, h, back),
-            vector("ffn", "ffn_sum", "elementwise", h, down, {"function": "add"} | same),
-        ]
-    if model.experts is not None:
-        e = model.experts
-        used = touched(e, m)
-        each = maximum(m * e.top_k / used, 1.0)
-        kernels += [vector("moe", "ffn_norm", "norm", h, down, line), product("moe", "router", h, e.count, down)]
-        kernels.append(Kernel("moe", "dispatch", "move", "dispatch", Shape(m * e.top_k, h, 1), back, {}))
-        kernels += [
-            product("moe", "experts_gate_up", h, gates * e.intermediate, down, each, used),
-            vector("moe", "experts_activation", "elementwise", e.intermediate, back, {"function": "gate"} | same, m * e.top_k),
-            product("moe", "experts_down", e.intermediate, h, back, each, used),
-            Kernel("moe", "combine", "move", "dispatch", Shape(m * e.top_k, h, 1), down, {}),
-        ]
-        if e.shared:
-            f = e.shared * e.intermediate
-            kernels += [
-                product("moe", "shared_gate_up", h, gates * f, down),
-                vector("moe", "shared_activation", "elementwise", f, back, {"function": "gate"} | same),
-                product("moe", "shared_down", f, h, back),
-            ]
-        kernels.append(vector("moe", "ffn_sum", "elementwise", h, down, {"function": "add"} | same))
-    kernels.append(Kernel("region", "to the next region", "move", "transfer", Shape(m, h, 1), down, same))
-    kernels += head_kernels(model, m, mesh, plan)
-    return kernels
+    vectors = at.phase == "decode"
+    on = _On(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
+    *layers, head = [part for part in transformer(model, at) if part.name not in HOST]
+    h = Dim(model.hidden)
+    shape = Shape(at.tokens, h.units, 1)
+    way = _call(Kernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
+    return (
+        *(_block(part.name, _calls(part, on), float(part.times)) for part in layers),
+        _block("region", [way], (place.count - 1) * scale(model, mapping.resident_layers)),
+        _block("head", _calls(head, on._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
+    )
 
 
-def head_kernels(model: Model, m: Any, mesh: Mesh, plan: MeshPlan) -> list[Kernel]:
-    """Final norm and head, for the tokens that get a successor; a product of vectors in both phases."""
-    line = {"allreduce": plan.gemv, "phases": plan.ktree_k, "replicated": True}
+class _On(NamedTuple):
+    """Cores of a region and the plan of a phase.
+
+    As `vectors`, every line of cores has all tokens; else they lie over the rows. `generated` are of a request's cached tokens.
+    """
+
+    model: Model
+    mesh: Mesh
+    plan: MeshPlan
+    mapping: Mapping
+    vectors: bool
+    generated: Any
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """Options of kernels of vectors."""
+        return {"replicated": True} if self.vectors else {}
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Options of those that add up along lines of cores."""
+        return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
+
+    def over(self, dim: Dim) -> Mesh:
+        """The region, turned so that a width of activations lies over its rows.
+
+        It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
+        leave over the columns, from where the next ones bring it back.
+        """
+        return self.mesh.turned if dim.split or not self.vectors else self.mesh
+
+    def columns(self, of: MatMul) -> Dim:
+        """Columns of a product as they are computed."""
+        return columns(of, self.model, self.mapping.kv_projection)
+
+
+def _block(name: str, calls: list[Call], times: Any) -> Block:
+    return Block(name, tuple(calls), alike(tuple(calls)), tuple(range(len(calls))), times)
+
+
+def _call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0) -> Call:
+    shape = (of.shape.m, of.shape.k, of.shape.n)
+    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators)
+
+
+def _calls(part: Part, on: _On) -> list[Call]:
+    """Operators of a part in turn, those that decode folds together; at the end of a layer's part the residual sum."""
+    each = next((of.m / of.copies for of in part.operators if isinstance(of, MatMul) and of.stored > 1), None)
+    found: list[Call] = []
+    for name, together in groupby(part.operators, lambda of: FOLDS.get(of.name, of.name) if on.vectors else of.name):
+        of, *others = together
+        if isinstance(of, Attention):
+            found += _cached(part, of, on) if on.vectors else _fresh(part, of, on)
+        elif isinstance(of, Elementwise):
+            found += _vector(part, of, on)
+        else:
+            found += _product(part, str(name), (of, *others), on, each)
+    if part.name != "head":
+        h, total, add = Dim(on.model.hidden), part.operators[0].name.replace("norm", "sum"), {"function": "add", **on.same}
+        found.append(_call(Kernel(part.name, total, "vector", "elementwise", Shape(part.rows, h.units, 1), on.over(h), add)))
+    return found
+
+
+def _product(part: Part, name: str, together: tuple[Any, ...], on: _On, each: Any) -> list[Call]:
+    """Products of the same activations; those of experts, of `each` rows, take turns between tokens' way to them and back."""
+    of, k = together[0], together[0].k
+    m, times = (of.m, ONCE) if of.stored == 1 else (each, of.copies)
+    shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))
+    how: tuple[Any, ...] = ("gemm", on.plan.gemm, shape, on.mesh, {})
+    if on.vectors:
+        how = ("gemv", on.plan.gemv, shape, on.over(k), {"phases": on.plan.ktree_k})
+    flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
+    call = _call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop)
+    if of.name not in ("experts_gate", "experts_down"):
+        return [call]
+    h, what = Dim(on.model.hidden), "combine" if k.split else "dispatch"
+    moved = _call(Kernel(part.name, what, "move", "dispatch", Shape(of.m, h.units, 1), on.over(h).turned, {}))
+    return [call, moved] if k.split else [moved, call]
+
+
+def _vector(part: Part, of: Elementwise, on: _On) -> list[Call]:
+    """Norms, activations, and rotations of queries and keys, after norms of each head on the columns that hold it."""
+    kind, k, found = of.name.split("_")[-1], width(of.dim), []
+    if kind == "rope":
+        products = [one for one in part.operators if isinstance(one, MatMul) and one.name in of.needs]
+        k = sum(width(on.columns(one)) for one in products)
+        for one in products if on.model.qk_norm else ():
+            head, name = attention_group(on.columns(one), on.mesh.cols), one.name.replace("proj", "norm")
+            shape, on_head = Shape(of.rows * head.turns, head.width, 1), Mesh(head.cols, on.mesh.rows)
+            found.append(_call(Kernel(part.name, name, "vector", "norm", shape, on_head, on.line, ONCE, head.copies)))
+    algorithm, options = ("norm", on.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **on.same})
+    kernel = Kernel(part.name, of.name, "vector", algorithm, Shape(of.rows, k, 1), on.over(of.dim), options)
+    return [*found, _call(kernel, (of.name,))]
+
+
+def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
+    """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn."""
+    head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
+    count, rows, queries, keys = stretches(of.tokens, on.model.window, on.mesh.rows)
+    on_head, ring, side = Mesh(rows, head.cols), {"gemm": on.plan.gemm}, head.copies * count
+    before = Shape(queries, 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
+    way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
+    scores, values = Shape(queries, head.width, keys), Shape(queries, keys, head.width)
+    first = Kernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
+    last = Kernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
+    softmax = Shape(queries * head.turns, keys, 1)
     return [
-        Kernel("head", "final_norm", "vector", "norm", Shape(m, model.hidden, 1), mesh, line),
-        Kernel("head", "head", "gemv", plan.gemv, Shape(m, model.hidden, model.vocab), mesh, {"phases": plan.ktree_k}),
+        *([_call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if on.model.window else ()),
+        _call(first, (), pairs * of.qk_dim),
+        _call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
+        _call(last, (of.name,), pairs * of.v_dim),
+    ]
+
+
+def stretches(tokens: Any, window: int, rows: Any) -> tuple[Any, Any, Any, Any]:
+    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets keys and values of those before.
+
+    Returns:
+        How many there are, and rows, queries and keys of each.
+    """
+    if not window:
+        return ONCE, rows, tokens, tokens
+    count = maximum(minimum(ceil_div(tokens, window), rows // gemm("meshgemm_t").LEAST), 1)
+    queries = ceil_div(tokens, count)
+    return count, rows // count, queries, minimum(tokens, queries + window)
+
+
+def _cached(part: Part, of: Attention, on: _On) -> list[Call]:
+    """Attention of vectors to the cache, which waits for the row of cores that has most of it."""
+    head, m, pairs = attention_group(of.heads, on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
+    context = of.positions / m
+    generated = minimum(on.generated, context) if on.model.window else on.generated
+    positions = kv(on.mapping.kv).fullest(context, generated, on.mesh.rows) * on.mesh.rows
+    new, softmax = Shape(m, 2 * width(kv_dim(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
+    on_head, word, tree = Mesh(head.cols, on.mesh.rows), on.plan.gemv, {"phases": on.plan.ktree_k}
+    queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, width(of.heads))
+    return [
+        _call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {})),
+        _call(Kernel(part.name, "scores", "gemv", word, queries, on_head, tree, ONCE, head.copies), (), pairs * of.qk_dim),
+        _call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on.mesh, on.line)),
+        _call(Kernel(part.name, "values", "gemv", word, values, on.mesh, tree), (of.name,), pairs * of.v_dim),
     ]
 
 
 class Group(NamedTuple):
-    """Columns that hold one head: how many, how wide their slices are, and how many heads a column has in turn."""
+    """Columns that hold a head: how many, how wide it is on them all, heads of a column in turn, and groups side by side."""
 
     cols: Any
-    local: Any
     width: Any
     turns: Any
+    copies: Any
 
 
-def attention_group(model: Model, cols: Any) -> Group:
-    """The columns of a head where query heads lie side by side over the columns."""
-    local = ceil_div(model.heads * model.head_dim, cols)
-    turns = maximum(ceil_div(model.heads, cols), 1.0)
-    group = maximum(ceil_div(model.head_dim, local), 1.0)
-    return Group(group, local, group * local / turns, turns)
+def attention_group(heads: Dim, cols: Any) -> Group:
+    """The columns of a head where heads lie side by side over the columns."""
+    local = ceil_div(width(heads), cols)
+    turns = maximum(ceil_div(heads.units, cols), 1.0)
+    group = maximum(ceil_div(heads.width, local), 1.0)
+    wide = group * local / turns
+    return Group(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
 
 
-def width(model: Model, heads: str) -> float:
-    """Width of K, and of V, by a word of `KV_HEADS`."""
-    return float((model.heads if heads == "full" else model.kv_heads) * model.head_dim)
+def columns(of: MatMul, model: Model, heads: str) -> Dim:
+    """Columns of a product; those of K and V by a word of `KV_HEADS`."""
+    return kv_dim(model, heads) if of.name in ("k_proj", "v_proj") else of.n
 
 
-def dense_layers(model: Model) -> int:
-    """Layers with a dense FFN."""
-    return model.layers if model.experts is None else model.experts.dense_layers
-
-
-def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: Any, scores: bool) -> tuple[Held, Held]:
-    """What a core holds in a full region, and in the last one, which has what is left of the layers, and the head.
-
-    The embedding is a look-up that the host makes; its table is not on the chip.
-
-    Args:
-        model: of which a region has its share of layers.
-        place: the regions.
-        mapping: for the width of K and V.
-        tokens: whose activations are there at a time.
-        cached: tokens of the KV cache that the fullest row of cores has.
-        scores: whether whole score matrices are there (prefill), or one row of them.
-    """
-    mesh = place.mesh
-    h, q, kv_width, f = model.hidden, model.heads * model.head_dim, width(model, mapping.kv_heads), model.ffn_intermediate
-
-    def tile(k: Any, n: Any) -> Any:
-        return ceil_div(k, mesh.rows) * ceil_div(n, mesh.cols)
-
-    layer = tile(h, q) + 2 * tile(h, kv_width) + tile(q, h)
-    dense: Any = (3 if model.gated_ffn else 2) * tile(h, f)
-    experts = model.experts
-    if experts is not None:
-        sparse = (3 * experts.count) * tile(h, experts.intermediate) + tile(h, experts.count)
-        sparse = sparse + (3 * tile(h, experts.shared * experts.intermediate) if experts.shared else 0.0)
-        dense = dense * (experts.dense_layers / model.layers) + sparse * (1 - experts.dense_layers / model.layers)
-    layer = layer + dense
-    ends = tile(h, model.vocab)
-    rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
-    rows = ceil_div(tokens, mesh.rows) if scores else tokens
-    stream = rows * (2 * ceil_div(h, mesh.cols) + ceil_div(f, mesh.cols))
-    head = attention_group(model, mesh.cols)
-    matrix = rows * head.turns * (ceil_div(tokens, head.cols) if scores else 1.0)
-    widest = maximum(tile(h, f), tile(h, q)) if scores else 0.0
-    sums = rows * maximum(ceil_div(f, mesh.cols), ceil_div(h, mesh.cols))
-    activations, buffers = VALUE * (stream + matrix), VALUE * widest + 4.0 * sums
-    each = VALUE * 2 * ceil_div(kv_width, mesh.cols)
-
-    def core(layers: Any, weights: Any) -> Held:
-        return Held(VALUE * weights, each * layers * cached, activations, buffers, each * layers)
-
-    return core(place.layers, place.layers * layer), core(rest, rest * layer + ends)
-
-
-def blocks(kernels: Sequence[Kernel], model: Model, place: Region, resident_layers: Any) -> tuple[Block, ...]:
-    """Kernels by the part of a layer that they are in, and how often each part runs in a pass."""
-    dense = dense_layers(model)
-    times = {
-        "attention": float(model.layers),
-        "ffn": float(dense),
-        "moe": float(model.layers - dense),
-        "region": (place.count - 1) * scale(model, resident_layers),
-        "head": 1.0,
-    }
-    found = []
-    for part, often in times.items():
-        calls = tuple(
-            Call(part, one.name, (), one.shape.m, (one.shape.m, one.shape.k, one.shape.n), kernel=one)
-            for one in kernels
-            if one.part == part
-        )
-        if calls:
-            found.append(Block(part, calls, alike(calls), tuple(range(len(calls))), often))
-    return tuple(found)
+def kv_dim(model: Model, heads: str) -> Dim:
+    """Columns of K, and of V, by a word of `KV_HEADS`."""
+    return Dim(model.heads if heads == "full" else model.kv_heads, model.head_dim)
 
 
 def scale(model: Model, resident_layers: Any) -> Any:

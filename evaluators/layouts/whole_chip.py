@@ -75,7 +75,8 @@ def _blocks(at: Step, lengths: list[tuple[int, int]], on: _On) -> tuple[Block, .
         calls: list[Call] = []
         for of in part.operators:
             if isinstance(of, Attention):
-                calls += [_attention(part, of, at, *some, on) for some in lengths]
+                *others, last = (_attention(part, of, at, *some, on) for some in lengths)
+                calls += [*(one._replace(operators=()) for one in others), last]
             else:
                 calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
         same = tuple(calls)
@@ -85,7 +86,7 @@ def _blocks(at: Step, lengths: list[tuple[int, int]], on: _On) -> tuple[Block, .
 
 def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> Call:
     """An operator as the chip is asked for it; operations are the model's, padding and masked pairs apart."""
-    return Call(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop)
+    return Call(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
 
 
 def _product(part: Part, of: MatMul, on: _On) -> Call:

@@ -91,6 +91,8 @@ class Call(NamedTuple):
         exchange: messages beside the product's own.
         flop, nbytes: for people: on the matrix engine, and from main memory. [op], [B]
         macs, elements, sent: of all cores: multiply-adds, elements of vectors, bytes that leave a core. [1], [1], [B]
+        operators: of its part, that are done when it is: its own, and those folded into it; none where the rest of its own
+            follows, or where a layout adds the call.
     """
 
     part: str
@@ -117,6 +119,7 @@ class Call(NamedTuple):
     macs: Any = 0.0
     elements: Any = 0.0
     sent: Any = 0.0
+    operators: tuple[str, ...] = ()
 
 
 class Opener(NamedTuple):
@@ -162,10 +165,15 @@ def alike(calls: tuple[Call, ...]) -> tuple[int, ...]:
     >>> alike((one, one._replace(name="v_proj"), one._replace(name="rope", products=())))
     (0, 0, 2)
     """
-    kernels = [
-        (call.part, call.kernel and call.kernel[2:], id(call.job), *call._replace(kernel=None, job=None)[3:]) for call in calls
-    ]
-    return tuple(next(first for first in range(len(calls)) if _same(kernels[first], kernel)) for kernel in kernels)
+    costs = [_what_costs(call) for call in calls]
+    return tuple(next(first for first in range(len(calls)) if _same(costs[first], cost)) for cost in costs)
+
+
+def _what_costs(call: Call) -> tuple[Any, ...]:
+    """Fields that say what a call costs; where there is a kernel, nothing else does."""
+    if call.kernel is not None:
+        return call.part, *call.kernel[2:]
+    return call.part, id(call.job), *call._replace(job=None, flop=0.0, operators=())[3:]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -174,6 +182,8 @@ def _same(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
+    if isinstance(one, (str, float, int)):
+        return bool(one == other)
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict):

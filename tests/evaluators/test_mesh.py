@@ -176,16 +176,41 @@ def test_a_model_without_a_layout_is_infeasible_and_says_what_would_do(fidelity:
     assert explain(asked_.base, asked_.workload.cases[1], fidelity=fidelity).seconds == 0
 
 
-def test_kernels_played_are_near_their_closed_forms() -> None:
+@pytest.mark.parametrize("window", [0, 40])
+def test_kernels_played_are_near_their_closed_forms(window: int) -> None:
     """A small model on a small mesh, all kernels of both phases played; formulas let a message wait for all its way at once."""
     overrides = (
-        "model=qwen3_1b7", "workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32"
+        "model=qwen3_1b7", "workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32",
+        f"+model.qwen3_1b7.window={window}",
     )  # fmt: skip
     asked_ = asked(*ONE, *overrides)
     closed = columns(asked_.base, asked_.workload)
     played = columns(asked_.base, asked_.workload, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.07), name
+
+
+@pytest.mark.parametrize("prompt", [4000, 9000, 30000])
+def test_a_sliding_window_never_makes_a_model_slower_and_long_prompts_much_faster(prompt: int) -> None:
+    words = ("model=mistral_7b", f"workload.prompt={prompt}", "model.max_position=65536")
+    whole, near = asked(*ONE, *words, "model.mistral_7b.window=0"), asked(*ONE, *words)
+    designs = stacked(varied("model=mistral_7b"))
+    slow, fast = (evaluate(designs, of.workload).columns for of in (whole, near))
+    for name in ("ttft", "tpot", "sram_used"):
+        assert (fast[name] <= slow[name] * (1 + 1e-12)).all(), name
+    shares = fast["ttft"] / slow["ttft"]
+    assert (shares == 1).all() if prompt < 4096 else (shares < 1).any()
+    assert prompt < 30000 or (shares < 0.8).all()
+
+
+@pytest.mark.parametrize(("model", "normed"), [("qwen3_8b", 2), ("llama3_8b", 0)])
+def test_queries_and_keys_of_each_head_are_normed_in_both_phases_before_they_are_rotated(model: str, normed: int) -> None:
+    of = asked(*ONE, f"model={model}")
+    rows = explain(of.base, of.workload.cases[0]).rows
+    for phase in ("prefill", "decode"):
+        names = [row.operator for row in rows if row.phase == phase and row.segment == "attention"]
+        assert [name in ("q_norm", "k_norm") for name in names[: names.index("rope")]].count(True) == normed
+        assert not {"q_norm", "k_norm"} & set(names[names.index("rope") :])
 
 
 def test_dynamic_and_static_energy_are_near_the_rated_power() -> None:

@@ -13,6 +13,7 @@ from dse.build import Question, question
 from dse.compose import compose
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import limits
+from dse.evaluators.graph.step import Step
 from dse.evaluators.judges import attention, product, tile_product
 from dse.evaluators.judges.submesh import part
 from dse.evaluators.kernels.attention.shape import Tiling, cut
@@ -114,10 +115,12 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 @given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
     of = on_a_wafer(model)
-    mapping, mesh = of.base.mapping, Mesh(rows, cols)
-    kernels = regions.prefill(of.workload.cases[0].model, float(tokens), mesh, mapping.prefill, mapping)  # type: ignore[union-attr]
-    kernels += regions.decode(of.workload.cases[0].model, 2.0, 500.0, 9.0, mesh, mapping.decode, mapping)  # type: ignore[union-attr]
-    for kernel in kernels:
+    mapping, place = of.base.mapping, regions.Region(Mesh(rows, cols), 1, 1, 1)
+    prompt, token = Step("prefill", float(tokens), 1.0, 0.0, 0.0), Step("decode", 2.0, 2.0, 1000.0, 1000.0)
+    blocks = regions.blocks(of.workload.cases[0].model, prompt, place, mapping)
+    blocks += regions.blocks(of.workload.cases[0].model, token, place, mapping, 9.0)
+    for kernel in (call.kernel for block in blocks for call in block.calls):
+        assert kernel is not None
         here = kernel_on(kernel, 8)
         assert here._replace(shape=kernel.shape, mesh=kernel.mesh) == kernel
         assert here.mesh.rows <= kernel.mesh.rows

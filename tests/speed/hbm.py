@@ -1,6 +1,6 @@
 """How fast memory is: transactions of a channel, of a whole stack, and of tiles across a mesh."""
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from dse.evaluators.machine import hbm
 from dse.evaluators.machine.crossing import ways
 from dse.evaluators.machine.dram import Queues, serve
 from dse.evaluators.machine.fabric import tile_fabric
-from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.memory import channels
 from tests.evaluators.plain_dram import Plain
@@ -66,7 +65,7 @@ def across() -> list[tuple[str, str, str]]:
     """Random reads by 1,024 tiles across their mesh; the baseline is the same memory with requesters beside it."""
     of, rng = memory("hbm4"), np.random.default_rng(0)
     address, by = rng.integers(0, 1 << 24, COUNT) * 32, np.repeat(np.arange(1024), COUNT // 1024 + 1)[:COUNT]
-    fabric = tile_fabric(cast(Chip, asked("chip=tile32", "workload=collective").base.chip))
+    fabric = tile_fabric(asked("chip=tile32", "workload=collective").base.chip)
 
     def play(mesh: bool) -> Any:
         between = ways((32, 32), "south", int(channels(of)), 1024, fabric, float(of.clock), 32.0) if mesh else None

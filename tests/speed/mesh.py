@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account.passes import through_regions
+from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -23,6 +24,9 @@ from tests.samples import asked
 from tests.speed.clock import cpu
 
 DESIGNS = 10_000
+
+ONE = Step("decode", 1.0, 1.0, 4096.0, 4096.0)
+"""A token of a request."""
 
 
 def wafer() -> Any:
@@ -57,8 +61,7 @@ def closed_forms() -> list[tuple[str, str, str]]:
     def step() -> Any:
         plan, chip = design.mapping.decode, design.chip
         place = regions.region(plan, chip.mesh.rows, chip.mesh.cols, model.layers)
-        kernels = regions.decode(model, 1.0, 4096.0, 1.0, place.mesh, plan, design.mapping)
-        blocks = regions.blocks(kernels, model, place, design.mapping.resident_layers)
+        blocks = regions.blocks(model, ONE, place, design.mapping, 1.0)
         return through_regions(blocks, model, place, design.mapping.resident_layers, of_mesh(chip), READERS["closed"])
 
     step()
@@ -113,10 +116,11 @@ def decode_layer(on: Fabric) -> list[Any]:
     """The programs of one layer, every kernel of it."""
     asked_for = wafer()
     mapping = asked_for.base.mapping
-    kernels = regions.decode(asked_for.workload.cases[0].model, 1.0, 4096.0, 1.0, Mesh(660, 660), mapping.decode, mapping)
+    place = regions.Region(Mesh(660, 660), 1, 1, 1)
+    blocks = regions.blocks(asked_for.workload.cases[0].model, ONE, place, mapping, 1.0)
     programs = []
-    for kernel in kernels:
-        if kernel.part in ("attention", "ffn"):
+    for kernel in (call.kernel for block in blocks for call in block.calls):
+        if kernel is not None and kernel.part in ("attention", "ffn"):
             whole = Shape(*(int(np.ceil(size)) for size in (kernel.shape.m, kernel.shape.k, kernel.shape.n)))
             mesh = Mesh(int(kernel.mesh.rows), int(kernel.mesh.cols))
             programs.append(module_of(kernel.kind, kernel.algorithm).steps(whole, mesh, "float16", **kernel.options))

@@ -33,6 +33,11 @@ class Mesh:
     cols: Any
 
     @property
+    def turned(self) -> "Mesh":
+        """The same cores with rows for columns."""
+        return Mesh(self.cols, self.rows)
+
+    @property
     def chunks(self) -> Any:
         """Chunks of K: the least common multiple of the sides."""
         if self.rows is self.cols:

@@ -1,0 +1,226 @@
+"""One transcription: whatever the layout, calls do each operator of the graph once, all of its work, and hold its weights."""
+
+from collections import Counter
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+
+from dse.evaluators.account import regions as wafers
+from dse.evaluators.account import whole_chip as tiles
+from dse.evaluators.account.stretches import jobs
+from dse.evaluators.graph.operators import Attention, MatMul, Operator, Part
+from dse.evaluators.graph.routing import routing
+from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts import devices, pipelines, regions
+from dse.evaluators.layouts.held import VALUE, held
+from dse.evaluators.layouts.residency import resident, width
+from dse.evaluators.layouts.whole_chip import turns
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.passes.call import Block, Call
+from dse.evaluators.readers import READERS
+from dse.space.fields import replaced
+from dse.space.model import Model, parameters
+from dse.space.workload import Case, Workload
+from tests.evaluators.test_transformer import BF16, MODELS
+from tests.samples import asked
+
+PROMPT, OUTPUT = 20000, 40
+"""Tokens, several times as many as a sliding window that ships has."""
+
+MESHES = (Mesh(24, 24), Mesh(30, 45), Mesh(100, 60))
+
+
+class Laid(NamedTuple):
+    """A step of a case: its parts, and the blocks that a layout makes of them."""
+
+    parts: tuple[Part, ...]
+    blocks: tuple[Block, ...]
+
+
+@cache
+def case_of(name: str, phase: str) -> tuple[Case, Step]:
+    """One prompt, or one token of each of three requests."""
+    batch = 1 if phase == "prefill" else 3
+    words = (f"model={name}", f"workload.batch=[{batch}]", f"workload.prompt={PROMPT}", f"workload.output={OUTPUT}")
+    case = asked(*words).workload.cases[0]
+    return case, prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
+
+
+def on_devices(case: Case, at: Step) -> Laid:
+    parts = transformer(case.model, at)
+    return Laid(parts, devices.blocks(parts, 1, BF16, "ring"))
+
+
+def on_pipelines(case: Case, at: Step) -> Laid:
+    mapping = asked("chip=npu64").base.mapping
+    plan = mapping.prefill if at.phase == "prefill" else mapping.decode
+    return Laid(transformer(case.model, at), pipelines.blocks(case.model, at, plan, mapping.precision))
+
+
+def on_pipelines_with_whole_experts(case: Case, at: Step) -> Laid:
+    mapping = asked("chip=npu64", "mapping.both.experts=whole").base.mapping
+    plan = mapping.prefill if at.phase == "prefill" else mapping.decode
+    return Laid(transformer(case.model, at), pipelines.blocks(case.model, at, plan, mapping.precision))
+
+
+def on_the_whole_chip(case: Case, at: Step) -> Laid:
+    base = asked("chip=tile32").base
+    ((_, blocks),) = turns(case, base.chip, base.mapping, "mean")[at.phase]
+    return Laid(tuple(routing(case.model, part) for part in transformer(case.model, at)), blocks)
+
+
+def in_regions(case: Case, at: Step, mesh: Mesh = MESHES[0]) -> Laid:
+    """Without what the host does."""
+    mapping = asked("chip=wse2").base.mapping
+    place = regions.Region(mesh, 1.0, case.model.layers, case.model.layers)
+    blocks = regions.blocks(case.model, at, place, mapping, OUTPUT / 2)
+    return Laid(tuple(part for part in transformer(case.model, at) if part.name not in regions.HOST), blocks)
+
+
+LAYOUTS = (on_devices, on_pipelines, on_pipelines_with_whole_experts, on_the_whole_chip, in_regions)
+CELLS = [(of, name, phase) for of in LAYOUTS for name in MODELS for phase in ("prefill", "decode")]
+
+
+def laid(of: Any, name: str, phase: str) -> Laid:
+    """What a layout makes of a model; latent attention has none in regions, and is refused by name."""
+    case, at = case_of(name, phase)
+    if of is in_regions and case.model.latent is not None:
+        (job,) = jobs(Workload("", (case,)))
+        assert [limit.address for limit in wafers.refused(asked("chip=wse2").base, job)] == ["model.latent"]
+        pytest.skip("no layout")
+    found: Laid = of(case, at)
+    return found
+
+
+def useful(of: Operator) -> float:
+    """Operations of products, of causal pairs within the window; latent attention naive in prefill and absorbed in decode."""
+    if isinstance(of, MatMul):
+        return 2.0 * of.m * width(of.k) * width(of.n)
+    if isinstance(of, Attention):
+        return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
+    return 0.0
+
+
+def named(of: Any) -> str:
+    return str(getattr(of, "__name__", of))
+
+
+@pytest.mark.parametrize(("of", "name", "phase"), CELLS, ids=named)
+def test_each_operator_is_done_once_as_often_as_its_part_runs(of: Any, name: str, phase: str) -> None:
+    parts, blocks = laid(of, name, phase)
+    done: Counter[tuple[str, str]] = Counter()
+    for block in blocks:
+        for call in block.calls:
+            done.update({(call.part, operator): block.times for operator in call.operators})  # type: ignore[dict-item]
+    assert done == {(part.name, one.name): part.times for part in parts for one in part.operators}
+
+
+@pytest.mark.parametrize(("of", "name", "phase"), CELLS, ids=named)
+def test_useful_operations_are_those_of_the_graph(of: Any, name: str, phase: str) -> None:
+    parts, blocks = laid(of, name, phase)
+    found: Counter[str] = Counter()
+    for block in blocks:
+        for call in block.calls:
+            found[call.part] += block.times * call.flop
+    for part in parts:
+        assert found[part.name] == pytest.approx(part.times * sum(map(useful, part.operators)), rel=1e-12), part.name
+
+
+def asked_for(call: Call) -> float:
+    """Operations of a kernel's shape, without what is padded on cores."""
+    of = call.kernel
+    assert of is not None
+    return float(2.0 * of.shape.m * of.shape.k * of.shape.n * of.times * of.copies)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, name: str, mesh: Mesh) -> None:
+    """Products are those of the graph, K and V repeated for every query head; scores and values are those of whole tiles."""
+    case, at = case_of(name, phase)
+    if case.model.latent is not None:
+        pytest.skip("no layout")
+    machine = of_mesh(asked("chip=wse2").base.chip)
+    assert machine is not None
+    repeated = {"k_proj": case.model.heads / case.model.kv_heads, "v_proj": case.model.heads / case.model.kv_heads}
+    for block in in_regions(case, at, mesh).blocks:
+        for call in block.calls:
+            if call.kernel is None or not call.flop:
+                continue
+            done = READERS["closed"].kernel(call.kernel, machine)
+            assert done.activity.macs * 2 * call.kernel.times * call.kernel.copies >= asked_for(call) * (1 - 1e-12), call.name
+            if call.name in ("scores", "values"):
+                assert asked_for(call) >= call.flop * (1 - 1e-12), call.name
+            elif call.name != "qkv_proj":
+                assert asked_for(call) == pytest.approx(call.flop * repeated.get(call.name, 1.0), rel=1e-12), call.name
+
+
+def weights(parts: tuple[Part, ...]) -> float:
+    """Values that all products store."""
+    return sum(
+        part.times * of.stored * width(of.k) * width(of.n) for part in parts for of in part.operators if isinstance(of, MatMul)
+    )
+
+
+def table(model: Model) -> float:
+    """Values of the table of the embedding where the head has another."""
+    return 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: str) -> None:
+    """On sides that divide every width nothing is padded; K and V are stored once, or for every query head."""
+    case, at = case_of(name, phase)
+    if case.model.latent is not None:
+        pytest.skip("no layout")
+    mapping = asked("chip=wse2").base.mapping
+    place, q = regions.Region(Mesh(8, 4), 1.0, case.model.layers, case.model.layers), case.model.heads * case.model.head_dim
+    for word, repeated in (("own", 0), ("full", q - case.model.kv_heads * case.model.head_dim)):
+        of = replaced(mapping, {"kv_heads": word})
+        *_, core = held(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
+        stored = weights(transformer(case.model, at)) + 2 * repeated * case.model.hidden * case.model.layers
+        assert core.weights * 32 == pytest.approx(stored * VALUE, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: str, name: str) -> None:
+    case, at = case_of(name, phase)
+    parts = transformer(case.model, at)
+    held = {tp: devices.footprint(parts, case.model, tp, BF16, positions=1.0, tokens=1.0).weights for tp in (1, 2)}
+    assert held[1] == 2 * (weights(parts) + table(case.model))
+    whole = [products(part, lambda of: not (of.k.split or of.n.split)) for part in parts]
+    assert 2 * held[2] == held[1] + 2 * weights(tuple(whole))
+
+
+def products(part: Part, kept: Any) -> Part:
+    """A part with some of its products alone."""
+    return Part(part.name, part.rows, tuple(of for of in part.operators if isinstance(of, MatMul) and kept(of)), part.times)
+
+
+@pytest.mark.parametrize("partition", ["mn", "k", "input_only"])
+@pytest.mark.parametrize("name", MODELS)
+def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inputs_are_divided(
+    name: str, partition: str
+) -> None:
+    case, at = case_of(name, "decode")
+    mapping = asked("chip=npu64", f"mapping.both.partition={partition}", "mapping.both.pp=1").base.mapping
+    parts, plan = transformer(case.model, at), mapping.decode
+    held = resident(parts, case.model, plan, mapping, 1e9, tokens=3.0, cached=1.0)
+    copies = 1 if partition == "input_only" else plan.tp
+    assert held.weights * copies == pytest.approx(2 * (weights(parts) + table(case.model)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
+    """With norms and biases, which are no products."""
+    case, at = case_of(name, "decode")
+    (job,) = jobs(Workload("", (case,)))
+    held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
+    assert held["weights"] == 2 * parameters(case.model)
+    assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)
