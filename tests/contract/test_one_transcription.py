@@ -148,7 +148,8 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
         pytest.skip("no layout")
     machine = of_mesh(cast(MeshChip, asked("chip=wse2").base.chip))
     assert machine.fabric is not None
-    repeated = {"k_proj": case.model.heads / case.model.kv_heads, "v_proj": case.model.heads / case.model.kv_heads}
+    heads, kv = case.model.heads, case.model.kv_heads
+    repeated = {"k_proj": heads / kv, "v_proj": heads / kv, "qkv_proj": 3 * heads / (heads + 2 * kv)}
     for block in in_regions(case, at, mesh).blocks:
         for call in block.calls:
             if call.kernel is None or not call.flop:
@@ -157,7 +158,7 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
             assert done.activity.macs * 2 * call.kernel.times * call.kernel.copies >= asked_for(call) * (1 - 1e-12), call.name
             if call.name in ("scores", "values"):
                 assert asked_for(call) >= call.flop * (1 - 1e-12), call.name
-            elif call.name != "qkv_proj":
+            else:
                 assert asked_for(call) == pytest.approx(call.flop * repeated.get(call.name, 1.0), rel=1e-12), call.name
 
 
