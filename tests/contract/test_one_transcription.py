@@ -21,6 +21,7 @@ from dse.evaluators.layouts.whole_chip import turns
 from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers import READERS
+from dse.evaluators.readers import jobs as jobs_of
 from dse.space.chip import MeshChip, TileChip
 from dse.space.fields import replaced
 from dse.space.mapping import FlatMapping, MeshMapping, TileMapping
@@ -86,6 +87,7 @@ LAYOUTS = (on_devices, on_pipelines, on_pipelines_with_whole_experts, on_the_who
 CELLS = [(of, name, phase) for of in LAYOUTS for name in MODELS for phase in ("prefill", "decode")]
 
 
+@cache
 def laid(of: Any, name: str, phase: str) -> Laid:
     """What a layout makes of a model; latent attention has none in regions, and is refused by name."""
     case, at = case_of(name, phase)
@@ -227,3 +229,13 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
     assert held["weights"] == 2 * parameters(case.model)
     assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: str) -> None:
+    for block in laid(on_the_whole_chip, name, phase).blocks:
+        for call in block.calls:
+            done = jobs_of.price("closed", call.job).activity
+            assert done is not None
+            assert 2 * done.macs >= call.flop * (1 - 1e-12), call.name
