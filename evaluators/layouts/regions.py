@@ -189,7 +189,7 @@ def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
     count, rows, queries, keys = stretches(of.tokens, on.model.window, on.mesh.rows)
     on_head, ring, side = Mesh(rows, head.cols), {"gemm": on.plan.gemm}, head.copies * count
-    before = Shape(queries, 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
+    before = Shape(maximum(keys - queries, ONCE), 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
     way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
     scores, values = Shape(queries, head.width, keys), Shape(queries, keys, head.width)
     first = Kernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
@@ -204,7 +204,7 @@ def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
 
 
 def stretches(tokens: Any, window: int, rows: Any) -> tuple[Any, Any, Any, Any]:
-    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets keys and values of those before.
+    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before.
 
     Returns:
         How many there are, and rows, queries and keys of each.

@@ -166,13 +166,18 @@ def alike(calls: tuple[Call, ...]) -> tuple[int, ...]:
     (0, 0, 2)
     """
     costs = [_what_costs(call) for call in calls]
-    return tuple(next(first for first in range(len(calls)) if _same(costs[first], cost)) for cost in costs)
+    heads = [cost[:2] for cost in costs]
+    return tuple(
+        next(first for first, other in enumerate(costs) if heads[first] == head and _same(other, cost))
+        for head, cost in zip(heads, costs, strict=True)
+    )
 
 
 def _what_costs(call: Call) -> tuple[Any, ...]:
-    """Fields that say what a call costs; where there is a kernel, nothing else does."""
-    if call.kernel is not None:
-        return call.part, *call.kernel[2:]
+    """Fields that say what a call costs, two words of what it is first; where there is a kernel, nothing else does."""
+    of = call.kernel
+    if of is not None:
+        return call.part, (of.kind, of.algorithm), *of[4:]
     return call.part, id(call.job), *call._replace(job=None, flop=0.0, operators=())[3:]
 
 

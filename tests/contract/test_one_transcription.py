@@ -21,6 +21,7 @@ from dse.evaluators.layouts.whole_chip import turns
 from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers import READERS
+from dse.evaluators.readers import jobs as jobs_of
 from dse.space.fields import replaced
 from dse.space.model import Model, parameters
 from dse.space.workload import Case, Workload
@@ -84,6 +85,7 @@ LAYOUTS = (on_devices, on_pipelines, on_pipelines_with_whole_experts, on_the_who
 CELLS = [(of, name, phase) for of in LAYOUTS for name in MODELS for phase in ("prefill", "decode")]
 
 
+@cache
 def laid(of: Any, name: str, phase: str) -> Laid:
     """What a layout makes of a model; latent attention has none in regions, and is refused by name."""
     case, at = case_of(name, phase)
@@ -145,8 +147,9 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
     if case.model.latent is not None:
         pytest.skip("no layout")
     machine = of_mesh(asked("chip=wse2").base.chip)
-    assert machine is not None
-    repeated = {"k_proj": case.model.heads / case.model.kv_heads, "v_proj": case.model.heads / case.model.kv_heads}
+    assert machine.fabric is not None
+    heads, kv = case.model.heads, case.model.kv_heads
+    repeated = {"k_proj": heads / kv, "v_proj": heads / kv, "qkv_proj": 3 * heads / (heads + 2 * kv)}
     for block in in_regions(case, at, mesh).blocks:
         for call in block.calls:
             if call.kernel is None or not call.flop:
@@ -155,7 +158,7 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
             assert done.activity.macs * 2 * call.kernel.times * call.kernel.copies >= asked_for(call) * (1 - 1e-12), call.name
             if call.name in ("scores", "values"):
                 assert asked_for(call) >= call.flop * (1 - 1e-12), call.name
-            elif call.name != "qkv_proj":
+            else:
                 assert asked_for(call) == pytest.approx(call.flop * repeated.get(call.name, 1.0), rel=1e-12), call.name
 
 
@@ -224,3 +227,13 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
     assert held["weights"] == 2 * parameters(case.model)
     assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: str) -> None:
+    for block in laid(on_the_whole_chip, name, phase).blocks:
+        for call in block.calls:
+            done = jobs_of.price("closed", call.job).activity
+            assert done is not None
+            assert 2 * done.macs >= call.flop * (1 - 1e-12), call.name

@@ -141,6 +141,22 @@ FAULTS = (
         ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),
     ),
     Fault(
+        "decode on a wafer does one of the products that it folds into one",
+        "evaluators/layouts/regions.py",
+        "shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))",
+        "shape = Shape(m, width(k), width(on.columns(of)))",
+        "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
+        ("tests/contract/test_one_transcription.py::test_what_regions_do_beyond_is_padding_or_repetition_or_masked",),
+    ),
+    Fault(
+        "cores of a wafer hold one expert of all",
+        "evaluators/layouts/held.py",
+        "of.stored * times / model.layers",
+        "times / model.layers",
+        "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
+        ("tests/contract/test_one_transcription.py::test_cores_of_a_region_hold_the_weights_of_its_products",),
+    ),
+    Fault(
         "several dies draw the power of one",
         "evaluators/account/devices.py",
         "energies(power * dies,",
