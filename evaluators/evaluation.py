@@ -32,7 +32,7 @@ FIDELITIES = ("closed", "events", "cycles")
 READERS: dict[tuple[type, type], str] = {
     (Chip, Case): "models",
     (Chip, Product): "die_product",
-    (Chip, Load): "die_serving",
+    (Chip, Load): "serving",
     (MeshChip, Case): "models",
     (MeshChip, Product): "product",
     (TileChip, Case): "models",
@@ -42,7 +42,7 @@ READERS: dict[tuple[type, type], str] = {
     (NetworkChip, Traffic): "traffic",
     (TileChip, Collective): "collective",
     (TileChip, Attention): "attention",
-    (TileChip, Load): "tile_serving",
+    (TileChip, Load): "serving",
 }
 """Who judges designs, by kinds of chip and of case: modules of `judges`, imported when they first judge. Each says at which
 fidelities."""
