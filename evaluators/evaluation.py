@@ -35,6 +35,7 @@ READERS: dict[tuple[type, type], str] = {
     (Chip, Load): "serving",
     (MeshChip, Case): "models",
     (MeshChip, Product): "product",
+    (MeshChip, Load): "serving",
     (TileChip, Case): "models",
     (TileChip, Product): "tile_product",
     (MemoryChip, Stream): "stream",

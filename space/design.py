@@ -14,8 +14,10 @@ from dse.space.mapping import (
     AttentionMapping,
     CollectiveMapping,
     FlatMapping,
+    FlatServingMapping,
     Mapping,
     MeshMapping,
+    MeshServingMapping,
     ProductMapping,
     ServingMapping,
     StreamMapping,
@@ -44,6 +46,8 @@ class Design:
         | AttentionMapping
         | ServingMapping
         | TileServingMapping
+        | MeshServingMapping
+        | FlatServingMapping
     )
 
 

@@ -10,6 +10,7 @@ from dse.space.mapping import (
     FlatMapping,
     Mapping,
     MeshMapping,
+    MeshServingMapping,
     ProductMapping,
     ServingMapping,
     StreamMapping,
@@ -56,6 +57,11 @@ KINDS: dict[tuple[type, type], Kind] = {
     (TileChip, Collective): Kind((CollectiveMapping,), "the workload is a collective by itself", "collective"),
     (TileChip, Attention): Kind((AttentionMapping,), "the workload is attention by itself", "attention"),
     (Chip, Load): Kind((ServingMapping,), "requests are served as they come", "serving"),
+    (MeshChip, Load): Kind(
+        (MeshServingMapping,),
+        "requests are served as they come, on a mesh of cores",
+        "waferllm_serving or waferllm_dojo_serving",
+    ),
     (TileChip, Load): Kind(
         (TileServingMapping,),
         "requests are served as they come, on a mesh of tiles",

@@ -184,6 +184,20 @@ class ServingMapping:
     serving: Serving
 
 
+@record
+class MeshServingMapping(MeshMapping):
+    """Software on wafers that serve requests as they come."""
+
+    serving: Serving
+
+
+@record
+class FlatServingMapping(FlatMapping):
+    """Software on meshes of tiles that work on one operator at a time, and serve requests as they come."""
+
+    serving: Serving
+
+
 PARTITIONS = ("input_only", "mn", "k", "mn_k")
 """What of a product is divided between the cores of a group: rows of the input only; rows of the input and columns of the
 weights; the inner dimension; or both ([zhu2025] section 4.1)."""

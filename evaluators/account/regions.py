@@ -20,6 +20,7 @@ from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
 from dse.evaluators.layouts import regions
+from dse.evaluators.layouts.past import after
 from dse.evaluators.layouts.regions import Held, Region
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Kernel
@@ -83,7 +84,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         )
 
     place, plan = places["prefill"], mapping.prefill
-    of = passed(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), place)
+    of = passed(after(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), job.past), place)
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)

@@ -98,10 +98,13 @@ def limited(design: Design, workload: Workload, limits: Callable[[Design, Load],
 def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
     """What a run is worth."""
     values = measures(served, Slo(load.ttft, load.tpot))
-    return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
+    areas = per_area(values["throughput"], float("nan"), die, system)
+    return values | {name: area for name, area in areas.items() if area == area} | {"step_price_error": off.mean}
 
 
-def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: bool = False) -> tuple[Price, Error]:
+def table(
+    pricing: Pricing, rule: Policy, batch: int, longest: int, *, spread: Callable[..., list[Array]] = spread
+) -> tuple[Price, Error]:
     """A table of iterations, and its error.
 
     Args:
@@ -109,11 +112,11 @@ def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: 
         rule: how they are formed.
         batch: requests of an iteration.
         longest: positions of a request.
-        spilled: whether parts of the KV cache may be in a second memory.
+        spread: points of the table, of the largest counts.
     """
     whole = max(longest, min(rule.tokens, batch * longest))
     chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
-    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest)
     price = tabled(pricing, axes)
     return price, error(price, pricing, axes, compositions=COMPOSITIONS)
 

@@ -28,6 +28,7 @@ from dse.space.workload import Asked, Load, Workload
 SERVICES = {
     "pp": "judges.tile_serving",
     "tp": "account.services.devices",
+    "rows": "account.services.regions",
 }
 """Layouts that serve, by a knob that only their plans have, or that those before have as well."""
 
@@ -104,7 +105,7 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
     least = -(-served.longest(load) // int(serving.block))
     pools, off = [], Error(0.0, 0.0, 0)
     for rule, of, count in zip(_policies(serving), instances, counts, strict=True):
-        price, here = served.table(of.pricing, rule, int(serving.batch), served.longest(load) + 1)
+        price, here = served.table(of.pricing, rule, int(serving.batch), served.longest(load) + 1, spread=of.axes)
         off = max(off, here)
         kept = of.free * float(serving.prefix)
         blocks = max(least, int((of.free - kept) // (of.position * serving.block)))

@@ -6,6 +6,7 @@ the plan of the phase that its pipeline is for, and a design's iterations once, 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import Error
+from dse.evaluators.serving.price import Error, spread
 from dse.evaluators.serving.state import Transfer
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_dynamic
@@ -223,7 +224,7 @@ def _served(
             # latent attention is computed otherwise where nothing is prefilled
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
-        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spilled=True)
+        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True))
         off = max(off, here)
         memory, prefixes = _memory(of, load, mapping)
         parts, _ = paces(load, of, reader)

@@ -15,9 +15,11 @@ An iteration is known by its composition: tokens of prompts and positions that e
 that each reads (`serving/price.py`). ``done`` are pools, each a list of (times, composition).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from dse.evaluators.serving.price import Pricing
+from dse.evaluators.serving.price import Pricing, spread
+from dse.space.elementwise import Array
 
 Composition = tuple[float, ...]
 """Counts of an iteration, in the order of `serving.price.AXES`."""
@@ -34,9 +36,11 @@ class Instance(NamedTuple):
         free: for caches, of what holds them: beside weights and activations. [B]
         position: keys and values of a token there. [B]
         host: one to the memory of the host or back. [s]
+        axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
     """
 
     pricing: Pricing
     free: float
     position: float
     host: float
+    axes: Callable[[int, int, int, int], list[Array]] = spread

@@ -13,7 +13,6 @@ from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
 from dse.evaluators.account.devices import port_limit, seconds, step
-from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -96,9 +95,8 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         "hbm_utilisation": nbytes / (dies * float(chip.hbm.bandwidth) * seconds),
     }
     if chip.power:
-        nothing = float("nan")
-        tokens = float(load.requests.output.sum())
-        values |= energies(float(chip.power) * dies, nothing, nothing, seconds, nothing, tokens)
+        energy = float(chip.power) * dies * seconds
+        values |= {"energy": energy, "power_energy": energy, "energy_per_token": energy / float(load.requests.output.sum())}
     return values
 
 

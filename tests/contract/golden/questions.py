@@ -164,6 +164,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse model=qwen3_1b7 $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
         "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
+        "chip=wse2 model=qwen3_1b7 $SERVED",
+        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
+        "mapping.serving.tokens=200",
+        "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
