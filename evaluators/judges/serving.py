@@ -17,7 +17,7 @@ from dse.evaluators.account.services import Done
 from dse.evaluators.judges import served
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.policy import Policy, policy
+from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
@@ -26,6 +26,7 @@ from dse.space.mapping import Serving
 from dse.space.workload import Asked, Load, Workload
 
 SERVICES = {
+    "attention": "account.services.whole_chip",
     "pp": "judges.tile_serving",
     "tp": "account.services.devices",
     "rows": "account.services.regions",
@@ -104,8 +105,10 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     least = -(-served.longest(load) // int(serving.block))
     pools, off = [], Error(0.0, 0.0, 0)
-    for rule, of, count in zip(_policies(serving), instances, counts, strict=True):
-        price, here = served.table(of.pricing, rule, int(serving.batch), served.longest(load) + 1, spread=of.axes)
+    for rule, of, count in zip(policies(serving), instances, counts, strict=True):
+        price, here = served.table(
+            of.pricing, rule, int(serving.batch), served.longest(load) + 1, spread=of.axes, checks=of.checks
+        )
         off = max(off, here)
         kept = of.free * float(serving.prefix)
         blocks = max(least, int((of.free - kept) // (of.position * serving.block)))
@@ -117,13 +120,6 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
         per_token, latency = service.transfer(design, load)
         transfer = Transfer(per_token, latency, min(counts), True)  # an instance sends or takes one cache at a time
     return serve(load.requests, pools, transfer=transfer, routing=serving.routing, log=log), off
-
-
-def _policies(serving: Serving) -> tuple[Policy, ...]:
-    """Of each pool: instances that only prefill take prompts whole."""
-    changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
-    chosen = policy(serving.policy, swap=serving.preemption == "swap", **changes)
-    return (policy("prefill_first"), chosen) if serving.prefill_instances else (chosen,)
 
 
 def _serving(design: Design) -> Serving:

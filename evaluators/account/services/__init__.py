@@ -28,6 +28,10 @@ Done = list[list[tuple[float, Composition]]]
 """By pool, compositions of iterations and how many there were."""
 
 
+COMPOSITIONS = 300
+"""At which a table's error is measured, where prices are quick."""
+
+
 class Instance(NamedTuple):
     """An instance of the model, of a pool of instances that are alike.
 
@@ -37,6 +41,7 @@ class Instance(NamedTuple):
         position: keys and values of a token there. [B]
         host: one to the memory of the host or back. [s]
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
+        checks: compositions between them at which the table is compared with prices.
     """
 
     pricing: Pricing
@@ -44,3 +49,4 @@ class Instance(NamedTuple):
     position: float
     host: float
     axes: Callable[[int, int, int, int], list[Array]] = spread
+    checks: int = COMPOSITIONS

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account import regions
-from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Job
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import Step, seen
@@ -43,12 +44,6 @@ from dse.space.workload import Load
 FIDELITIES = ("closed",)
 
 PHASES = ("prefill", "decode")
-
-JUMPS = 12
-"""Steps of a price that its table has points on both sides of."""
-
-RATIO = 1.4
-"""Of its other points."""
 
 SAME = 1e-9
 """Of the time of a phase, what its rows may leave unsaid."""
@@ -74,7 +69,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
             return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
         free = min(_room(design, load, name) for name in names) * position
-        axes = partial(_axes, _places(design, load), float(load.requests.prompt.mean()))
+        axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
         found.append(Instance(pricing, free, position, position / float(mapping.serving.host), axes))
     return tuple(found)
 
@@ -125,15 +120,9 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
             rows.append(
                 Row(phase.name, regions.WAITS, "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap})
             )
-        mixed = phase.name == "decode" and made_of[0] > 0
-        found += [_times(row, times, "decode: " if mixed else "") for row in rows]
+        before = "decode: " if phase.name == "decode" and made_of[0] > 0 else ""
+        found += [repeated(replace(row, segment=f"{before}{row.segment}"), times) for row in rows]
     return found
-
-
-def _times(row: Row, times: float, before: str) -> Row:
-    parts = {name: seconds * times for name, seconds in row.parts.items()}
-    flop, nbytes, seconds = (value * times for value in (row.flop, row.nbytes, row.seconds))
-    return replace(row, segment=f"{before}{row.segment}", flop=flop, nbytes=nbytes, seconds=seconds, parts=parts)
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -148,32 +137,6 @@ def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
     if here.any():
         found[here] = seconds(first[here], second[here])
     return found
-
-
-def _axes(
-    steps: tuple[int, int, int], begun: float, prompt: int, prompt_context: int, decodes: int, context: int
-) -> list[Array]:
-    """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
-
-    Tiles are padded, so that prices jump where a row of cores gets one more token, and a region one more request at a time.
-
-    Args:
-        steps: rows of cores in prefill, regions in decode, and rows of cores there.
-        begun: positions of a request when it has generated nothing.
-        prompt, prompt_context, decodes, context: the largest counts.
-    """
-
-    def axis(largest: float, step: float, others: Sequence[float] = ()) -> Array:
-        ends, most = step * np.arange(1, JUMPS + 1), max(largest, 2.0)
-        even = np.geomspace(1, most, 2 + int(np.log(most) / np.log(RATIO)))
-        found = np.concatenate([[0.0, 1.0], even, ends, ends + 1, others])
-        return np.unique(found[found <= most])
-
-    rows, turns, lines = steps
-    # tokens of a whole prompt attend to half of it: cells of both axes lie along such prompts, and never between one and two
-    tokens = axis(max(prompt, 2.0 * prompt_context - 1), rows)
-    half = np.concatenate([[0.0], (tokens[(tokens > 0) & (tokens < 2 * prompt_context)] + 1) / 2])
-    return [tokens, half, axis(decodes, turns), axis(context, lines, [begun]), np.zeros(1)]
 
 
 def _prefilled(design: Design, load: Load, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
@@ -211,10 +174,8 @@ def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelit
 
 def _prompts(load: Load, tokens: Array, context: Array) -> Job:
     """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
-    copies = np.maximum(np.rint(tokens / np.maximum(2 * context - 1, 1.0)), 1.0)
-    own = tokens / copies
-    past = seen(np.maximum(context - (own + 1) / 2, 0.0), load.model.window)
-    return _job(load, prompts=own[:, None], copies=copies[:, None], past=past[:, None])
+    copies, own, past = alike(tokens, context)
+    return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen(past, load.model.window)[:, None])
 
 
 def _tokens(load: Load, requests: Array, context: Array) -> Job:

@@ -168,6 +168,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
         "mapping.serving.tokens=200",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
+        "workload.output=4 mapping.serving.batch=4",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
