@@ -128,7 +128,8 @@ def test_the_time_of_wafers_goes_into_kernels_or_is_idle(more: tuple[str, ...]) 
     shares = [values["prefill_busy"], values["decode_busy"]][: 1 + len(more) % 2]
     assert parts.by_bound()["idle"] / parts.seconds == pytest.approx(1 - sum(shares) / len(shares), abs=1e-6)
     assert {row.operator for row in parts.rows} > {"q_proj", "qkv_proj", "scores", "head"}
-    assert ("reshuffle" in {row.operator for row in parts.rows}) == (CHANGING in more)
+    moved = [row.segment for row in parts.rows if row.operator == "reshuffle"]
+    assert moved == (["to prefill: layouts", "to decode: layouts"] if CHANGING in more else [])
 
 
 def test_no_declared_metric_is_missing() -> None:

@@ -92,7 +92,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     for pool, some in enumerate(done):
         for times, made_of in some:
             useful += times * _useful(load, made_of)
-            for phase in _phases(design, load, pool, made_of, fidelity):
+            for _, phase in _phases(design, load, pool, made_of, fidelity):
                 assert phase.activity is not None
                 activity = activity + phase.activity * times
     wafers, tokens = _wafers(design), float(load.requests.output.sum())
@@ -112,16 +112,14 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
     """Kernels of an iteration, and the ways between layouts; rows of decode are called so where there are prompts too."""
     found: list[Row] = []
-    for phase in _phases(design, load, pool, made_of, fidelity):
+    for what, phase in _phases(design, load, pool, made_of, fidelity):
         rows = regions.rows(phase, fidelity)
         seconds = float(np.max(phase.seconds))
         gap = seconds - sum(row.seconds for row in rows)
         if abs(gap) > SAME * seconds:
-            rows.append(
-                Row(phase.name, regions.WAITS, "overlap of requests", "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap})
-            )
-        before = "decode: " if phase.name == "decode" and made_of[0] > 0 else ""
-        found += [repeated(replace(row, segment=f"{before}{row.segment}"), times) for row in rows]
+            name = "overlap of requests"
+            rows.append(Row("", regions.WAITS, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+        found += [repeated(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
     return found
 
 
@@ -158,17 +156,19 @@ def _flat(phase: Phase, count: int) -> Array:
     return np.broadcast_to(np.ravel(phase.seconds), (count,))
 
 
-def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> list[Phase]:
-    """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such."""
+def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> list[tuple[str, Phase]]:
+    """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such; and what their rows begin with."""
     prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
-    found: list[Phase] = []
+    found: list[tuple[str, Phase]] = []
     if prompt > 0:
         job = _prompts(load, prompt, prompt_context)
-        found.append(regions.phases(design, job, fidelity, detailed=True)[0])
+        found.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
         if pool or not _of(design)[1].serving.prefill_instances:
-            found += [regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job)]
+            ways = (regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job))
+            found += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:
-        found.append(regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1])
+        of = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
+        found.append(("decode: " if prompt > 0 else "", of))
     return found
 
 
