@@ -108,7 +108,8 @@ def of_load(metrics: Mapping[str, float], design: Design) -> str:
         shares = f"{slow} is busy {max(prefill, decode):.0%} of the time and {fast} {min(prefill, decode):.0%}"
         return f"{shares}: more for {slow} ({knobs}), or a lower workload.rate"
     if max(prefill, decode) >= BUSY:
-        knobs = "a larger chip.mesh" if tiles else "mapping.serving.instances, mapping.both.tp"
+        wider = ", mapping.both.tp" if hasattr(design.mapping.decode, "tp") else ""
+        knobs = "a larger chip.mesh" if tiles else f"mapping.serving.instances{wider}"
         return f"busy all the time: more that serves ({knobs}), or a lower workload.rate"
     knobs = "mapping.both.microbatch, fewer mapping.both.pp or mapping.both.stages=parts" if tiles else "mapping.serving.batch"
     return (

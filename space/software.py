@@ -20,7 +20,8 @@ from dse.space.mapping import (
 from dse.space.parts import Parts, Wholes
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP = "devices", "regions", "pipelines", "whole chip"
-SERVED_DEVICES, SERVED_PIPELINES = "served devices", "served pipelines"
+SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
+SERVED_PIPELINES, SERVED_WHOLE_CHIP = "served pipelines", "served whole chip"
 PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
 
 
@@ -28,18 +29,19 @@ def _phases(plan: type) -> dict[str, type | None]:
     return {"prefill": plan, "decode": plan, "precision": Precision}
 
 
+_CACHES = dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers"))
+
 SOFTWARE: dict[str, Parts] = {
     DEVICES: Parts("a model on dies", _phases(Plan)),
-    REGIONS: Parts(
-        "a model on regions of a mesh",
-        _phases(MeshPlan) | dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers")),
-    ),
+    REGIONS: Parts("a model on regions of a mesh", _phases(MeshPlan) | _CACHES),
     PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
     SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"serving": Serving}),
+    SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(MeshPlan) | _CACHES | {"serving": Serving}),
     SERVED_PIPELINES: Parts(
         "requests served on pipelines of cores", _phases(PoolPlan) | {"sram_kv": None, "serving": TileServing}
     ),
+    SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(FlatPlan) | {"serving": Serving}),
     PRODUCT: Parts("a product by itself", {"kernel": ProductPlan}),
     SUMMA: Parts("a product by itself on tiles", {"kernel": SummaPlan}),
     STREAM: Parts("requests to memory", {"kernel": StreamPlan}),

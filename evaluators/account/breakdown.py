@@ -126,6 +126,12 @@ def rows(
     return found
 
 
+def repeated(row: Row, times: float) -> Row:
+    """A row so many times."""
+    parts = {name: seconds * times for name, seconds in row.parts.items()}
+    return replace(row, flop=row.flop * times, nbytes=row.nbytes * times, seconds=row.seconds * times, parts=parts)
+
+
 def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
     """The row of what goes from stage to stage, if anything does."""
     value = float(np.sum(weights * seconds))

@@ -19,7 +19,7 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step, causal_pairs
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.placement import sides_of
-from dse.evaluators.layouts.pipelines import blocks
+from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block
@@ -158,12 +158,6 @@ def parallelism(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
             if all(np.all(limit.need <= limit.have) for limit in limits(replaced(design, both))):
                 return f"TP {tp} x PP {pp} would do: mapping.both.tp={tp} mapping.both.pp={pp}"
     return ""
-
-
-def room(chip: Chip, plan: TilePlan) -> Any:
-    """How many groups of cores the chip has room for."""
-    rows, cols = sides_of(plan.placement, plan.tp)
-    return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
 def plan_limits(chip: Chip, name: str, plan: TilePlan, held: Resident, kv: Any, stages: float, groups: Any) -> list[Limit]:

@@ -86,7 +86,8 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
             name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
         )
 
-    of = passed("prefill", Step("prefill", job.prompts, 1.0, causal_pairs(job.prompts, job.model.window), 0.0))
+    pairs = causal_pairs(job.prompts, job.model.window) + job.prompts * job.past
+    of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, job.past))
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)

@@ -29,6 +29,7 @@ class Job:
         decode: a step of each stretch.
         cached: tokens of all requests of each case, at the longest.
         longest: prompt of each case.
+        past: positions before each prompt that are cached already.
     """
 
     model: Model
@@ -50,6 +51,7 @@ class Job:
     decode_steps: Any
     cached: Any
     longest: Any
+    past: Any = 0.0
 
 
 @lru_cache(maxsize=16)

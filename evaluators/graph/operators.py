@@ -90,3 +90,12 @@ class Part:
     rows: Any
     operators: tuple[Operator, ...]
     times: int
+
+
+def useful(of: Operator) -> Any:
+    """Multiply-adds of an operator, twice: what a model asks for, nothing padded or repeated. [op]"""
+    if isinstance(of, MatMul):
+        return 2.0 * of.m * (of.k.units * of.k.width) * (of.n.units * of.n.width)
+    if isinstance(of, Attention):
+        return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
+    return 0.0

@@ -11,9 +11,10 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
+from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.serving.loop import Served
 from dse.evaluators.serving.measures import Slo, measures
-from dse.evaluators.serving.policy import Policy
+from dse.evaluators.serving.policy import Policy, most_prompts
 from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -23,9 +24,6 @@ from dse.space.workload import Load, Workload
 
 KEPT = 10_000
 """Iterations that a breakdown keeps, for its trace."""
-
-COMPOSITIONS = 300
-"""At which a table's error is measured."""
 
 
 class Mean(NamedTuple):
@@ -98,10 +96,19 @@ def limited(design: Design, workload: Workload, limits: Callable[[Design, Load],
 def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
     """What a run is worth."""
     values = measures(served, Slo(load.ttft, load.tpot))
-    return values | per_area(values["throughput"], float("nan"), die, system) | {"step_price_error": off.mean}
+    areas = per_area(values["throughput"], float("nan"), die, system)
+    return values | {name: area for name, area in areas.items() if area == area} | {"step_price_error": off.mean}
 
 
-def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: bool = False) -> tuple[Price, Error]:
+def table(
+    pricing: Pricing,
+    rule: Policy,
+    batch: int,
+    longest: int,
+    *,
+    spread: Callable[..., list[Array]] = spread,
+    checks: int = COMPOSITIONS,
+) -> tuple[Price, Error]:
     """A table of iterations, and its error.
 
     Args:
@@ -109,13 +116,12 @@ def table(pricing: Pricing, rule: Policy, batch: int, longest: int, *, spilled: 
         rule: how they are formed.
         batch: requests of an iteration.
         longest: positions of a request.
-        spilled: whether parts of the KV cache may be in a second memory.
+        spread: points of the table, of the largest counts.
+        checks: compositions at which its error is measured.
     """
-    whole = max(longest, min(rule.tokens, batch * longest))
-    chunked = rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens
-    axes = spread(min(chunked, batch * longest) if rule.chunked else whole, longest, batch, longest, spilled=spilled)
+    axes = spread(most_prompts(rule, batch, longest), longest, batch, longest)
     price = tabled(pricing, axes)
-    return price, error(price, pricing, axes, compositions=COMPOSITIONS)
+    return price, error(price, pricing, axes, compositions=checks)
 
 
 def longest(load: Load) -> int:

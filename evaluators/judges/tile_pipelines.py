@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import room
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.judges import served
-from dse.evaluators.layouts.pipelines import blocks
+from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
 from dse.evaluators.machine.machine import of_tiles

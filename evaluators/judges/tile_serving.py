@@ -6,13 +6,12 @@ the plan of the phase that its pipeline is for, and a design's iterations once, 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
-from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.judges import served
@@ -27,7 +26,7 @@ from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import policy
-from dse.evaluators.serving.price import Error
+from dse.evaluators.serving.price import Error, spread
 from dse.evaluators.serving.state import Transfer
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_dynamic
@@ -37,7 +36,7 @@ from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
-from dse.space.workload import Asked, Load, Workload
+from dse.space.workload import Load
 
 FIDELITIES = tuple(READERS)
 
@@ -51,22 +50,60 @@ REMEDIES = {
 """By limit, where parallelism does not help."""
 
 
-def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
-    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
-    return served.judged(
-        design, workload, _limits, lambda one, load: _metrics(one, load, fleet_of(one, load), READERS[fidelity])
-    )
-
-
-def limits(design: Design, workload: Workload) -> list[Limit]:
-    """Limits alone, without a request played; leaves of shape (designs,)."""
-    return served.limited(design, workload, _limits)
-
-
-def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
-    load, reader = cast(Load, case), READERS[fidelity]
+def limits(design: Design, load: Load) -> list[Limit]:
+    """Cores for both phases, and what those of each hold."""
+    mapping, found = _mapping(design), _divided(design)
+    if any(limit.need > limit.have for limit in found):
+        return found  # nothing can be said of pipelines on cores that there are not
     fleet = fleet_of(design, load)
+    for of in fleet:
+        # each request has a buffer as long as the longest: one at least
+        buffer = served.longest(load) * of.position
+        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
+        found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
+    if len(fleet) == 1:
+        # the same cores serve both phases
+        usual = {"dp": max(1, fleet[0].groups // int(mapping.decode.pp)), "chunk": policy(mapping.serving.policy).chunk or 1}
+        for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
+            values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
+            found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
+        words = ("partition", "placement", "experts", "stages")
+        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
+        found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
+    return found
+
+
+def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
+    """What a run is worth, and what it has used."""
+    chip, fleet, reader = _chip(design), fleet_of(design, load), READERS[fidelity]
+    die = float(area.tile_die(chip, decode_cores(design)))
+    run, off, between = _served(design, load, fleet, reader, 0)
+    values = served.worth(run, load, die, die, off)
+    values["sram_used"] = max(float(of.held.sram) for of in fleet)
+    counts = run.state.work
+    read = counts["positions"].sum() + counts["past"].sum()
+    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
+    for number, of in enumerate(fleet):
+        for mean in served.means(run, number):
+            at = _mean_iteration(load, of, reader, mean)
+            work = at.activity * mean.times
+            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
+            operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
+    if between is not None:
+        plan = fleet[-1].plan
+        position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
+        sent = run.total["sent"] * float(position)
+        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
+    values |= _used(design, done, operations, served.span(run))
+    tokens = float(load.requests.output.sum())
+    return values | {"energy": energy, "energy_per_token": energy / tokens}
+
+
+def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
+    """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
+    reader, fleet = READERS[fidelity], fleet_of(design, load)
     run = _served(design, load, fleet, reader, served.KEPT)[0]
     beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
     of_pool = run.state.instances["pool"][run.log["instance"]]
@@ -92,20 +129,19 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
     return served.explained(run, areas, operators, names=names, beside=beside)
 
 
-def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict with what would do: fewer cores set apart, or the smallest parallelism."""
+def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
+    """In words, what would do: fewer cores set apart, or the smallest parallelism."""
     if worst.limit in REMEDIES:
-        return replace(worst, remedy=REMEDIES[worst.limit])
-    loads = cast(tuple[Load, ...], workload.cases)
+        return REMEDIES[worst.limit]
 
-    def limits(one: Design) -> list[Limit]:
-        return [limit for load in loads for limit in _limits(one, load)]
+    def all_limits(one: Design) -> list[Limit]:
+        return [limit for load in loads for limit in limits(one, load)]
 
     if not _mapping(design).serving.prefill_cores:
-        return smallest(worst, design, limits)
-    levers = [text for text in (_other_share(design, limits), parallelism(design, limits)) if text]
+        return smallest(worst, design, all_limits).remedy
+    levers = [text for text in (_other_share(design, all_limits), parallelism(design, all_limits)) if text]
     done = ", or ".join(levers) or f"no share of the {all_cores(design):.0f} cores and no TP x PP would do"
-    return replace(worst, remedy="; ".join((*_crowded(worst, design), done)))
+    return "; ".join((*_crowded(worst, design), done))
 
 
 def _crowded(worst: Infeasible, design: Design) -> list[str]:
@@ -131,28 +167,6 @@ def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str
     return ""
 
 
-def _limits(design: Design, load: Load) -> list[Limit]:
-    mapping, found = _mapping(design), _divided(design)
-    if any(limit.need > limit.have for limit in found):
-        return found  # nothing can be said of pipelines on cores that there are not
-    fleet = fleet_of(design, load)
-    for of in fleet:
-        # each request has a buffer as long as the longest: one at least
-        buffer = served.longest(load) * of.position
-        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
-        found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
-    if len(fleet) == 1:
-        # the same cores serve both phases
-        usual = {"dp": max(1, fleet[0].groups // int(mapping.decode.pp)), "chunk": policy(mapping.serving.policy).chunk or 1}
-        for knob in ("tp", "pp", "dp", "microbatch", "chunk"):
-            values = [float(getattr(plan, knob)) or float(usual[knob]) for plan in (mapping.prefill, mapping.decode)]
-            found.append(Limit(f"mapping.decode.{knob}", max(values), min(values), "1"))
-        words = ("partition", "placement", "experts", "stages")
-        alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
-        found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
-    return found
-
-
 def _most_stages(of: Pipelines, load: Load) -> float:
     """Into which a model can be divided."""
     return float(load.model.layers) if of.plan.stages == "layers" else float("inf")
@@ -166,33 +180,6 @@ def _divided(design: Design) -> list[Limit]:
     )
     left = max(cores - float(asked.prefill_cores), 1.0)
     return [*found, Limit("mapping.serving.decode_cores", float(asked.decode_cores), left, "1")]
-
-
-def _metrics(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> dict[str, float]:
-    chip = _chip(design)
-    die = float(area.tile_die(chip, decode_cores(design)))
-    run, off, between = _served(design, load, fleet, reader, 0)
-    values = served.worth(run, load, die, die, off)
-    values["sram_used"] = max(float(of.held.sram) for of in fleet)
-    counts = run.state.work
-    read = counts["positions"].sum() + counts["past"].sum()
-    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
-    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
-    for number, of in enumerate(fleet):
-        for mean in served.means(run, number):
-            at = _mean_iteration(load, of, reader, mean)
-            work = at.activity * mean.times
-            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
-            operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
-    if between is not None:
-        plan = fleet[-1].plan
-        position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
-        sent = run.total["sent"] * float(position)
-        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
-        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
-    values |= _used(design, done, operations, served.span(run))
-    tokens = float(load.requests.output.sum())
-    return values | {"energy": energy, "energy_per_token": energy / tokens}
 
 
 def _used(design: Design, done: Activity, operations: float, seconds: float) -> dict[str, float]:
@@ -237,7 +224,7 @@ def _served(
             # latent attention is computed otherwise where nothing is prefilled
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
-        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spilled=True)
+        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True))
         off = max(off, here)
         memory, prefixes = _memory(of, load, mapping)
         parts, _ = paces(load, of, reader)

@@ -69,7 +69,7 @@ def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: 
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
     head = attention_group(Dim(model.heads, model.head_dim), mesh.cols)
-    _, own, queries, keys = stretches(tokens, model.window, mesh.rows)
+    _, own, queries, keys = stretches(tokens, 0.0, model.window, mesh.rows)
     matrix = head.turns * (ceil_div(queries, own) * ceil_div(keys, head.cols) if scores else tokens)
     second = reduce(maximum, (of for of, _ in tiles)) if scores else 0.0
     activations, buffers = VALUE * (rows * (2 * stream + wide) + matrix), VALUE * second + 4.0 * rows * maximum(wide, stream)

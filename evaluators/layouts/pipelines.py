@@ -3,21 +3,30 @@
 Calls are those of one group; a pass goes through all stages. Leaves broadcast over entries of a workload and over designs.
 """
 
+from typing import Any
+
 from dse.evaluators.graph.experts import busiest
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition import partition
-from dse.evaluators.kernels.partition.placement import grid
+from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import SOFTMAX
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
+from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Experts, Model
 
 BLOCK_TOKENS = 16
 """Tokens of the KV cache that are side by side in memory."""
+
+
+def room(chip: Chip, plan: TilePlan) -> Any:
+    """How many groups of cores the chip has room for."""
+    rows, cols = sides_of(plan.placement, plan.tp)
+    return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
 def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attending: tuple[Step, ...] = ()) -> tuple[Block, ...]:

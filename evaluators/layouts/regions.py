@@ -187,7 +187,7 @@ def _vector(part: Part, of: Elementwise, on: _On) -> list[Call]:
 def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn."""
     head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
-    count, rows, queries, keys = stretches(of.tokens, on.model.window, on.mesh.rows)
+    count, rows, queries, keys = stretches(of.tokens, of.positions, on.model.window, on.mesh.rows)
     on_head, ring, side = Mesh(rows, head.cols), {"gemm": on.plan.gemm}, head.copies * count
     before = Shape(maximum(keys - queries, ONCE), 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
     way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
@@ -203,17 +203,19 @@ def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     ]
 
 
-def stretches(tokens: Any, window: int, rows: Any) -> tuple[Any, Any, Any, Any]:
+def stretches(tokens: Any, past: Any, window: int, rows: Any) -> tuple[Any, Any, Any, Any]:
     """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before.
+
+    Before all of them `past` positions are cached, evenly over the rows.
 
     Returns:
         How many there are, and rows, queries and keys of each.
     """
     if not window:
-        return ONCE, rows, tokens, tokens
+        return ONCE, rows, tokens, tokens + past
     count = maximum(minimum(ceil_div(tokens, window), rows // gemm("meshgemm_t").LEAST), 1)
     queries = ceil_div(tokens, count)
-    return count, rows // count, queries, minimum(tokens, queries + window)
+    return count, rows // count, queries, minimum(tokens + past, queries + window)
 
 
 def _cached(part: Part, of: Attention, on: _On) -> list[Call]:

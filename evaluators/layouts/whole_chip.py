@@ -4,7 +4,7 @@ Products are SUMMA's, attention is FlatAttention's, and the rest is done row by 
 its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,17 +34,17 @@ def turns(case: Case, chip: Chip, mapping: Mapping, decode_at: str) -> dict[str,
     One prefill of all prompts, and the decode steps between two requests' ends.
     """
     itemsize, first = itemsize_of(mapping), prefill(case)
-    on = _On(case.model, chip, mapping.prefill, itemsize, {})
-    prompts = [(1.0, _blocks(first, _alike(case), on))]
-    on = _On(case.model, chip, mapping.decode, itemsize, {})
+    on = On(case.model, chip, mapping.prefill, itemsize, {})
+    prompts = [(1.0, blocks(first, _alike(case), on))]
+    on = On(case.model, chip, mapping.decode, itemsize, {})
     tokens = []
     for count, at in decode(case, decode_at):
-        cached = [(int(at.requests), ceil_div(at.positions, at.requests))]
-        tokens.append((count, _blocks(at, cached, on)))
+        cached = Attending(False, int(at.requests), 1, ceil_div(at.positions, at.requests), at.positions / at.requests)
+        tokens.append((count, blocks(at, [cached], on)))
     return {"prefill": prompts, "decode": tokens}
 
 
-class _On(NamedTuple):
+class On(NamedTuple):
     """What is computed and where, and how what has come up already is done."""
 
     model: Model
@@ -54,20 +54,37 @@ class _On(NamedTuple):
     known: dict[Any, Any]
 
 
-def _alike(case: Case) -> list[tuple[int, int]]:
+class Attending(NamedTuple):
+    """Requests that attend alike.
+
+    Attributes:
+        prompts: whether these are their prompts, or a chunk of each; else one token of each.
+        requests, queries, keys: how many, new tokens of each, and positions with these.
+        pairs: of query and key in each, per head.
+    """
+
+    prompts: bool
+    requests: int
+    queries: int
+    keys: int
+    pairs: float
+
+
+def _alike(case: Case) -> list[Attending]:
     """How many requests have which prompt."""
     counts: dict[int, int] = {}
     for n, prompt, _ in case.requests:
         counts[prompt] = counts.get(prompt, 0) + n
-    return [(n, prompt) for prompt, n in counts.items()]
+    window = case.model.window
+    return [Attending(True, n, prompt, prompt, causal_pairs(prompt, window)) for prompt, n in counts.items()]
 
 
-def _blocks(at: Step, lengths: list[tuple[int, int]], on: _On) -> tuple[Block, ...]:
+def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...]:
     """Operators of a step in turn, by part.
 
     Args:
         at: what is computed.
-        lengths: requests and positions that each attends to.
+        attending: its requests, as they attend.
         on: by which model, and where.
     """
     found = []
@@ -75,8 +92,8 @@ def _blocks(at: Step, lengths: list[tuple[int, int]], on: _On) -> tuple[Block, .
         calls: list[Call] = []
         for of in part.operators:
             if isinstance(of, Attention):
-                *others, last = (_attention(part, of, at, *some, on) for some in lengths)
-                calls += [*(one._replace(operators=()) for one in others), last]
+                several = [_attention(part, of, some, on) for some in attending]
+                calls += [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
             else:
                 calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
         same = tuple(calls)
@@ -89,7 +106,7 @@ def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop:
     return Call(part.name, of.name, of.needs, part.rows, shape, job=job, flop=flop, operators=(of.name,))
 
 
-def _product(part: Part, of: MatMul, on: _On) -> Call:
+def _product(part: Part, of: MatMul, on: On) -> Call:
     """Products of experts or of heads are of as many rows each; what an expert has is the mean over those that have any."""
     k, n = width(of.k), width(of.n)
     copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
@@ -99,27 +116,27 @@ def _product(part: Part, of: MatMul, on: _On) -> Call:
     return _call(part, of, (of.m, k, n), on.known[shape, copies], 2.0 * of.m * k * n)
 
 
-def _attention(part: Part, of: Attention, at: Step, requests: int, length: int, on: _On) -> Call:
-    """Attention of requests alike: of whole prompts, or of one token to what is cached.
+def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
+    """Attention of requests alike: of prompts, or of one token to what is cached.
 
     Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
     does not see any more are computed, and count for nothing.
     """
-    prefilling, window = at.phase == "prefill", on.model.window
-    batch, queries, keys = requests, length if prefilling else 1, length
-    if prefilling and window and length > window:
-        batch, queries, keys = requests * ceil_div(length, window), window, min(2 * window, length)
-    latent = on.model.latent is not None and not prefilling
-    shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
+    window = on.model.window
+    batch, queries, keys = some.requests, some.queries, some.keys
+    if some.prompts and window and keys > window:
+        batch, queries = some.requests * ceil_div(queries, window), min(queries, window)
+        keys = min(window + queries, keys)
+    latent = on.model.latent is not None and not some.prompts
+    shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, some.prompts, latent)
     dataflow = attention(on.plan.attention.dataflow)
     sliced = closed_attention.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
-    pairs = requests * (causal_pairs(length, window) if prefilling else at.positions / at.requests)
-    flop = 2.0 * pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    sizes = (requests * (length if prefilling else 1), of.qk_dim, keys)
+    flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
+    sizes = (some.requests * some.queries, of.qk_dim, some.keys)
     return _call(part, of, sizes, closed_attention.job(dataflow, shape, sliced, on.chip, on.itemsize), flop)
 
 
-def _rows(part: Part, of: Elementwise, on: _On) -> Call:
+def _rows(part: Part, of: Elementwise, on: On) -> Call:
     recipe, rows, columns = _recipe(of, on.model), of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)

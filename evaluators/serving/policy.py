@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from dse.space.errors import DesignError, chosen
+from dse.space.mapping import Serving
 from dse.space.registry import Registry
 
 
@@ -71,3 +72,23 @@ def policy(name: str, **changes: object) -> Policy:
     256
     """
     return replace(chosen(POLICIES, name, "policy"), **changes)  # type: ignore[arg-type]
+
+
+def policies(serving: Serving) -> tuple[Policy, ...]:
+    """Of each pool of instances: those that only prefill, if any, take prompts whole."""
+    changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
+    chosen = policy(serving.policy, swap=serving.preemption == "swap", **changes)
+    return (policy("prefill_first"), chosen) if serving.prefill_instances else (chosen,)
+
+
+def most_prompts(rule: Policy, batch: int, longest: int) -> int:
+    """The most prompt tokens of an iteration.
+
+    Args:
+        rule: by which it is formed.
+        batch: requests of it.
+        longest: positions of a request. [token]
+    """
+    if not rule.chunked:
+        return max(longest, min(rule.tokens, batch * longest))
+    return min(rule.tokens // rule.unit * rule.chunk if rule.unit else rule.tokens, batch * longest)

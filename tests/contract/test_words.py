@@ -44,6 +44,8 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
         "npu256",
     ),
     SERVED: ("npu64", "npu_dse", "npu256", "a100"),
+    (*SERVED, "mapping=waferllm_serving"): ("wse2", "wse3"),
+    (*SERVED, "mapping=flat_serving", "model.qwen3_1b7.layers=2", "chip.mesh.rows=4", "chip.mesh.cols=4"): ("tile32", "npu64"),
     ("workload=stream", "workload.patterns=[sequential,random]", *SMALL): ("hbm3", "tile32", "hbm2", "hbm4", "hbm2_legacy"),
     ("workload=traffic", "chip.mesh.rows=4", "chip.mesh.cols=4", "workload.period=100", "workload.packets=50"): ("mesh8",),
 }

@@ -107,8 +107,8 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
-        ("mapping=tensor_parallel", "requests are served as they come: choose mapping=serving"),
-        ("chip=wse2", "nothing runs loads on this chip"),
+        ("mapping=tensor_parallel", "mapping.serving: missing"),
+        ("chip=hbm3", "nothing runs loads on this chip"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:

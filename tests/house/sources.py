@@ -64,6 +64,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     """
     from dse.evaluators.evaluation import READERS
     from dse.evaluators.judges.models import LAYOUTS
+    from dse.evaluators.judges.serving import SERVICES
 
     modules = {module(path): path for path in SOURCES}
     found = {
@@ -73,6 +74,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     if not eager:
         found["dse.evaluators.evaluation"] |= {f"dse.evaluators.judges.{judge}" for judge in READERS.values()}
         found["dse.evaluators.judges.models"] |= {f"dse.evaluators.account.{layout}" for layout in LAYOUTS.values()}
+        found["dse.evaluators.judges.serving"] |= {f"dse.evaluators.{service}" for service in SERVICES.values()}
     for package in (module(path) for path in SOURCES if path.name == "__init__.py"):
         for name in modules:
             if name.startswith(f"{package}."):

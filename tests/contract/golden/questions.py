@@ -5,7 +5,7 @@ from string import Template
 from typing import Any
 
 from dse.evaluators.evaluation import READERS
-from dse.evaluators.judges import models, submesh
+from dse.evaluators.judges import models, serving, submesh
 from dse.evaluators.passes.part import PART
 from dse.space.design import Design
 from dse.space.software import software_of
@@ -78,11 +78,6 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse workload=gemm mapping=tensor_parallel workload.shapes=[300x512x700,1x512x300]",
         "chip=a100 workload=gemm mapping=tensor_parallel mapping.prefill.tp=16 workload.shapes=[4096x4096x4096]",
         "chip=ascend910b workload=gemv mapping=tensor_parallel",
-    ),
-    "die_serving": (
-        "chip=npu_dse model=qwen3_1b7 $SERVED",
-        "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
-        "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
     ),
     "product": (
         "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
@@ -167,7 +162,16 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 workload=attention fidelity=events@4",
         "chip=tile32 workload=attention fidelity=cycles@8",
     ),
-    "tile_serving": (
+    "serving": (
+        "chip=npu_dse model=qwen3_1b7 $SERVED",
+        "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
+        "chip=wse2 model=qwen3_1b7 $SERVED",
+        "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "
+        "mapping.serving.tokens=200",
+        "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
+        "workload.output=4 mapping.serving.batch=4",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
@@ -208,7 +212,8 @@ def cells() -> set[tuple[str, str, str]]:
     found = set()
     for (software, case), name in READERS.items():
         own: Any = import_module(f"dse.evaluators.judges.{name}")
-        layout: Any = models.layout_for(software) if name == "models" else own
+        by_software = {"models": models.layout_for, "serving": serving.service_for}
+        layout: Any = by_software[name](software) if name in by_software else own
         parts = getattr(layout, "IN_PART", layout.FIDELITIES if (software, case) in submesh.SMALLER else ())
         parts = parts if name != "models" or layout.SMALLER else ()
         words = (*layout.FIDELITIES, *(word + PART for word in parts))

@@ -1,0 +1,168 @@
+"""Dies with a cache that serve requests: an instance is as many dies as share the model's layers.
+
+An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
+by the plan of prefill where it has prompts, else by that of decode.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account import breakdown
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.devices import area_parts as area_parts
+from dse.evaluators.account.devices import port_limit, seconds, step
+from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.devices import Footprint, blocks, footprint
+from dse.evaluators.machine.machine import of_die
+from dse.evaluators.machine.pooled import pooled
+from dse.evaluators.readers.closed import READER
+from dse.evaluators.readers.price import Timed
+from dse.evaluators.silicon import area
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import Mapping, Plan
+from dse.space.workload import Load
+
+FIDELITIES = ("closed",)
+
+
+def limits(design: Design, load: Load) -> list[Limit]:
+    """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
+    chip, mapping = _of(design)
+    held = max((_held(design, load, plan.tp) for plan in _plans(mapping)), key=lambda one: one.total)
+    # a request alone must fit: beside more of them, requests wait
+    parts = (("weights", held.weights), ("KV cache", (load.longest - 1) * held.kv), ("activations", held.activations))
+    tp = (mapping.prefill.tp, mapping.decode.tp)
+    shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
+    return [
+        Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
+        port_limit(chip, mapping.prefill, mapping.decode),
+        Limit("mapping.decode.tp", max(shared), min(shared), "1"),
+    ]
+
+
+def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
+    """Of each pool, as one of its dies has it."""
+    chip, mapping = _of(design)
+
+    def instance(tp: Any) -> Instance:
+        def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+            return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+
+        held = _held(design, load, tp)
+        free = float(chip.hbm.capacity) - held.weights - held.activations
+        return Instance(pricing, free, held.kv, held.kv / float(mapping.serving.host))
+
+    return tuple(instance(plan.tp) for plan in _plans(mapping))
+
+
+def transfer(design: Design, load: Load) -> tuple[float, float]:
+    """Every die sends or takes its share of a cache by a port of its own."""
+    chip, mapping = _of(design)
+    fullest = max(_held(design, load, plan.tp).kv for plan in _plans(mapping))
+    return fullest / (float(chip.network.bandwidth) * float(chip.network.achieved)), float(chip.network.latency)
+
+
+def areas(design: Design) -> tuple[float, float]:
+    """Of one die, and of those of all instances. [mm2]"""
+    chip, _ = _of(design)
+    die = float(area.die(chip))
+    return die, die * _dies(design)
+
+
+def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
+    """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
+    chip, mapping = _of(design)
+    matrix = pooled(chip, mapping.precision)[0].matrix * chip.core.achieved
+    flop = nbytes = 0.0
+    for plan, pool in zip(_plans(mapping), done, strict=True):
+        for count, made_of in pool:
+            for of in _iteration(design, load, plan.tp, made_of):
+                times = count * float(plan.tp) * of.block.times
+                for call in of.block.calls:
+                    flop += times * float(np.sum(call.flop))
+                    nbytes += times * float(np.sum(call.nbytes))
+    dies = _dies(design)
+    values = {
+        "utilisation": flop * float(matrix) / (dies * seconds),
+        "hbm_utilisation": nbytes / (dies * float(chip.hbm.bandwidth) * seconds),
+    }
+    if chip.power:
+        energy = float(chip.power) * dies * seconds
+        values |= {"energy": energy, "power_energy": energy, "energy_per_token": energy / float(load.requests.output.sum())}
+    return values
+
+
+def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
+    """Calls of an iteration."""
+    chip, mapping = _of(design)
+    found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
+    return breakdown.rows("", times, found, of_die(chip, mapping.precision))
+
+
+def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
+    """Nothing is known."""
+    return ""
+
+
+def _dies(design: Design) -> float:
+    _, mapping = _of(design)
+    return float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
+
+
+def _plans(mapping: Mapping) -> tuple[Plan, ...]:
+    """Of each pool: that which prefills, where there is one, and that which decodes."""
+    return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
+
+
+def _seconds(
+    design: Design, load: Load, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
+) -> Array:
+    """Seconds of iterations, in the shape that their counts broadcast to; NaN for those of nothing."""
+    counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
+    prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
+    found = np.full(len(prompt), np.nan)
+    for name, here in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
+        if here.any():
+            columns = [column[here][:, None] for column in (prompt, prompt_context, decodes, context)]
+            found[here] = np.broadcast_to(seconds(_timeline(design, load, name, tp, *columns)), columns[0].shape)[:, 0]
+    return found.reshape(counts[0].shape)
+
+
+def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tuple[Timed, ...]:
+    phase = "prefill" if made_of[0] > 0 else "decode"
+    return _timeline(design, load, phase, tp, *(np.array([[count]]) for count in made_of[:4]))
+
+
+def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) -> tuple[Timed, ...]:
+    """Blocks of iterations, counts of shape (iterations, 1)."""
+    prompt, prompt_context, decodes, context = made_of
+    chip, mapping = _of(design)
+    plan: Plan = replaced(getattr(mapping, phase), {"tp": tp})
+    precision, window = mapping.precision, load.model.window
+    if window:
+        prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
+    # positions that prompts attend to before themselves are read once a chunk
+    past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
+    pairs = prompt * prompt_context + decodes * context
+    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
+    cut = blocks(transformer(load.model, at), plan.tp, precision, plan.allreduce, recorded=phase == "decode")
+    return step(cut, chip, plan, of_die(chip, precision), READER)
+
+
+def _held(design: Design, load: Load, tp: Any) -> Footprint:
+    """What one of `tp` dies holds: weights, the KV cache of one position, and the activations of the longest prompt."""
+    one = Step("decode", 1.0, 1.0, 1.0, 1.0)
+    tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
+    return footprint(transformer(load.model, one), load.model, tp, precision, positions=1.0, tokens=tokens)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

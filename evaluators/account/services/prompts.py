@@ -1,0 +1,64 @@
+"""Prompts of an iteration, of which only tokens and positions that these attend to are known; and where to price them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.space.elementwise import Array
+
+JUMPS = 12
+"""Steps of a price that its table has points on both sides of."""
+
+RATIO = 1.45
+"""Of its other points."""
+
+
+def alike(tokens: Array, context: Array) -> tuple[Array, Array, Array]:
+    """Prompts that have so many tokens together, which attend to so many positions on average: how many, tokens of each, past.
+
+    A whole prompt of n tokens attends to (n + 1) / 2 of its own. So there are T / (2 c - 1), to a whole number, and what they
+    do not account for is cached before them: the past of a chunk.
+
+    Args:
+        tokens: of all prompts, 1 at least. Shape (iterations,)
+        context: positions that each of these attends to, itself included. Shape (iterations,)
+
+    >>> [found.tolist() for found in alike(np.array([300.0, 900.0, 100.0]), np.array([150.5, 150.5, 250.5]))]
+    [[1.0, 3.0, 1.0], [300.0, 300.0, 100.0], [0.0, 0.0, 200.0]]
+    """
+    prompts = np.maximum(np.rint(tokens / np.maximum(2 * context - 1, 1.0)), 1.0)
+    own = tokens / prompts
+    return prompts, own, np.maximum(context - (own + 1) / 2, 0.0)
+
+
+def points(
+    prompt: int,
+    prompt_context: int,
+    decodes: int,
+    context: int,
+    *,
+    steps: tuple[int, int, int],
+    begun: float,
+    whole: Sequence[float] = (),
+    jumps: int = JUMPS,
+) -> list[Array]:
+    """Points of a table of prices: even in their ratios, and on both sides of the first steps that prices take.
+
+    Args:
+        prompt, prompt_context, decodes, context: the largest counts, in the order of `serving.price.AXES`.
+        steps: tokens of prompts, decodes, and positions that these read, after which a price jumps since tiles are padded.
+        begun: positions of a request when it has generated nothing.
+        whole: lengths of prompts that are to be priced as they are.
+        jumps: steps with points on both sides.
+    """
+
+    def axis(largest: float, step: float, others: Sequence[float]) -> Array:
+        ends, most = step * np.arange(1, jumps + 1), max(largest, 2.0)
+        even = np.geomspace(1, most, 2 + int(np.log(most) / np.log(RATIO)))
+        found = np.concatenate([[0.0, 1.0], even, ends, ends + 1, others])
+        return np.unique(found[found <= most])
+
+    # tokens of a whole prompt attend to half of it: cells of both axes lie along such prompts, and never between one and two
+    tokens = axis(max(prompt, 2.0 * prompt_context - 1), steps[0], [max(prompt, 2), *whole])
+    half = np.concatenate([[0.0], (tokens[(tokens > 0) & (tokens < 2 * prompt_context)] + 1) / 2])
+    return [tokens[tokens <= max(prompt, 2)], half, axis(decodes, steps[1], []), axis(context, steps[2], [begun]), np.zeros(1)]

@@ -1,0 +1,281 @@
+"""Wafers that serve requests: an instance is a wafer, whose regions hold the model in the layout of either phase.
+
+The kernels of a phase have no place for the other's work, so that an iteration with prompts and decodes is one after the other:
+prompts follow one another through the regions of prefill, each after what is cached of it, then one token of every decoding
+request goes through those of decode, both as in a batch (`account/regions.py`). Prompts are known by their tokens and the
+positions that each attends to: they are taken to be whole and alike as far as these allow, T / (2 c - 1) prompts of 2 c - 1
+tokens, else one chunk of T with the past that is left.
+
+Where the regions of the two phases differ, the wafer changes from one to the other: for every iteration with prompts, weights
+and what is cached of these go to the layout of prefill, and come back with the new keys and values. Caches of others stay where
+they are, so there is room for those that fit beside what either phase holds. The way there is charged as the way back, and each
+iteration with prompts by itself: that is slower than a wafer that changes once for several in a row. Where the regions are the
+same nothing moves. Wafers that only prefill, or only decode, stay as they are, and caches go by the host between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account import regions
+from dse.evaluators.account.breakdown import Row, repeated
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.regions import area_parts as area_parts
+from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.stretches import Job
+from dse.evaluators.graph.operators import useful
+from dse.evaluators.graph.step import Step, seen
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.kv import kv
+from dse.evaluators.layouts.held import Held
+from dse.evaluators.layouts.regions import kv_dim, region
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.silicon.energy import mesh_energy
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import BYTES, Mapping
+from dse.space.workload import Load
+
+FIDELITIES = ("closed",)
+
+PHASES = ("prefill", "decode")
+
+SAME = 1e-9
+"""Of the time of a phase, what its rows may leave unsaid."""
+
+
+def limits(design: Design, load: Load) -> list[Limit]:
+    """Those of one request by itself, with the longest prompt and the longest cache: beside more of them, requests wait."""
+    return regions.limits(design, _longest(load))
+
+
+def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
+    """Wafers of each pool, with room for the caches that fit beside what both phases hold, or the one that they are for."""
+    _, mapping = _of(design)
+    position, found = _position(design, load), list[Instance]()
+    for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
+
+        def pricing(
+            prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
+        ) -> Array:
+            changing = "decode" in names
+            prompts = _over((prompt, prompt_context), lambda t, c: _prefilled(design, load, t, c, fidelity, changing))
+            tokens = _over((decodes, context), lambda d, c: _decoded(design, load, d, c, fidelity))
+            return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
+
+        free = min(_room(design, load, name) for name in names) * position
+        axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
+        found.append(Instance(pricing, free, position, position / float(mapping.serving.host), axes))
+    return tuple(found)
+
+
+def transfer(design: Design, load: Load) -> tuple[float, float]:
+    """Caches go by way of the host."""
+    return _position(design, load) / float(_of(design)[1].serving.host), 0.0
+
+
+def areas(design: Design) -> tuple[float, float]:
+    """Of a wafer, and of all. [mm2]"""
+    die = float(regions.areas(design)[0])
+    return die, die * _wafers(design)
+
+
+def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
+    """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
+    chip, _ = _of(design)
+    activity, useful = Activity(), 0.0
+    for pool, some in enumerate(done):
+        for times, made_of in some:
+            useful += times * _useful(load, made_of)
+            for _, phase in _phases(design, load, pool, made_of, fidelity):
+                assert phase.activity is not None
+                activity = activity + phase.activity * times
+    wafers, tokens = _wafers(design), float(load.requests.output.sum())
+    rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    energy = float(np.max(mesh_energy(activity, chip, seconds * wafers)))
+    return {
+        "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
+        "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
+        "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
+        "energy": energy,
+        "energy_per_token": energy / tokens,
+        "power_energy": float(chip.power) * wafers * seconds,
+    }
+
+
+def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
+    """Kernels of an iteration, and the ways between layouts; rows of decode are called so where there are prompts too."""
+    found: list[Row] = []
+    for what, phase in _phases(design, load, pool, made_of, fidelity):
+        rows = regions.rows(phase, fidelity)
+        seconds = float(np.max(phase.seconds))
+        gap = seconds - sum(row.seconds for row in rows)
+        if abs(gap) > SAME * seconds:
+            name = "overlap of requests"
+            rows.append(Row("", regions.WAITS, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+        found += [repeated(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
+    return found
+
+
+def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
+    """In words, what would do for each phase that breaks a limit."""
+    return regions.remedy(worst, design, tuple(_longest(load) for load in loads))
+
+
+def _over(counts: tuple[Array, Array], seconds: Any) -> Array:
+    """Seconds where the first count is above 0, in the shape that both broadcast to, and 0 elsewhere."""
+    first, second = np.broadcast_arrays(*counts)
+    found, here = np.zeros(first.shape), first > 0
+    if here.any():
+        found[here] = seconds(first[here], second[here])
+    return found
+
+
+def _prefilled(design: Design, load: Load, tokens: Array, context: Array, fidelity: str, changing: bool) -> Array:
+    """Seconds of the prompts of iterations, and of the ways between layouts; shape (iterations,)."""
+    job = _prompts(load, tokens, context)
+    found = _flat(regions.phases(design, job, fidelity)[0], len(tokens))
+    if changing:
+        for moving in _ways(load, job):
+            found = found + _flat(regions.phases(design, moving, fidelity)[2], len(tokens))
+    return found
+
+
+def _decoded(design: Design, load: Load, requests: Array, context: Array, fidelity: str) -> Array:
+    """Seconds of a token of each request; shape (iterations,)."""
+    return _flat(regions.phases(design, _tokens(load, requests, context), fidelity)[1], len(requests))
+
+
+def _flat(phase: Phase, count: int) -> Array:
+    return np.broadcast_to(np.ravel(phase.seconds), (count,))
+
+
+def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> list[tuple[str, Phase]]:
+    """Of an iteration: prompts, ways between layouts, and tokens, as far as there are such; and what their rows begin with."""
+    prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
+    found: list[tuple[str, Phase]] = []
+    if prompt > 0:
+        job = _prompts(load, prompt, prompt_context)
+        found.append(("", regions.phases(design, job, fidelity, detailed=True)[0]))
+        if pool or not _of(design)[1].serving.prefill_instances:
+            ways = (regions.phases(design, moving, fidelity)[2] for moving in _ways(load, job))
+            found += zip(("to prefill: ", "to decode: "), ways, strict=True)
+    if decodes > 0:
+        of = regions.phases(design, _tokens(load, decodes, context), fidelity, detailed=True)[1]
+        found.append(("decode: " if prompt > 0 else "", of))
+    return found
+
+
+def _prompts(load: Load, tokens: Array, context: Array) -> Job:
+    """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
+    copies, own, past = alike(tokens, context)
+    return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen(past, load.model.window)[:, None])
+
+
+def _tokens(load: Load, requests: Array, context: Array) -> Job:
+    """A token of each request, which has generated what its context is longer than a prompt."""
+    generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)
+    window = seen(context, load.model.window)
+    return _job(load, requests=requests[:, None], context=window[:, None], generated=np.minimum(generated, window)[:, None])
+
+
+def _ways(load: Load, job: Job) -> tuple[Job, Job]:
+    """To the layout of prefill with what is cached of its prompts, and back with what they add."""
+    there = job.copies * job.past
+    return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
+
+
+def _longest(load: Load) -> Job:
+    """The longest prompt, and the longest cache."""
+    prompt = float(load.requests.prompt.max())
+    return _job(load, prompts=prompt, moved=prompt, cached=float(max(load.longest - 1, prompt)))
+
+
+def _job(
+    load: Load,
+    *,
+    prompts: Any = 1.0,
+    copies: Any = 1.0,
+    past: Any = 0.0,
+    requests: Any = 1.0,
+    context: Any = 1.0,
+    generated: Any = 0.0,
+    moved: Any = 1.0,
+    cached: Any = 1.0,
+) -> Job:
+    """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
+    pairs = copies * prompts * (past + (prompts + 1) / 2)
+    return Job(
+        model=load.model, rows=(0,), cases=(), decode_at="mean", prompts=prompts, copies=copies, past=past,
+        prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
+        step_starts=_starts(requests), prefill=Step("prefill", copies * prompts, copies, pairs, copies * past),
+        decode=Step("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
+        output_tokens=1.0, decode_steps=1.0, cached=cached, longest=prompts,
+    )  # fmt: skip
+
+
+def _starts(values: Any) -> Any:
+    return np.arange(len(values)) if isinstance(values, np.ndarray) else None
+
+
+def _held(design: Design, load: Load, phase: str) -> tuple[Held, Held]:
+    """What cores hold for the longest request: in a full region, and in the last one."""
+    found: tuple[Held, Held] = regions.phases(design, _longest(load), "closed")[PHASES.index(phase)].held
+    return found
+
+
+def _room(design: Design, load: Load, phase: str) -> float:
+    """Cached positions, of all requests, for which a phase leaves room: on the row of cores that is fullest."""
+    chip, mapping = _of(design)
+    rows = float(getattr(mapping, phase).rows)
+    core = min(
+        max(float(chip.core.sram - of.total + of.kv), 0.0) // of.per_token for of in _held(design, load, phase) if of.per_token
+    )
+    # of as many requests as make rows even
+    positions, generated = (
+        rows * float(some.sum()) for some in (load.requests.prompt + load.requests.output, load.requests.output)
+    )
+    return float(core * positions / kv(mapping.kv).fullest(positions, generated, rows))
+
+
+def _places(design: Design, load: Load) -> tuple[int, int, int]:
+    """Rows of cores in prefill, regions in decode, and rows of cores there."""
+    chip, mapping = _of(design)
+    of = region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
+    return int(mapping.prefill.rows), int(of.count), int(mapping.decode.rows)
+
+
+def _position(design: Design, load: Load) -> float:
+    """Keys and values of a token, of all layers. [B]"""
+    mapping = _of(design)[1]
+    return float(2 * width(kv_dim(load.model, mapping.kv_heads)) * load.model.layers * BYTES[mapping.precision.kv])
+
+
+def _useful(load: Load, made_of: Composition) -> float:
+    """Operations of the model in an iteration, padding apart."""
+    prompt, prompt_context, decodes, context = (np.array([count]) for count in made_of[:4])
+    steps = []
+    if prompt > 0:
+        steps.append(_prompts(load, prompt, prompt_context).prefill)
+    if decodes > 0:
+        steps.append(_tokens(load, decodes, context).decode)
+    return sum(
+        float(np.sum(part.times * useful(of))) for at in steps for part in transformer(load.model, at) for of in part.operators
+    )
+
+
+def _wafers(design: Design) -> float:
+    serving = _of(design)[1].serving
+    return float(serving.instances + serving.prefill_instances)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

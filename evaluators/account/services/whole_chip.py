@@ -1,0 +1,304 @@
+"""Tiles that all work on one operator at a time, and serve requests: an instance is the chip.
+
+An iteration is one pass through all operators, prompts and decodes together: products and rows over the tokens of both, which
+read weights once, and attention of each kind by itself. It goes by the plan of prefill where it has prompts, else by that of
+decode. Latent attention is computed otherwise where nothing is prefilled: there prompts go first and decodes after them, each
+in a pass, and what is cached before a chunk is read as keys and values, as if they had been kept. Prompts are taken to be
+whole and alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
+
+Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length. Chips
+have no links to others: caches go by the host.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account import tiles
+from dse.evaluators.account.breakdown import Row, repeated
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services.prompts import alike, points
+from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
+from dse.evaluators.graph.step import Step, causal_pairs, seen
+from dse.evaluators.layouts.whole_chip import Attending, On, blocks, itemsize_of
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.passes.call import Block
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import reader_of
+from dse.evaluators.readers.closed_attention import Job
+from dse.evaluators.readers.price import Timed, timed
+from dse.evaluators.serving.policy import most_prompts, policies
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import tile_energy
+from dse.space.chip import Chip, memory_channels, memory_of
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import Mapping
+from dse.space.model import Model, kv_values
+from dse.space.workload import Load
+
+FIDELITIES = ("closed",)
+
+CHECKS = 20
+"""Compositions at which a table's error is measured: each takes a search for slices of every operator."""
+
+FEW = 8
+"""Lengths of prompts that a table has points for."""
+
+SEVERAL = 16
+"""Prompts at a time for which slices are looked for, beside one by itself."""
+
+
+def limits(design: Design, load: Load) -> list[Limit]:
+    """Memories, with the longest request by itself and the largest iterations; and groups of tiles that divide the mesh."""
+    return limits_of(*_of(design), _held(design, load))
+
+
+def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
+    """Chips of each pool."""
+    chip, mapping = _of(design)
+    parts = [dict(here) for here, _ in _held(design, load).values()]
+    free = float(memory_of(chip)) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    position, found = _position(design, load), []
+    for rule in policies(mapping.serving):
+        axes = _axes(load, most_prompts(rule, int(mapping.serving.batch), load.longest), int(mapping.serving.batch))
+        pricing, host = _pricing(design, load, fidelity, axes), position / float(mapping.serving.host)
+        found.append(Instance(pricing, free, position, host, lambda *largest, axes=axes: axes, CHECKS))
+    return tuple(found)
+
+
+def transfer(design: Design, load: Load) -> tuple[float, float]:
+    """Caches go by way of the host."""
+    return _position(design, load) / float(_of(design)[1].serving.host), 0.0
+
+
+def areas(design: Design) -> tuple[float, float]:
+    """Of a chip, and of all. [mm2]"""
+    die = float(area.tile_die(_of(design)[0]))
+    return die, die * _chips(design)
+
+
+def area_parts(design: Design) -> dict[str, Any]:
+    """Area of one chip by block. [mm2]"""
+    return area.tile_parts(_of(design)[0])
+
+
+def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
+    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done."""
+    chip, _ = _of(design)
+    activity, operations = Activity(), 0.0
+    for times, made_of in (one for pool in done for one in pool):
+        _, work, flop = sums(_iteration(design, load, made_of, fidelity))
+        activity, operations = activity + work * times, operations + flop * times
+    whole = _chips(design) * seconds
+    rows, cols, engine = float(chip.mesh.rows), float(chip.mesh.cols), chip.tile.matrix
+    peak = 2.0 * rows * cols * float(engine.rows * engine.cols * chip.clock)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    energy = float(tile_energy(activity, chip, whole))
+    return {
+        "utilisation": operations / (peak * whole),
+        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.bandwidth) * whole),
+        "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
+        "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
+        "energy": energy,
+        "energy_per_token": energy / float(load.requests.output.sum()),
+    }
+
+
+def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
+    """Operators of an iteration."""
+    parts = _iteration(design, load, made_of, fidelity)
+    machine = of_tiles(_of(design)[0])
+    found = tiles.rows(Phase("", machine, tuple(parts), None, 1.0, None, sums(parts)[0], None, None), fidelity)
+    return [repeated(row, times) for row in found]
+
+
+def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
+    """In words, what would do."""
+    return tiles.remedy(worst, design)
+
+
+class _Prices(NamedTuple):
+    """Seconds of parts of an iteration, each shape priced once.
+
+    Attributes:
+        layers: all but attention and the head, of so many tokens.
+        head: of so many requests that get a token.
+        prompts: attention in all layers, of (requests, queries, keys).
+        tokens: likewise of one token of each, of (requests, keys).
+    """
+
+    layers: Callable[[int], float]
+    head: Callable[[int], float]
+    prompts: Callable[[int, int, int], float]
+    tokens: Callable[[int, int], float]
+
+
+def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
+    """Seconds of compositions, by tables of a part each: attention, and what depends on tokens or requests alone."""
+    mapping, latent = _of(design)[1], load.model.latent is not None
+    lengths = 2 * axes[1][1:] - 1
+    first = _prices(design, load, "prefill", fidelity, lengths)
+    alike_plans = mapping.prefill == mapping.decode and not latent
+    then = first if alike_plans else _prices(design, load, "decode", fidelity, lengths)
+    between = partial(_between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
+
+    def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+        new, at_once = np.rint(prompt), np.rint(decodes)
+        count, own, past = alike(np.maximum(new, 1.0), prompt_context)
+        keys = np.rint(own) + np.rint(past)
+        cached = np.ceil(seen(np.maximum(context, 1.0), load.model.window))
+        prompts = _each(first.prompts, count, np.rint(own), keys)
+        tokens = np.where(at_once > 0, _each(then.tokens, at_once, cached), 0.0)
+        alone = np.where(at_once > 0, _each(then.layers, at_once) + _each(then.head, at_once) + tokens, 0.0)
+        if latent:
+            mixed = _each(first.layers, new) + _each(first.head, count) + prompts + alone
+        else:
+            beside = tokens if first is then else np.where(at_once > 0, _each(first.tokens, at_once, cached), 0.0)
+            # compositions that a table is compared with are priced as they are
+            of = _each if prompt.ndim == 1 else between
+            mixed = of(first.layers, new + at_once) + of(first.head, count + at_once) + prompts + beside
+        return np.where(new > 0, mixed, np.where(at_once > 0, alone, np.nan))
+
+    return pricing
+
+
+def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Array) -> _Prices:
+    (chip, mapping), model = _of(design), load.model
+    plan, itemsize = getattr(mapping, phase), itemsize_of(mapping)
+    on = On(model, chip, plan, itemsize, {})
+    machine, reader = of_tiles(chip), reader_of(fidelity)
+
+    def seconds(of: Sequence[Block]) -> float:
+        return float(sums(timed(of, machine, reader))[0])
+
+    def attention(some: Attending, on: On = on) -> Job:
+        calls = (of for block in blocks(_step(phase, 1, 1), [some], on) for of in block.calls)
+        found: Job = next(of.job for of in calls if isinstance(of.job, Job))
+        return found
+
+    def attending(some: Attending, on: On = on) -> float:
+        return model.layers * float(reader.job(attention(some, on)).seconds)
+
+    @cache
+    def sliced(length: int) -> list[On]:
+        found = [attention(_prompts(model, requests, length, length)).tiling for requests in (1, SEVERAL)]
+        changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
+        return [on._replace(plan=replaced(plan, some)) for some in changes]
+
+    @cache
+    def layers(tokens: int) -> float:
+        return seconds([of for of in blocks(_step(phase, tokens, 1), [], on) if of.name != "head"])
+
+    @cache
+    def head(requests: int) -> float:
+        return seconds([of for of in blocks(_step(phase, 1, requests), [], on) if of.name == "head"])
+
+    @cache
+    def prompts(requests: int, queries: int, keys: int) -> float:
+        near = lengths[np.abs(np.log(lengths / queries)).argmin()]
+        return min(attending(_prompts(model, requests, queries, keys), some) for some in sliced(int(near)))
+
+    @cache
+    def tokens(requests: int, keys: int) -> float:
+        return attending(Attending(False, requests, 1, keys, float(keys)))
+
+    return _Prices(layers, head, prompts, tokens)
+
+
+def _between(known: Array, seconds: Callable[[int], float], counts: Array) -> Array:
+    """Of counts, evenly between those that are known."""
+    here = np.array([seconds(int(count)) for count in known])
+    slope = (here[-1] - here[-2]) / (known[-1] - known[-2])
+    found = np.interp(counts, known, here) + slope * np.maximum(counts - known[-1], 0.0)
+    return np.asarray(found)
+
+
+def _each(seconds: Callable[..., float], *counts: Array) -> Array:
+    """Of whole numbers, 1 at least, that broadcast together; each combination of them once."""
+    together = np.broadcast_arrays(*(np.maximum(count, 1.0) for count in counts))
+    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    return np.array([seconds(*(int(count) for count in row)) for row in some])[np.ravel(place)].reshape(together[0].shape)
+
+
+def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
+    """Points of a table of prices, of whole numbers of tokens; with the load's own prompts, where these are few."""
+    lengths = np.unique(load.requests.prompt)
+    whole = lengths.tolist() if len(lengths) <= FEW else []
+    begun = float(np.rint(load.requests.prompt.mean()))
+    found = points(prompts, load.longest, batch, load.longest, steps=(1, 1, 1), begun=begun, whole=whole, jumps=0)
+    rounded = [np.unique(np.rint(axis)) for axis in found]
+    rounded[1] = np.concatenate([[0.0], (np.unique(np.rint(2 * found[1][1:] - 1)) + 1) / 2])
+    return rounded
+
+
+def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) -> list[Timed]:
+    """Blocks of a mean iteration; where its decodes are no whole number, of those beside it in their shares."""
+    (chip, mapping), model = _of(design), load.model
+    prompt, prompt_context, decodes, context = made_of[:4]
+    found: list[Block] = []
+    plain = {phase: On(model, chip, getattr(mapping, phase), itemsize_of(mapping), {}) for phase in ("prefill", "decode")}
+    low = int(decodes)
+    for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
+        here: list[Attending] = []
+        if prompt > 0:
+            count, own, past = (
+                float(np.rint(value[0])) for value in alike(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
+            )
+            here.append(_prompts(model, int(count), int(own), int(own + past)))
+        if at_once:
+            cached = float(seen(context, model.window))
+            here.append(Attending(False, at_once, 1, max(int(np.ceil(cached)), 1), cached))
+        passes = [[some] for some in here] if model.latent is not None else [here]
+        for some in passes if share > 0 else []:
+            phase = "prefill" if some[0].prompts else "decode"
+            tokens = sum(one.requests * one.queries for one in some)
+            of = blocks(_step(phase, tokens, sum(one.requests for one in some)), some, plain[phase])
+            found += [block._replace(times=block.times * share) for block in of]
+    return timed(found, of_tiles(chip), reader_of(fidelity))
+
+
+def _prompts(model: Model, requests: int, queries: int, keys: int) -> Attending:
+    pairs = causal_pairs(keys, model.window) - causal_pairs(keys - queries, model.window)
+    return Attending(True, requests, queries, keys, float(pairs))
+
+
+def _step(phase: str, tokens: float, requests: float) -> Step:
+    """Counts of an iteration whose attention is said by itself."""
+    return Step(phase, float(tokens), float(requests), 0.0, 0.0)
+
+
+def _held(design: Design, load: Load) -> dict[str, Held]:
+    """By phase, what memories hold in the largest iteration, and for the longest request."""
+    (_, mapping), longest = _of(design), load.longest - 1
+    rules, batch, itemsize = policies(mapping.serving), int(mapping.serving.batch), itemsize_of(mapping)
+    prompts = max(most_prompts(rule, batch, longest + 1) for rule in rules)
+    whole = min(prompts, longest)
+    largest = {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, float(batch), float(longest))}
+    tokens = {"prefill": prompts + batch * (rules[-1].mixed), "decode": batch}
+    return {
+        phase: (
+            held(load.model, _step(phase, tokens[phase], batch), float(longest), itemsize),
+            filled(_iteration(design, load, made_of, "closed")),
+        )
+        for phase, made_of in largest.items()
+    }
+
+
+def _position(design: Design, load: Load) -> float:
+    """Keys and values of a token, of all layers. [B]"""
+    return float(kv_values(load.model) * load.model.layers * itemsize_of(_of(design)[1]))
+
+
+def _chips(design: Design) -> float:
+    serving = _of(design)[1].serving
+    return float(serving.instances + serving.prefill_instances)
+
+
+def _of(design: Design) -> tuple[Chip, Mapping]:
+    return design.chip, design.mapping

@@ -1,0 +1,149 @@
+"""A chip of tiles that works on one operator at a time: what it does and holds, limits, and rows of operators."""
+
+from collections.abc import Iterable
+from collections.abc import Mapping as Dict
+from dataclasses import replace
+from typing import Any
+
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.graph.operators import MatMul, Operator
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.attention import attention
+from dse.evaluators.kernels.gemm.summa_diagonal import slots
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.passes.part import cut
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, jobs
+from dse.evaluators.readers.part_jobs import job_on
+from dse.evaluators.readers.price import Cost, Timed
+from dse.space.chip import Chip, memory_of
+from dse.space.design import Design
+from dse.space.elementwise import maximum
+from dse.space.fields import at
+from dse.space.limits import Infeasible, Limit, divides, nearest_side
+from dse.space.mapping import Mapping
+from dse.space.model import Model, kv_values, parameters
+
+Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
+"""Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
+
+
+def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
+    """Seconds, activity and useful operations of blocks."""
+    seconds: Any = 0.0
+    flop = 0.0
+    runs: dict[int, tuple[float, Cost]] = {}
+    for of in parts:
+        for call, cost in zip(of.block.calls, of.costs, strict=True):
+            count, _ = runs.get(id(call.job), (0.0, cost))
+            runs[id(call.job)] = count + of.block.times, cost
+            flop += of.block.times * call.flop
+    activity = Activity()
+    for count, cost in runs.values():  # operators that are alike have one and the same job
+        seconds = seconds + count * cost.engines
+        assert cost.activity is not None
+        activity = activity + cost.activity * count
+    return seconds, activity, flop
+
+
+def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
+    """By kind of operator, local memory of a tile in use. [B]"""
+    kinds = (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job))
+    each = {id(call.job): call.job for of in parts for call in of.block.calls}.values()
+    return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in kinds]
+
+
+def most(values: Iterable[Any]) -> Any:
+    """The largest of some values, 0 where there are none; broadcasts over designs."""
+    found: Any = 0.0
+    for value in values:
+        found = maximum(found, value)
+    return found
+
+
+def held(model: Model, at: Step, cached: float, itemsize: float) -> tuple[tuple[str, float], ...]:
+    """Bytes in HBM: all weights, the cache, and what the operators of a part leave for one another."""
+    activations = max(sum(_left(of) for of in part.operators) for part in transformer(model, at)) + 2 * at.tokens * model.hidden
+    return (
+        ("weights", parameters(model) * itemsize),
+        ("KV cache", cached * kv_values(model) * model.layers * itemsize),
+        ("activations", activations * itemsize),
+    )
+
+
+def limits_of(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
+    """Memories of both phases, and groups of tiles that divide the mesh."""
+    found = []
+    for here, _ in phases.values():
+        found.append(Limit("chip.hbm.capacity", sum(value for _, value in here), memory_of(chip), "B", here))
+    for phase, (_, kinds) in phases.items():
+        for name, nbytes in kinds:
+            found.append(Limit("chip.tile.sram", nbytes, chip.tile.sram, "B", ((f"{name} in {phase}", nbytes),)))
+    for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
+        where = f"mapping.{name}"
+        if attention(plan.attention.dataflow).grouped:
+            found.append(divides(f"{where}.attention.rows", plan.attention.rows, chip.mesh.rows))
+            found.append(divides(f"{where}.attention.cols", plan.attention.cols, chip.mesh.cols))
+        found.append(divides(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
+    return found
+
+
+def remedy(worst: Infeasible, design: Design) -> str:
+    """In words, what would do."""
+    address = worst.limit
+    if address.startswith("mapping."):
+        side = address.split(".")[-1]
+        said = at(design, address)
+        return nearest_side(side, said, at(design, f"chip.mesh.{side}"))
+    if address == "chip.tile.sram":
+        return "slices that are left open (0) are chosen to fit"
+    (weights, *_) = (value for name, value in worst.parts if name == "weights")
+    if weights > worst.have:
+        return "not even the weights fit: fewer bytes of each (mapping.precision), or more memory"
+    return "fewer or shorter requests at a time would do"
+
+
+def rows(phase: Phase, fidelity: str) -> list[Row]:
+    """Operators of one phase, by what falls away when something is free; turns of an operator are one row."""
+    word, side = cut(fidelity)
+    found: dict[tuple[str, str], Row] = {}
+    for of in phase.timed:
+        for call in of.block.calls:
+            job, turns_ = job_on(call.job, side)
+            times = of.block.times * turns_
+            parts = {name: times * float(value) for name, value in reversed(jobs.split(word, job).items())}
+            parts = {name: value for name, value in parts.items() if value}
+            nbytes = times * float(jobs.price(word, job).activity.memory_bytes)
+            shape = " x ".join(f"{float(size):.0f}" for size in call.shape)
+            bound = max(parts, key=lambda name: parts[name])
+            flop = of.block.times * turns_ * call.flop
+            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, 0.0, bound, sum(parts.values()), parts)
+            key = row.segment, row.operator
+            found[key] = _together(found[key], row) if key in found else row
+    return list(found.values())
+
+
+def _together(one: Row, other: Row) -> Row:
+    parts = {name: one.parts.get(name, 0.0) + other.parts.get(name, 0.0) for name in {**one.parts, **other.parts}}
+    return replace(
+        one,
+        flop=one.flop + other.flop,
+        nbytes=one.nbytes + other.nbytes,
+        bound=max(parts, key=lambda name: parts[name]),
+        seconds=one.seconds + other.seconds,
+        parts=parts,
+    )
+
+
+def _nbytes(job: Any) -> Any:
+    if isinstance(job, closed_streamed.Job):
+        return closed_streamed.nbytes(job)
+    of = closed_attention.slots(job) if isinstance(job, closed_attention.Job) else slots(job.part, DTYPES[job.itemsize])
+    return sum(slot.nbytes for slot in of) * 1.0
+
+
+def _left(of: Operator) -> float:
+    return float(of.m * width(of.n)) if isinstance(of, MatMul) else 0.0

@@ -1,0 +1,127 @@
+"""Instances of a model that serve requests as they come: metrics, limits and the breakdown, whatever the chip.
+
+Instances are whole devices, alike in a pool: one that does both phases, or one that prefills and sends caches to another that
+decodes. A layout says what an iteration of them takes and how much they hold (`account/services`); iterations are priced once,
+as a table, and played by the loop. Where pools are parts of one chip, its pipelines answer for themselves (`tile_serving`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import cast
+
+from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.services import Done
+from dse.evaluators.judges import served
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.policy import policies
+from dse.evaluators.serving.price import Error
+from dse.evaluators.serving.state import Transfer
+from dse.space.design import Design
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import Serving
+from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.workload import Asked, Load, Workload
+
+SERVICES = {
+    SERVED_DEVICES: "account.services.devices",
+    SERVED_REGIONS: "account.services.regions",
+    SERVED_PIPELINES: "judges.tile_serving",
+    SERVED_WHOLE_CHIP: "account.services.whole_chip",
+}
+"""Layouts that serve, by the software that runs them: modules of the package, imported when they are asked."""
+
+
+def fidelities(design: Design, part: bool) -> tuple[str, ...]:
+    """Readers that price iterations of a layout."""
+    found: tuple[str, ...] = service_of(design).FIDELITIES
+    return found
+
+
+def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
+    """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
+    service = service_of(design)
+    metrics = getattr(service, "metrics", _metrics)
+    return served.judged(design, workload, service.limits, lambda one, load: metrics(one, load, fidelity))
+
+
+def limits(design: Design, workload: Workload) -> list[Limit]:
+    """Limits alone, without a request played; leaves of shape (designs,)."""
+    return served.limited(design, workload, service_of(design).limits)
+
+
+def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
+    """The time of instances, by operator and idle; and the first iterations."""
+    found: Breakdown = getattr(service_of(design), "explain", _explain)(design, cast(Load, case), fidelity)
+    return found
+
+
+def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
+    """The verdict, with what would do where the layout knows it."""
+    return replace(worst, remedy=service_of(design).remedy(worst, design, cast(tuple[Load, ...], workload.cases)))
+
+
+def service_of(design: Design) -> ModuleType:
+    """Who answers for the layout that a mapping is for."""
+    return service_for(software_of(design.mapping))
+
+
+def service_for(software: str) -> ModuleType:
+    """Who answers for some software."""
+    return import_module(f"dse.evaluators.{SERVICES[software]}")
+
+
+def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
+    service = service_of(design)
+    run, off = _served(design, load, fidelity, 0)
+    used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity)
+    die, system = service.areas(design)
+    return served.worth(run, load, die, system, off) | used
+
+
+def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
+    service = service_of(design)
+    run = _served(design, load, fidelity, served.KEPT)[0]
+
+    def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
+        found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, fidelity)
+        return found
+
+    names = ("prefill instance", "decode instance") if len(run.pools) == 2 else ("instance",)
+    return served.explained(run, service.area_parts(design), operators, names=names)
+
+
+def _done(run: Served) -> Done:
+    return [[(mean.times, mean.composition) for mean in served.means(run, pool)] for pool in range(len(run.pools))]
+
+
+def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served, Error]:
+    """A run, and the largest error of its prices; with room for the longest request, which is a limit."""
+    service, serving = service_of(design), _serving(design)
+    instances = service.instances(design, load, fidelity)
+    counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
+    least = -(-served.longest(load) // int(serving.block))
+    pools, off = [], Error(0.0, 0.0, 0)
+    for rule, of, count in zip(policies(serving), instances, counts, strict=True):
+        price, here = served.table(
+            of.pricing, rule, int(serving.batch), served.longest(load) + 1, spread=of.axes, checks=of.checks
+        )
+        off = max(off, here)
+        kept = of.free * float(serving.prefix)
+        blocks = max(least, int((of.free - kept) // (of.position * serving.block)))
+        prefixes = max(0, int(kept // (of.position * load.requests.block)))
+        memory = Memory(blocks, int(serving.block), host=of.host)
+        pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), prefix=prefixes))
+    transfer = None
+    if len(pools) == 2:
+        per_token, latency = service.transfer(design, load)
+        transfer = Transfer(per_token, latency, min(counts), True)  # an instance sends or takes one cache at a time
+    return serve(load.requests, pools, transfer=transfer, routing=serving.routing, log=log), off
+
+
+def _serving(design: Design) -> Serving:
+    found: Serving = design.mapping.serving
+    return found

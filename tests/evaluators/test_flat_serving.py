@@ -1,0 +1,159 @@
+"""Serving on tiles that work on one operator at a time: agreement with batches, weights read once, what does not fit."""
+
+import numpy as np
+import pytest
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.services import Instance
+from dse.evaluators.account.services import whole_chip as service
+from dse.evaluators.evaluation import infeasible
+from dse.space.design import Design, Designs, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.workload import Load
+from tests.samples import asked
+
+CHIP = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16")
+SERVING = (*CHIP, "model=qwen3_1b7", "workload=serving", "workload.requests=20", "workload.prompt=200", "workload.output=30")
+ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=3")
+
+
+def metrics(*overrides: str) -> dict[str, float]:
+    found = asked(*overrides)
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    return {name: float(column[0]) for name, column in outcomes.columns.items()}
+
+
+def load_of(*overrides: str) -> tuple[Design, Load]:
+    found = asked(*SERVING, *overrides)
+    load = found.workload.cases[0]
+    assert isinstance(load, Load)
+    return found.base, load
+
+
+def seconds(of: Instance, prompt: float, past: float, decodes: float, context: float) -> float:
+    each = (prompt, past + (prompt + 1) / 2, decodes, context, 0.0)
+    return float(of.pricing(*(np.array([value]) for value in each))[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
+    """On random meshes and lengths: the prompt is a point of the table, and contexts of tokens are between points."""
+    rng = np.random.default_rng(seed)
+    model = str(rng.choice(["qwen3_1b7", "qwen3_8b", "deepseek_v2_lite", "mixtral_8x7b"]))
+    prompt, output = int(rng.integers(20, 2000)), int(rng.integers(2, 200))
+    sides = f"chip.mesh.rows={2 ** rng.integers(2, 5)}", f"chip.mesh.cols={2 ** rng.integers(2, 5)}"
+    flow = f"mapping.prefill.attention.dataflow={rng.choice(['flash2', 'flat_hw', 'flat_async'])}"
+    policy = f"mapping.serving.policy={rng.choice(['prefill_first', 'static', 'orca'])}"
+    lengths = f"workload.prompt={prompt}", f"workload.output={output}"
+    far = metrics(*SERVING, *ALONE, *sides, f"model={model}", flow, *lengths, policy, "mapping.serving.batch=8")
+    one = metrics(CHIP[0], CHIP[-1], *sides, f"model={model}", flow, *lengths, "workload.batch=[1]")
+    assert far["ttft"] == pytest.approx(one["ttft"], rel=1e-3)  # slices for several prompts may do better than those for one
+    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
+    assert far["latency"] == pytest.approx(one["ttft"] + (output - 1) * one["tpot"], rel=0.02)  # the first comes with prefill
+    assert far["step_price_error"] < 0.05
+    assert far["load_verdict"] == 0
+
+
+def test_decodes_beside_a_prompt_read_no_weights_again() -> None:
+    of = service.instances(*load_of(), "closed")[0]
+    prompt, tokens, both = seconds(of, 200, 0, 0, 0), seconds(of, 0, 0, 8, 220), seconds(of, 200, 0, 8, 220)
+    assert max(prompt, tokens) < both < 0.9 * (prompt + tokens)
+
+
+def test_latent_attention_has_a_pass_for_prompts_and_one_for_decodes() -> None:
+    of = service.instances(*load_of("model=deepseek_v2_lite"), "closed")[0]
+    assert seconds(of, 200, 0, 8, 220) == pytest.approx(seconds(of, 200, 0, 0, 0) + seconds(of, 0, 0, 8, 220))
+
+
+def test_a_chunk_takes_longer_the_more_is_before_it() -> None:
+    of = service.instances(*load_of("workload.prompt=2000"), "closed")[0]
+    assert seconds(of, 500, 0, 0, 0) < seconds(of, 500, 1500, 0, 0) < seconds(of, 2000, 0, 0, 0)
+
+
+def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
+    """Where slices are said; else those of prompts are looked for at few lengths."""
+    said = [
+        f"mapping.prefill.attention.{name}={size}" for name, size in (("rows", 8), ("cols", 8), ("queries", 32), ("keys", 32))
+    ]
+    for model in ("qwen3_1b7", "deepseek_v2_lite", "mixtral_8x7b"):
+        design, load = load_of(f"model={model}", *said)
+        of = service.instances(design, load, "closed")[0]
+        for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
+            whole = float(of.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
+            rows = service.operators(design, load, 0, 3.0, (*made_of, 0.0), "closed")
+            assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
+
+
+def test_the_time_of_chips_goes_into_operators_or_is_idle() -> None:
+    for apart in (0, 1):
+        found = asked(*SERVING, f"mapping.serving.prefill_instances={apart}")
+        parts, values = (
+            explain(found.base, found.workload.cases[0]),
+            metrics(*SERVING, f"mapping.serving.prefill_instances={apart}"),
+        )
+        assert sum(row.seconds for row in parts.rows) == pytest.approx(parts.seconds)
+        for row in parts.rows:
+            assert sum(row.parts.values()) == pytest.approx(row.seconds)
+        shares = [values["prefill_busy"], values["decode_busy"]][1 - apart :]
+        assert parts.by_bound()["idle"] / parts.seconds == pytest.approx(1 - sum(shares) / len(shares))
+        assert {row.operator for row in parts.rows} > {"q_proj", "attention", "head"}
+
+
+def test_no_declared_metric_is_missing() -> None:
+    for more in ("mapping.serving.policy=static", "mapping.serving.prefill_instances=1", "model=deepseek_v2_lite"):
+        found = metrics(*SERVING, more)
+        assert {"hbm_utilisation", "sram_used", "energy", "energy_per_token", "goodput", "system_mm2"} <= set(found)
+        assert all(np.isfinite(value) for value in found.values())
+        for share in ("utilisation", "hbm_utilisation", "noc_utilisation", "kv_peak", "prefill_busy"):
+            assert 0 < found[share] < 1, share
+
+
+def test_weights_are_read_once_an_iteration() -> None:
+    """Of a load whose iterations are known: bytes are weights an iteration and keys and values beside."""
+    more = (*SERVING, *ALONE, "mapping.serving.policy=prefill_first")
+    steps = ("workload.batch=[1]", "workload.prompt=200", "workload.output=29")  # the first of 30 tokens comes with prefill
+    values, one = metrics(*more), metrics(*CHIP, "model=qwen3_1b7", *steps)
+    load = asked(*more).workload.cases[0]
+    span = 30 / values["throughput"] * len(load.requests)  # type: ignore[union-attr]
+    moved = values["hbm_utilisation"] * span / len(load.requests)  # type: ignore[union-attr]
+    assert moved == pytest.approx(one["hbm_utilisation"] * one["latency"], rel=1e-9)
+    static = values["energy"] / len(load.requests) - one["energy"]  # type: ignore[union-attr]
+    assert static > 0  # the chip leaks while nobody asks
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:
+    found = asked(*SERVING, "chip.hbm.capacity=2 GB")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+    assert [name for name, _ in verdict.parts] == ["weights", "KV cache", "activations"]
+    assert "not even the weights fit" in verdict.remedy
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    assert not outcomes.feasible[0]
+    assert np.isnan(outcomes.columns["throughput"][0])
+
+
+def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
+    found = asked(*SERVING, "mapping.prefill.attention.rows=3")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "mapping.prefill.attention.rows"
+    assert "2" in verdict.remedy
+
+
+def test_many_designs_are_judged_as_each_by_itself() -> None:
+    found = asked(*SERVING)
+    bandwidths = np.array([3e10, 6e10])
+    many = Designs(2, ((np.arange(2), replaced(found.base, {"chip.hbm.bandwidth": bandwidths})),))
+    together = evaluate(many, found.workload)
+    for place, some in enumerate(bandwidths):
+        alone = evaluate(stacked([replaced(found.base, {"chip.hbm.bandwidth": float(some)})]), found.workload)
+        for name in alone.columns:
+            assert together.columns[name][place] == alone.columns[name][0], name
+    assert together.columns["tpot"][1] < together.columns["tpot"][0]
+
+
+def test_a_mapping_of_batches_is_refused_with_one_that_serves() -> None:
+    with pytest.raises(DesignError, match="choose mapping=flat_serving"):
+        metrics(*SERVING, "mapping=flat")

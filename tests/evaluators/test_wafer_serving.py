@@ -1,0 +1,185 @@
+"""Serving on wafers: agreement with batches, chunks of prompts, changes of layout, room for caches, what does not fit."""
+
+import numpy as np
+import pytest
+from dse.evaluators.layouts.past import OVER_KEYS, after
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.services import regions as service
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.layouts import regions
+from dse.space.design import Design, Designs, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import KV_HEADS
+from dse.space.workload import Load
+from tests.samples import asked
+
+SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
+ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=4")
+CHANGING = "mapping.prefill.rows=660"
+
+
+def metrics(*overrides: str) -> dict[str, float]:
+    found = asked(*overrides)
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    return {name: float(column[0]) for name, column in outcomes.columns.items()}
+
+
+def load_of(*overrides: str) -> tuple[Design, Load]:
+    found = asked(*SERVING, *overrides)
+    load = found.workload.cases[0]
+    assert isinstance(load, Load)
+    return found.base, load
+
+
+def priced(*overrides: str) -> service.Instance:
+    design, load = load_of(*overrides)
+    return service.instances(design, load, "closed")[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
+    """On random wafers and lengths; the two readings differ by the table's error, and by where on its way a token stands."""
+    rng = np.random.default_rng(seed)
+    model = str(rng.choice(["qwen3_1b7", "llama3_8b", "qwen3_4b", "mistral_7b"]))
+    prompt, output = int(rng.integers(20, 4000)), int(rng.integers(2, 400))
+    rows, policy = int(rng.integers(360, 376)), str(rng.choice(["prefill_first", "static", "orca"]))
+    words = [f"mapping.kv={rng.choice(['shift', 'concat'])}", f"mapping.kv_projection={rng.choice(KV_HEADS)}"]
+    here = (f"model={model}", f"mapping.prefill.rows={rows}", f"mapping.decode.rows={rows}", *words)
+    lengths = f"workload.prompt={prompt}", f"workload.output={output}"
+    far = metrics(*SERVING, *ALONE, *here, *lengths, f"mapping.serving.policy={policy}")
+    one = metrics("chip=wse2", *here, *lengths, "workload.batch=[1]")
+    assert far["ttft"] == pytest.approx(one["ttft"], rel=0.02)
+    assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
+    assert far["latency"] == pytest.approx(one["ttft"] + (output - 1) * one["tpot"], rel=0.02)  # the first comes with prefill
+    assert far["step_price_error"] < 0.02
+    assert far["load_verdict"] == 0
+
+
+@pytest.mark.parametrize("requests", [3, 7])
+def test_requests_at_once_in_a_static_batch_take_what_a_batch_takes(requests: int) -> None:
+    at_once = ("workload.arrivals=at_once", f"workload.requests={requests}", "mapping.serving.policy=static")
+    together = metrics(*SERVING, *at_once)
+    batch = metrics(
+        *SERVING[:2], "mapping.prefill.rows=360", f"workload.batch=[{requests}]", "workload.prompt=1024", "workload.output=256"
+    )
+    assert together["ttft"] == pytest.approx(batch["ttft"], rel=0.05)  # the table's error, between so many prompts and one more
+    assert together["latency"] == pytest.approx(batch["latency"], rel=0.05)
+
+
+def test_a_wafer_that_changes_its_layout_pays_both_ways_for_each_iteration_with_prompts() -> None:
+    lengths = "workload.prompt=1000", "workload.output=30"
+    changing = metrics(*SERVING, *ALONE, CHANGING, *lengths)
+    one = metrics(*SERVING[:2], *lengths, "workload.batch=[1]")
+    assert one["transition"] > 0
+    # back with keys and values, which is the static case's way, and there without
+    assert one["transition"] < changing["ttft"] - one["ttft"] < 2.02 * one["transition"]
+    assert changing["tpot"] == pytest.approx(one["tpot"], rel=0.01)
+
+
+def test_a_prompt_in_chunks_takes_longer_than_whole_and_its_last_chunk_longer_than_its_first() -> None:
+    of = priced()
+    nothing = np.zeros(1)
+
+    def seconds(tokens: float, past: float) -> float:
+        return float(of.pricing(np.array([tokens]), np.array([past + (tokens + 1) / 2]), nothing, nothing, nothing)[0])
+
+    first, last, whole = seconds(720, 0), seconds(720, 2880), seconds(3600, 0)
+    assert first < last < whole < sum(seconds(720, 720.0 * chunk) for chunk in range(5))
+
+
+def test_an_iteration_of_prompts_and_decodes_is_one_after_the_other() -> None:
+    of = priced()
+    prompt, context, decodes, cached, nothing = (np.array([value]) for value in (500.0, 250.5, 9.0, 800.0, 0.0))
+    both = of.pricing(prompt, context, decodes, cached, nothing)
+    apart = of.pricing(prompt, context, nothing, nothing, nothing) + of.pricing(nothing, nothing, decodes, cached, nothing)
+    assert both == pytest.approx(apart)
+
+
+def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
+    design, load = load_of()
+    mapping = design.mapping
+    mesh = regions.square(mapping.prefill)  # type: ignore[union-attr, arg-type]
+    kernels = regions.prefill(load.model, 300.0, mesh, mapping.prefill, mapping)  # type: ignore[union-attr, arg-type]
+    assert set(OVER_KEYS) <= {kernel.name for kernel in kernels}
+    for kernel, longer in zip(kernels, after(kernels, 500.0), strict=True):
+        sizes, more = ((one.shape.m, one.shape.k, one.shape.n) for one in (kernel, longer))
+        assert [b - a for a, b in zip(sizes, more, strict=True)] == [
+            500.0 * (OVER_KEYS.get(kernel.name) == side) for side in "mkn"
+        ]
+    assert after(kernels, 0.0) is kernels
+
+
+def test_wafers_that_only_prefill_leave_decodes_alone() -> None:
+    busy = (*SERVING, "workload.requests=200", "workload.rate=30 Hz", CHANGING)
+    both, apart = metrics(*busy, "mapping.serving.instances=2"), metrics(*busy, "mapping.serving.prefill_instances=1")
+    assert both["system_mm2"] == apart["system_mm2"] == 2 * both["die_mm2"]
+    assert apart["tbt_p99"] < both["tbt_p99"]
+
+
+@pytest.mark.parametrize("more", [(), (CHANGING, "mapping.serving.policy=chunked"), ("mapping.serving.prefill_instances=1",)])
+def test_the_time_of_wafers_goes_into_kernels_or_is_idle(more: tuple[str, ...]) -> None:
+    found, values = asked(*SERVING, *more), metrics(*SERVING, *more)
+    parts = explain(found.base, found.workload.cases[0])
+    assert sum(row.seconds for row in parts.rows) == pytest.approx(parts.seconds)
+    for row in parts.rows:
+        assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12)
+    shares = [values["prefill_busy"], values["decode_busy"]][: 1 + len(more) % 2]
+    assert parts.by_bound()["idle"] / parts.seconds == pytest.approx(1 - sum(shares) / len(shares), abs=1e-6)
+    assert {row.operator for row in parts.rows} > {"q_proj", "qkv_proj", "scores", "head"}
+    moved = [row.segment for row in parts.rows if row.operator == "reshuffle"]
+    assert moved == (["to prefill: layouts", "to decode: layouts"] if CHANGING in more else [])
+
+
+def test_no_declared_metric_is_missing() -> None:
+    static = set(metrics(*SERVING[:2], "workload.batch=[1]"))
+    for more in ((), (CHANGING, "mapping.serving.policy=fusion"), ("mapping.serving.prefill_instances=2",)):
+        found = metrics(*SERVING, *more)
+        assert {"utilisation", "noc_utilisation", "sram_used", "energy", "energy_per_token", "power_energy"} <= set(found)
+        assert {"energy", "energy_per_token", "sram_used"} <= static & set(found)
+        assert all(np.isfinite(value) for value in found.values())
+        for share in ("utilisation", "noc_utilisation", "kv_peak", "prefill_busy"):
+            assert 0 < found[share] < 1, share
+
+
+def test_caches_of_requests_have_the_room_that_the_static_case_has() -> None:
+    """Of the decode layout, where prefill has the same."""
+    one = metrics(*SERVING[:2], "mapping.prefill.rows=360", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256")
+    of = priced("mapping.prefill.rows=360")
+    assert of.free / of.position == pytest.approx(one["kv_capacity"], rel=0.02)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:
+    found = asked(*SERVING, "model=llama3_70b")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.core.sram"
+    assert {name.split()[-1] for name, _ in verdict.parts} >= {"weights", "cache", "activations", "buffers"}
+    assert "would do" in verdict.remedy
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    assert not outcomes.feasible[0]
+    assert np.isnan(outcomes.columns["throughput"][0])
+
+
+def test_latent_attention_is_refused_in_one_line() -> None:
+    found = asked(*SERVING, "model=deepseek_v2_lite")
+    verdict = infeasible(found.base, found.workload)
+    assert verdict is not None
+    assert (verdict.limit, "MLA" in verdict.remedy) == ("model.latent", True)
+
+
+def test_many_designs_are_judged_as_each_by_itself() -> None:
+    found = asked(*SERVING)
+    rows = np.array([300.0, 360.0, 375.0])
+    many = Designs(3, ((np.arange(3), replaced(found.base, {"mapping.prefill.rows": rows})),))
+    together = evaluate(many, found.workload)
+    for place, some in enumerate(rows):
+        alone = evaluate(stacked([replaced(found.base, {"mapping.prefill.rows": float(some)})]), found.workload)
+        for name in alone.columns:
+            assert together.columns[name][place] == alone.columns[name][0], name
+
+
+def test_a_mapping_of_batches_is_refused_with_one_that_serves() -> None:
+    with pytest.raises(DesignError, match=r"mapping\.serving: missing"):
+        metrics(*SERVING, "mapping=waferllm")
