@@ -73,9 +73,9 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
-    def passed(kernels: list[Any], place: Region) -> InRegions:
+    def passed(kernels: list[Any], place: Region, past: Any = 0.0) -> InRegions:
         laid_out = regions.blocks(kernels, job.model, place, mapping.resident_layers)
-        return through_regions(laid_out, job.model, place, mapping.resident_layers, machine, reader)
+        return through_regions(after(laid_out, past), job.model, place, mapping.resident_layers, machine, reader)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
         held = _held(design, job, name, places[name])
@@ -84,7 +84,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         )
 
     place, plan = places["prefill"], mapping.prefill
-    of = passed(after(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), job.past), place)
+    of = passed(regions.prefill(job.model, job.prompts, laid(place.mesh), plan, mapping), place, job.past)
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)

@@ -1,29 +1,33 @@
 """Prompts on regions that come in chunks: what a chunk's tokens attend to before themselves is cached already."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.call import Block, Call
 
 OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
 """Kernels that go over keys, and along which side of their shape."""
 
 
-def after(kernels: list[Kernel], past: Any) -> list[Kernel]:
-    """The kernels of a prompt whose tokens come after others that are cached, evenly over the rows of cores.
+def after(blocks: Sequence[Block], past: Any) -> Sequence[Block]:
+    """The blocks of a prompt whose tokens come after others that are cached, evenly over the rows of cores.
 
     Scores, softmax and values go over these too; all else is of the tokens that are new.
 
     Args:
-        kernels: of the new tokens by themselves.
+        blocks: of the new tokens by themselves.
         past: positions before them; 0 for a prompt from its beginning. Broadcasts over designs. [token]
     """
     if isinstance(past, float) and not past:
-        return kernels
-    return [_longer(one, OVER_KEYS[one.name], past) if one.name in OVER_KEYS else one for one in kernels]
+        return blocks
+    return [block._replace(calls=tuple(_longer(call, past) for call in block.calls)) for block in blocks]
 
 
-def _longer(kernel: Kernel, side: str, past: Any) -> Kernel:
-    sizes: dict[str, Any] = {name: getattr(kernel.shape, name) for name in ("m", "k", "n")}
-    sizes[side] = sizes[side] + past
-    return kernel._replace(shape=Shape(**sizes))
+def _longer(call: Call, past: Any) -> Call:
+    if call.kernel is None or call.kernel.name not in OVER_KEYS:
+        return call
+    sizes: dict[str, Any] = {name: getattr(call.kernel.shape, name) for name in ("m", "k", "n")}
+    side = OVER_KEYS[call.kernel.name]
+    sizes[side] = sizes[side] + past  # not in place: leaves are shared
+    return call._replace(shape=tuple(sizes.values()), kernel=call.kernel._replace(shape=Shape(**sizes)))
