@@ -115,10 +115,10 @@ def test_weights_are_read_once_an_iteration() -> None:
     steps = ("workload.batch=[1]", "workload.prompt=200", "workload.output=29")  # the first of 30 tokens comes with prefill
     values, one = metrics(*more), metrics(*CHIP, "model=qwen3_1b7", *steps)
     load = asked(*more).workload.cases[0]
-    span = 30 / values["throughput"] * len(load.requests)  # type: ignore[union-attr]
-    moved = values["hbm_utilisation"] * span / len(load.requests)  # type: ignore[union-attr]
+    span = 30 / values["throughput"] * len(load.requests)
+    moved = values["hbm_utilisation"] * span / len(load.requests)
     assert moved == pytest.approx(one["hbm_utilisation"] * one["latency"], rel=1e-9)
-    static = values["energy"] / len(load.requests) - one["energy"]  # type: ignore[union-attr]
+    static = values["energy"] / len(load.requests) - one["energy"]
     assert static > 0  # the chip leaks while nobody asks
 
 

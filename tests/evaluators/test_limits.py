@@ -20,7 +20,7 @@ from tests.samples import asked
 SERVING = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=8")
 LONG = ("workload.prompt=900000", "workload.output=8")
 KINDS = [("chip=npu_dse",), ("chip=wse2", "workload.batch=[1]"), ("chip=npu64",), ("chip=tile_gh200", "mapping=flat")]
-KINDS += [("chip=npu_dse", "workload=serving"), ("chip=npu64", "workload=serving")]
+KINDS += [(f"chip={chip}", "workload=serving") for chip in ("npu_dse", "npu64", "wse2", "tile32")]
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from dse.evaluators.layouts.past import OVER_KEYS, after
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account import regions
 from dse.evaluators.account.services import regions as service
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.layouts import regions
+from dse.evaluators.passes.call import Kernel
 from dse.space.design import Design, Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -18,6 +18,9 @@ from tests.samples import asked
 SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
 ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=4")
 CHANGING = "mapping.prefill.rows=660"
+
+OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
+"""Kernels that go over keys, and along which side of their shape."""
 
 
 def metrics(*overrides: str) -> dict[str, float]:
@@ -99,16 +102,17 @@ def test_an_iteration_of_prompts_and_decodes_is_one_after_the_other() -> None:
 
 def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
     design, load = load_of()
-    mapping = design.mapping
-    mesh = regions.square(mapping.prefill)  # type: ignore[union-attr, arg-type]
-    kernels = regions.prefill(load.model, 300.0, mesh, mapping.prefill, mapping)  # type: ignore[union-attr, arg-type]
-    assert set(OVER_KEYS) <= {kernel.name for kernel in kernels}
-    for kernel, longer in zip(kernels, after(kernels, 500.0), strict=True):
+
+    def kernels(past: float) -> list[Kernel]:
+        prefill = regions.phases(design, service._job(load, prompts=300.0, past=past), "closed", detailed=True)[0]
+        return [call.kernel for of in prefill.timed for call in of.block.calls if call.kernel is not None]
+
+    assert set(OVER_KEYS) <= {kernel.name for kernel in kernels(0.0)}
+    for kernel, longer in zip(kernels(0.0), kernels(500.0), strict=True):
         sizes, more = ((one.shape.m, one.shape.k, one.shape.n) for one in (kernel, longer))
         assert [b - a for a, b in zip(sizes, more, strict=True)] == [
             500.0 * (OVER_KEYS.get(kernel.name) == side) for side in "mkn"
         ]
-    assert after(kernels, 0.0) is kernels
 
 
 def test_wafers_that_only_prefill_leave_decodes_alone() -> None:
