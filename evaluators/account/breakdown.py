@@ -27,7 +27,7 @@ class Row:
         shape: m x k x n on the device, of the first step.
         flop: on the matrix engine of one device. [op]
         nbytes: weights, KV and activations. [B]
-        prefetched: share of its weights and KV that was in L2. [-]
+        prefetched: share of its weights and KV that was in L2, or in local memory. [-]
         bound: what took longest: matrix, vector, hbm, l2, overhead, network or prefetch.
         seconds: on the critical path.
         parts: the same seconds, by what they were spent on.
@@ -159,7 +159,7 @@ def _block_rows(phase: str, weights: Any, timed: Timed, machine: Machine, away: 
                 _shape(call),
                 total(call.flop),
                 fetched + total(call.local),
-                total(bytes_in) / fetched if bytes_in is not None and fetched else 0.0,
+                total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,
                 parts,

@@ -34,7 +34,21 @@ def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attendi
             call for operator in part.operators for call in _calls(model, part, operator, plan, precision, attending or (at,))
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
-    return tuple(found)
+    return tuple(found) if plan.prefetch is None else _one_after_another(found, plan)
+
+
+def _one_after_another(parts: list[Block], plan: TilePlan) -> tuple[Block, ...]:
+    """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
+    embedding, attention, *layers, head = parts
+    first = minimum(plan.pp * 1.0, attention.times)
+    last = 1 + len(layers)
+    return (
+        embedding,
+        attention._replace(times=first),
+        *(block._replace(after=1) for block in layers),
+        attention._replace(times=attention.times - first, after=last),
+        head._replace(after=last),
+    )
 
 
 def _calls(
@@ -123,4 +137,5 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         width=float(BYTES[precision.activations]), operations=count * SOFTMAX, specials=count,
         reads="kv", fetch=nbytes * share, piece=BLOCK_TOKENS * of.kv_heads.units * share * kv, exchange=exchange,
         flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * SOFTMAX,
+        known=at.positions / maximum(at.positions + at.tokens, 1.0),
     )  # fmt: skip

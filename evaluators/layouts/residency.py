@@ -40,6 +40,7 @@ class Resident(NamedTuple):
         weights: of all layers of its stage. [B]
         kv_here, weights_here: share of each that stays. [1]
         block: tokens of activations that it holds at a time.
+        buffer: set aside for what is prefetched. [B]
     """
 
     activations: Any
@@ -48,11 +49,12 @@ class Resident(NamedTuple):
     kv_here: Any
     weights_here: Any
     block: Any
+    buffer: Any = 0.0
 
     @property
     def sram(self) -> Any:
         """Bytes of local memory in use."""
-        return self.activations + self.kv_here * self.kv + self.weights_here * self.weights
+        return self.activations + self.kv_here * self.kv + self.weights_here * self.weights + self.buffer
 
     @property
     def hbm(self) -> Any:
@@ -90,8 +92,10 @@ def resident(
     activations = block * row
     kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
     room = maximum(sram - activations, 0.0)
-    here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
-    return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
+    buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
+    here = shared_out(room - buffer, kv, weights, kv_share=mapping.sram_kv)
+    shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
+    return Resident(activations, kv, weights, *shares, block, buffer)
 
 
 def values(part: Part, *, routed: bool = False) -> float:

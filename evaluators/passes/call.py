@@ -84,6 +84,7 @@ class Call(NamedTuple):
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
         reads: what that one core reads from main memory, unless it has it: "weights", "kv" or nothing.
         fetch: how much of that. [B]
+        known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
         local: bytes of activations that go through a cache. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
@@ -117,6 +118,7 @@ class Call(NamedTuple):
     macs: Any = 0.0
     elements: Any = 0.0
     sent: Any = 0.0
+    known: Any = 1.0
 
 
 class Opener(NamedTuple):
@@ -145,6 +147,7 @@ class Block(NamedTuple):
         order: positions of the calls, breadth-first from the opener.
         times: how often all of it runs in a step.
         opener: the collective that they wait for; None where they wait for nothing.
+        after: position of the block whose last messages are on their way when it begins; None where nobody's are.
     """
 
     name: str
@@ -153,6 +156,7 @@ class Block(NamedTuple):
     order: tuple[int, ...]
     times: float
     opener: Opener | None = None
+    after: int | None = None
 
 
 def alike(calls: tuple[Call, ...]) -> tuple[int, ...]:

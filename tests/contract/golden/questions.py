@@ -63,6 +63,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=deepseek_v2_lite workload.sequence=[256] mapping.both.partition=mn fidelity=events",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.both.tp=16 fidelity=cycles",
         "chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles",
+        "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_prefetch model=mixtral_8x7b mapping.both.tp=8 workload.sequence=[256] fidelity=events",
         "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
