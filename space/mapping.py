@@ -173,6 +173,19 @@ class PrefetchPlan:
     )
 
 
+GROUP_SUMS = ("ring", "ktree", "two_level")
+"""How partial sums of a group of cores are added up: around its ring; along a tree of K phases and back; or around the rings of
+the rows of its grid, then across them."""
+
+
+@record
+class SumsPlan:
+    """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
+
+    algorithm: str = word("who adds partial sums up: ring, ktree or two_level", GROUP_SUMS)
+    ktree_k: Any = whole("phases of the K-tree (K)", absent=True)
+
+
 @record
 class TilePlan:
     """The mapping of one phase on a mesh of tiles."""
@@ -183,6 +196,7 @@ class TilePlan:
     placement: str = word("where the cores of a group are", PLACEMENTS)
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
     prefetch: Any = part("what is read from memory while a group exchanges", PrefetchPlan)
+    sums: Any = part("how partial sums of a group are added up; around its ring where it is not said", SumsPlan)
 
 
 STAGES = ("layers", "parts")

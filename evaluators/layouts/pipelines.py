@@ -13,6 +13,7 @@ from dse.evaluators.layouts.devices import SOFTMAX
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
 from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Experts, Model
 
@@ -28,6 +29,8 @@ def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attendi
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
     """
+    if plan.sums is not None:
+        _refuse_sums(plan)
     found = []
     for part in transformer(model, at):
         calls = tuple(
@@ -81,10 +84,33 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
     flop = 2.0 * of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
-        group=Group(plan.partition, plan.placement, plan.tp), width=act,
+        group=_group(plan), width=act,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
         flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved,
     )  # fmt: skip
+
+
+def _group(plan: TilePlan) -> Group:
+    if plan.sums is None or plan.sums.algorithm == "ring":
+        return Group(plan.partition, plan.placement, plan.tp)
+    phases = plan.sums.ktree_k if plan.sums.algorithm == "ktree" else 1
+    return Group(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
+
+
+def _refuse_sums(plan: TilePlan) -> None:
+    """Refuses sums that nothing adds up so."""
+    of = plan.sums
+    if plan.partition != "k":
+        raise DesignError(
+            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k"
+        )
+    if plan.experts == "whole" and of.algorithm != "ring":
+        raise DesignError(
+            f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
+            "ring, or experts=divided"
+        )
+    if of.algorithm == "ktree" and of.ktree_k is None:
+        raise DesignError("mapping.both.sums.ktree_k: missing; phases of the K-tree (K)")
 
 
 def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:

@@ -54,11 +54,25 @@ class Product(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Cores that share a product: how it is divided (a word of `PARTITION`), where they are, how many."""
+    """Cores that share a product.
+
+    Attributes:
+        partition: how it is divided, a word of `PARTITION`.
+        placement, cores: where they are, and how many.
+        sums: how partial sums are added up, a word of `space.mapping.GROUP_SUMS`.
+        phases: of a K-tree.
+    """
 
     partition: str
     placement: str
     cores: Any
+    sums: str = "ring"
+    phases: Any = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further arguments of the partition, where it is not the usual one."""
+        return {} if self.sums == "ring" else {"sums": self.sums, "phases": self.phases}
 
 
 class Exchange(NamedTuple):

@@ -65,6 +65,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles",
         "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
         "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=two_level "
+        "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
+        "chip=npu_dse model=llama3_8b mapping.both.allreduce=tree chip.network.latency_per=hop chip.network.ports=3",
         "chip=npu64 mapping=npu_prefetch model=mixtral_8x7b mapping.both.tp=8 workload.sequence=[256] fidelity=events",
         "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
@@ -87,6 +93,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "die_serving": (
         "chip=npu_dse model=qwen3_1b7 $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
     ),
     "product": (
