@@ -67,6 +67,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.sequence=[512]",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
         "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
+        "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.sums.algorithm=two_level "
+        "mapping.both.sums.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=two_level "
         "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
