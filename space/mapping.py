@@ -197,6 +197,11 @@ class TilePlan:
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
     prefetch: Any = part("what is read from memory while a group exchanges", PrefetchPlan)
     sums: Any = part("how partial sums of a group are added up; around its ring where it is not said", SumsPlan)
+    attention: AttentionPlan | None = part(
+        "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
+        "is not said",
+        AttentionPlan,
+    )
 
 
 STAGES = ("layers", "parts")
@@ -216,6 +221,9 @@ class PoolPlan(TilePlan):
         "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
     )
     prefetch: Any = refused("pipelines that serve requests as they come do not prefetch; leave it out, or ask for batches")
+    attention: Any = refused(
+        "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
+    )
 
 
 ARRANGEMENTS = ("dp_first", "pp_first")

@@ -81,11 +81,14 @@ class Staged(NamedTuple):
     def activity(self) -> Activity:
         """Of all cores of the pipeline."""
         macs = elements = sent = memory = 0.0
-        for call, _, times, away in self.calls():
+        jobs = Activity()
+        for call, cost, times, away in self.calls():
             macs, elements, sent = macs + call.macs * times, elements + call.elements * times, sent + call.sent * times
             memory = memory + call.nbytes * (away * times)
+            if cost.activity is not None:
+                jobs = jobs + cost.activity * times
         sent = sent + self.crossing * (self.stages - 1)
-        return Activity(macs, sent, sent, elements, memory)
+        return Activity(macs, sent, sent, elements, memory) + jobs
 
 
 def through_stages(

@@ -10,6 +10,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.placement import grid
 from dse.evaluators.layouts.devices import SOFTMAX
+from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
 from dse.space.elementwise import ceil_div, maximum, minimum
@@ -21,20 +22,30 @@ BLOCK_TOKENS = 16
 """Tokens of the KV cache that are side by side in memory."""
 
 
-def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attending: tuple[Step, ...] = ()) -> tuple[Block, ...]:
+def blocks(
+    model: Model,
+    at: Step,
+    plan: TilePlan,
+    precision: Precision,
+    attending: tuple[Step, ...] = (),
+    on: OnGroup | None = None,
+) -> tuple[Block, ...]:
     """The parts of a step on a group of cores.
 
     Args:
         model, at: what is computed.
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
+        on: the group, where attention is of all its cores at a time.
     """
     if plan.sums is not None:
         _refuse_sums(plan)
     found = []
     for part in transformer(model, at):
         calls = tuple(
-            call for operator in part.operators for call in _calls(model, part, operator, plan, precision, attending or (at,))
+            call
+            for operator in part.operators
+            for call in _calls(model, part, operator, plan, precision, attending or (at,), on)
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
     return tuple(found) if plan.prefetch is None else _one_after_another(found, plan)
@@ -55,8 +66,11 @@ def _one_after_another(parts: list[Block], plan: TilePlan) -> tuple[Block, ...]:
 
 
 def _calls(
-    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...]
-) -> list[Call]:
+    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...],
+    on: OnGroup | None,
+) -> list[Call]:  # fmt: skip
+    if isinstance(operator, Attention) and on is not None:
+        return [_on_group(model, part, operator, plan, precision, at, on) for at in attending]
     if isinstance(operator, Attention):
         return [_attention(model, part, operator, plan, precision, at) for at in attending]
     if not isinstance(operator, MatMul):
@@ -164,4 +178,15 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         reads="kv", fetch=nbytes * share, piece=BLOCK_TOKENS * of.kv_heads.units * share * kv, exchange=exchange,
         flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * SOFTMAX,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
+    )  # fmt: skip
+
+
+def _on_group(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step, on: OnGroup) -> Call:
+    """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them."""
+    written = at.tokens * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv])
+    flop = at.pairs * of.heads.units * 2.0 * (of.qk_dim + of.v_dim)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units),
+        reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv]),
+        job=asked(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
     )  # fmt: skip

@@ -13,10 +13,10 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Heads
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
+from dse.evaluators.layouts.attended import attended
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
@@ -99,22 +99,14 @@ def _product(part: Part, of: MatMul, on: _On) -> Call:
 
 
 def _attention(part: Part, of: Attention, at: Step, requests: int, length: int, on: _On) -> Call:
-    """Attention of requests alike: of whole prompts, or of one token to what is cached.
-
-    Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
-    does not see any more are computed, and count for nothing.
-    """
+    """Attention of requests alike: of whole prompts, or of one token to what is cached."""
     prefilling, window = at.phase == "prefill", on.model.window
-    batch, queries, keys = requests, length if prefilling else 1, length
-    if prefilling and window and length > window:
-        batch, queries, keys = requests * ceil_div(length, window), window, min(2 * window, length)
-    latent = on.model.latent is not None and not prefilling
-    shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
+    shape = attended(on.model, of, requests, length, prefilling=prefilling)
     dataflow = attention(on.plan.attention.dataflow)
     sliced = closed_attention.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
     pairs = requests * (causal_pairs(length, window) if prefilling else at.positions / at.requests)
     flop = 2.0 * pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    sizes = (requests * (length if prefilling else 1), of.qk_dim, keys)
+    sizes = (requests * (length if prefilling else 1), of.qk_dim, shape.keys)
     return _call(part, of, sizes, closed_attention.job(dataflow, shape, sliced, on.chip, on.itemsize), flop)
 
 

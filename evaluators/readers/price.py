@@ -160,7 +160,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
         return _kernel(call.kernel, machine, reader)
     if call.job is not None:
         done = reader.job(call.job)
-        return _alone(done.seconds, done.activity)
+        first = _read(call.fetch, call.piece, call.stride, machine, reader)[0] if call.reads else 0.0
+        return _alone(done.seconds + first, done.activity)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
@@ -187,10 +188,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
         need, piece = call.fetch, call.piece
         if away is not None:
             need, piece = need * away, piece * away if call.reads == "weights" else piece
-        if reader.memory is None:
-            read, per_byte = memory.read(need, piece, call.stride)
-        else:
-            read, per_byte = reader.memory(need, piece, call.stride, machine)
+        read, per_byte = _read(need, piece, call.stride, machine, reader)
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -213,6 +211,14 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
     elif call.exchange is not None:
         network = exchanged(call.exchange, machine)
     return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside)
+
+
+def _read(nbytes: Any, piece: Any, stride: Any, machine: Machine, reader: Reader) -> tuple[Any, Any]:
+    """Of some bytes of main memory, all and one more. [s], [s/B]"""
+    if reader.memory is not None:
+        return reader.memory(nbytes, piece, stride, machine)
+    assert machine.memory is not None
+    return machine.memory.read(nbytes, piece, stride)
 
 
 def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
@@ -255,7 +261,7 @@ def _behind_messages(
     resident: list[Any] = [None] * len(costs)
     costs = list(costs)
     for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
-        if call.reads and window is not None:
+        if call.reads and call.job is None and window is not None:
             here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
             resident[place] = here
             if cost.beside is not None:  # what a read hid is hidden no more

@@ -75,6 +75,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
         "chip=npu_dse model=llama3_8b mapping.both.allreduce=tree chip.network.latency_per=hop chip.network.ports=3",
+        "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 mapping.both.pp=8 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_flat_attention model=deepseek_v2_lite mapping.both.tp=8 mapping.both.placement=mesh "
+        "workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_prefetch model=mixtral_8x7b mapping.both.tp=8 workload.sequence=[256] fidelity=events",
         "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
