@@ -196,7 +196,7 @@ def plan_limits(chip: Chip, name: str, plan: TilePlan, held: Resident, kv: Any, 
 def _filled(plan: TilePlan, held: Resident) -> tuple[tuple[str, Any], ...]:
     """What has to be in local memory."""
     activations = ("activations", held.activations)
-    return (activations,) if plan.attention is None else (activations, ("slices of attention", held.slices))
+    return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
 
 
 def _limits(design: Design, job: Job, *held: Resident) -> list[Limit]:

@@ -41,7 +41,7 @@ class Resident(NamedTuple):
         kv_here, weights_here: share of each that stays. [1]
         block: tokens of activations that it holds at a time.
         buffer: set aside for what is prefetched. [B]
-        slices: of attention on the whole group. [B]
+        slices: of attention on the whole group, beyond the room of activations that are not there meanwhile. [B]
     """
 
     activations: Any
@@ -91,10 +91,13 @@ def resident(
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
     weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
     widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
-    row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
+    divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
+    row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
     kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
+    if plan.attention is not None:  # nothing is there with it but the block's input and output
+        slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
     buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
     stays = kv if plan.attention is None else 0.0

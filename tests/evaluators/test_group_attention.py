@@ -123,14 +123,16 @@ def test_events_play_what_the_closed_form_says(dataflow: str, word: str, placeme
 
 
 def test_slices_are_in_local_memory_and_the_cache_is_not() -> None:
+    """Slices take the room of activations that are not there with them, and what they need beyond is counted."""
     asked_ = question("mapping.both.tp=8")
-    found = {limit.address: limit for limit in limits(asked_.base, asked_.workload)}
-    assert [name for name, _ in found["chip.tile.sram"].parts] == ["activations", "slices of attention"]
-    assert dict(found["chip.tile.sram"].parts)["slices of attention"] > 0
-    assert np.all(dict(found["chip.hbm.capacity"].parts)["KV cache"] > 0)
-    slices = said(asked_.base, attention__queries=4096, attention__keys=8192, attention__rows=1, attention__cols=1)
-    outcome = evaluate(stacked([slices]), asked_.workload)
-    assert not outcome.feasible[0]
+    for queries, beyond in ((16, False), (4096, True)):
+        sliced = said(asked_.base, attention__rows=1, attention__cols=1, attention__queries=queries, attention__keys=256)
+        prefill = {limit.address: limit for limit in reversed(limits(sliced, asked_.workload))}
+        assert [name for name, _ in prefill["chip.tile.sram"].parts] == ["activations", "slices of attention beyond"]
+        assert np.all((dict(prefill["chip.tile.sram"].parts)["slices of attention beyond"] > 0) == beyond)
+        assert np.all(dict(prefill["chip.hbm.capacity"].parts)["KV cache"] > 0)
+    large = said(asked_.base, attention__rows=1, attention__cols=1, attention__queries=4096, attention__keys=8192)
+    assert not evaluate(stacked([large]), asked_.workload).feasible[0]
 
 
 def test_cores_share_heads_that_are_fewer_than_them() -> None:
