@@ -149,3 +149,10 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
 def test_prefetching_elsewhere_is_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
     with pytest.raises(DesignError, match=why):
         asked("chip=npu64", "model=qwen3_4b", *overrides)
+
+
+def test_a_space_leaves_the_buffer_out_where_nothing_is_prefetched() -> None:
+    space = asked("chip=npu64", "model=qwen3_4b", "mapping=npu_prefetch", "space=npu_prefetch").space
+    found = evaluate(space.stack(space.grid(0, space.combinations or 0)), question().workload)
+    assert len(found.columns["tpot"]) == 3 * 3 * 2 * 2 * (1 + 2 * 3)
+    assert np.isfinite(found.columns["tpot"]).all()
