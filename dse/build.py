@@ -44,6 +44,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     sources: list[Source] = []
     base = _design(config["chip"], config["mapping"], config["workload"], sources)
     knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
+    _refuse_idle(base.mapping, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
@@ -79,6 +80,17 @@ def _refuse(chip: Chip, case: type) -> None:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":
         raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
+
+
+def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
+    """Refuses phases of a tree where partial sums go by none, and no knob says that they may."""
+    trees = {knob.address for knob in knobs if isinstance(knob, Choice) and "ktree" in knob.values}
+    for phase in ("prefill", "decode"):
+        sums, address = getattr(getattr(mapping, phase), "sums", None), f"mapping.{phase}.sums"
+        if sums is None or sums.algorithm == "ktree" or sums.ktree_k is None:
+            continue
+        if not trees & {f"{address}.algorithm", "mapping.both.sums.algorithm"}:
+            raise DesignError(f"{address}.ktree_k: nothing reads it beside {sums.algorithm}; say null, or algorithm=ktree")
 
 
 def _refuse_stream(chip: Chip) -> None:

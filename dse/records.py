@@ -48,7 +48,10 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
                 raise DesignError(f"{here}: missing; {_meaning(spec)}")
             continue
         group = inner(hints[name])
-        if "parts" in spec.metadata:
+        if "refused" in spec.metadata:
+            if config[name] is not None:
+                raise DesignError(f"{here}: {spec.metadata['refused']}")
+        elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
             there = address if "inline" in spec.metadata else here
             values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], there, sources)

@@ -87,7 +87,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     for rows, design in designs.groups:
         _refuse_faults(design, workload.cases[0], fidelity)
-        if PART not in fidelity and not _broken(design):
+        if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
             _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common], len(workload.cases))
             continue
@@ -226,6 +226,12 @@ def _module(name: str) -> ModuleType:
 def _broken(design: Design) -> bool:
     """Whether something of a mesh with programs is broken: traffic goes round faults by every reader."""
     return design.chip.router is None and design.chip.faults not in (None, "none")
+
+
+def _by_itself(design: Design, case: Asked) -> bool:
+    """Whether designs of a group are worked out one after the other, whatever reader asks."""
+    judge = _judge(design, case)
+    return bool(hasattr(judge, "by_itself") and judge.by_itself(design))
 
 
 def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:

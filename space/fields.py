@@ -51,13 +51,20 @@ def part(doc: str, *kinds: type, inline: bool = False) -> Any:
     return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}), default=None)
 
 
+def refused(why: str) -> Any:
+    """A field that others like it have and this one cannot have; `why` says so, and what to do."""
+    return field(metadata={"doc": why, "refused": why}, default=None)
+
+
 def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
     if absent:
         return field(metadata=metadata, default=None)
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, field))
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, refused, field)
+)
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)

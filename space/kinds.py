@@ -45,7 +45,9 @@ KINDS: dict[tuple[str, type], Kind] = {
     (POOL, Case): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
     (TILES, Case): Kind(
-        (PIPELINES, WHOLE_CHIP), "the chip is a mesh of tiles", "flat, npu, npu_t10, npu_waferllm or npu_wsc_llm"
+        (PIPELINES, WHOLE_CHIP),
+        "the chip is a mesh of tiles",
+        "flat, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),

@@ -6,7 +6,7 @@ Prefill and decode have each their own plan; where the same devices serve both, 
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import part, quantity, record, whole, word
+from dse.space.fields import part, quantity, record, refused, whole, word
 
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 """Number formats and their size. [B]"""
@@ -116,6 +116,10 @@ class FlatPlan:
 
     attention: AttentionPlan
     gemm: SummaPlan
+    prefetch: Any = refused(
+        "all tiles work on one operator, whose blocks come from memory while those before them are multiplied; leave it out, "
+        "or choose mapping=npu_prefetch"
+    )
 
 
 PREEMPTION = ("recompute", "swap")
@@ -158,6 +162,31 @@ EXPERTS = ("divided", "whole")
 
 
 @record
+class PrefetchPlan:
+    """What a core reads from its memory before it is needed, while its own messages keep the links busy and the memory idle."""
+
+    policy: str = word("policy for weights and KV cache while partial sums or operands are exchanged", PREFETCH)
+    cap: Number = quantity(
+        "1",
+        "share of the local memory beside activations that is set aside for prefetched data; none where policy is none",
+        high=1.0,
+    )
+
+
+GROUP_SUMS = ("ring", "ktree", "two_level")
+"""How partial sums of a group of cores are added up: around its ring; along a tree of K phases and back; or around the rings of
+the rows of its grid, then across them."""
+
+
+@record
+class SumsPlan:
+    """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
+
+    algorithm: str = word("who adds partial sums up: ring, ktree or two_level", GROUP_SUMS)
+    ktree_k: Any = whole("phases of the K-tree (K)", absent=True)
+
+
+@record
 class TilePlan:
     """The mapping of one phase on a mesh of tiles."""
 
@@ -166,6 +195,13 @@ class TilePlan:
     partition: str = word("what of a product is divided between the cores of a group", PARTITIONS)
     placement: str = word("where the cores of a group are", PLACEMENTS)
     experts: str = word("where experts are: divided over the cores of a group, or whole on one of them", EXPERTS)
+    prefetch: Any = part("what is read from memory while a group exchanges", PrefetchPlan)
+    sums: Any = part("how partial sums of a group are added up; around its ring where it is not said", SumsPlan)
+    attention: AttentionPlan | None = part(
+        "attention of all cores of a group at a time, keys and values from its memory; each core's own heads or rows where it "
+        "is not said",
+        AttentionPlan,
+    )
 
 
 STAGES = ("layers", "parts")
@@ -183,6 +219,10 @@ class PoolPlan(TilePlan):
     microbatch: Number = whole("the most requests of a micro-batch; as many of these are in flight as a pipeline has stages")
     chunk: Number = whole(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
+    )
+    prefetch: Any = refused("pipelines that serve requests as they come do not prefetch; leave it out, or ask for batches")
+    attention: Any = refused(
+        "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
     )
 
 

@@ -1,6 +1,6 @@
 """Where the time of one design goes: each operator, what binds it, and what the collectives cost; the sum is the total."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ class Row:
         shape: m x k x n on the device, of the first step.
         flop: on the matrix engine of one device. [op]
         nbytes: weights, KV and activations. [B]
-        prefetched: share of its weights and KV that was in L2. [-]
+        prefetched: share of its weights and KV that was in L2, or in local memory. [-]
         bound: what took longest: matrix, vector, hbm, l2, overhead, network or prefetch.
         seconds: on the critical path.
         parts: the same seconds, by what they were spent on.
@@ -108,8 +108,17 @@ class Breakdown:
         return replace(self, rows=rows).by_bound()
 
 
+Split = Callable[[Any], dict[str, Any]]
+"""What the time of a job goes into, by name. [s]"""
+
+
 def rows(
-    phase: str, weights: Any, timed: Sequence[Timed], machine: Machine, away: Sequence[Sequence[Any]] | None = None
+    phase: str,
+    weights: Any,
+    timed: Sequence[Timed],
+    machine: Machine,
+    away: Sequence[Sequence[Any]] | None = None,
+    split: Split | None = None,
 ) -> list[Row]:
     """The rows of one design and case in a phase; they add up to its blocks' seconds.
 
@@ -119,10 +128,11 @@ def rows(
         timed: blocks of one step, likewise.
         machine: of a design whose leaves are all scalar.
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
+        split: of jobs, where calls have such.
     """
     found: list[Row] = []
     for place, of in enumerate(timed):
-        found += _block_rows(phase, weights, of, machine, away[place] if away else [1.0] * len(of.costs))
+        found += _block_rows(phase, weights, of, machine, away[place] if away else [1.0] * len(of.costs), split)
     return found
 
 
@@ -138,7 +148,9 @@ def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
     return [Row(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
 
 
-def _block_rows(phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any]) -> list[Row]:
+def _block_rows(
+    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None
+) -> list[Row]:
     block = timed.block
     times = weights * block.times
 
@@ -154,9 +166,12 @@ def _block_rows(phase: str, weights: Any, timed: Timed, machine: Machine, away: 
         seconds = total(span.end - span.ready)
         if not seconds:
             continue
-        parts = {name: total(value) for name, value in _spent(timed, place, span, machine).items()}
+        spent = _spent(timed, place, span, machine) if call.job is None or split is None else _of_job(timed, place, split)
+        parts = {name: total(value) for name, value in spent.items()}
         parts = {name: value for name, value in parts.items() if value}
         fetched = total(call.nbytes * away[place])
+        moved = timed.costs[place].activity
+        fetched += total(moved.memory_bytes) if moved is not None else 0.0
         found.append(
             Row(
                 phase,
@@ -165,7 +180,7 @@ def _block_rows(phase: str, weights: Any, timed: Timed, machine: Machine, away: 
                 _shape(call),
                 total(call.flop),
                 fetched + total(call.local),
-                total(bytes_in) / fetched if bytes_in is not None and fetched else 0.0,
+                total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,
                 parts,
@@ -195,6 +210,12 @@ def _spent(timed: Timed, place: int, span: Span, machine: Machine) -> dict[str, 
         "network": network,
         "overhead": timed.durations[place] - network - np.maximum(cost.engines, hbm + l2),
     }
+
+
+def _of_job(timed: Timed, place: int, split: Split) -> dict[str, Any]:
+    """The seconds of a call that is a job: by what that goes into, and what is written before it."""
+    found = dict(split(timed.block.calls[place].job))
+    return found | {"hbm": found.get("hbm", 0.0) + timed.durations[place] - sum(found.values())}
 
 
 def _shape(call: Call) -> str:

@@ -10,7 +10,7 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.readers.price import Cost, Reader, Timed, timed
+from dse.evaluators.readers.price import NO_PREFETCH, Cost, Prefetch, Reader, Timed, timed
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import TilePlan
 from dse.space.model import Model
@@ -81,11 +81,14 @@ class Staged(NamedTuple):
     def activity(self) -> Activity:
         """Of all cores of the pipeline."""
         macs = elements = sent = memory = 0.0
-        for call, _, times, away in self.calls():
+        jobs = Activity()
+        for call, cost, times, away in self.calls():
             macs, elements, sent = macs + call.macs * times, elements + call.elements * times, sent + call.sent * times
             memory = memory + call.nbytes * (away * times)
+            if cost.activity is not None:
+                jobs = jobs + cost.activity * times
         sent = sent + self.crossing * (self.stages - 1)
-        return Activity(macs, sent, sent, elements, memory)
+        return Activity(macs, sent, sent, elements, memory) + jobs
 
 
 def through_stages(
@@ -114,10 +117,16 @@ def through_stages(
             return 1 - held.kv_here
         return (1 - held.weights_here) * ceil_div(call.rows, held.block) if call.reads else 0.0
 
+    def once(call: Call) -> Any:
+        here = held.kv_here if call.reads == "kv" else held.weights_here
+        return (1 - here) * call.fetch * call.known
+
     assert machine.fabric is not None
+    prefetch = NO_PREFETCH if plan.prefetch is None else Prefetch(plan.prefetch.policy, held.buffer, once)
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)
     hop = _between(crossing, plan, machine.fabric) * crowding
-    return Staged(tuple(timed(of, machine, reader, away=away)), shares, hop, model.layers, plan.pp, crossing)
+    parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away))
+    return Staged(parts, shares, hop, model.layers, plan.pp, crossing)
 
 
 def _between(nbytes: Any, plan: TilePlan, fabric: Fabric) -> Any:

@@ -5,6 +5,7 @@ The chip is divided into instances of the model, each a pipeline of groups; requ
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,20 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step, causal_pairs
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.placement import sides_of
+from dse.evaluators.layouts import on_groups
+from dse.evaluators.layouts.on_groups import OnGroup, on_group
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
+from dse.evaluators.readers import jobs as jobs_of_tiles
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import tile_energy
 from dse.space.chip import Chip, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
@@ -60,7 +65,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     plan, held = mapping.prefill, _held(design, job, "prefill")
     instances = _instances(chip, plan)
     crossing = job.prompts * job.model.hidden * BYTES[mapping.precision.activations]
-    laid = _blocks(job, "prefill", plan, mapping.precision, instances)
+    laid = _blocks(job, "prefill", plan, mapping.precision, instances, _group(design, plan))
     of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
     stage = of.stage
     fill = reduced(np.maximum, of.seconds - stage, job.prompt_starts)
@@ -71,7 +76,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     instances = _instances(chip, plan)
     turns, together = _together(instances, plan, job)
     crossing = together * job.model.hidden * BYTES[mapping.precision.activations]
-    laid = _blocks(job, "decode", plan, mapping.precision, instances)
+    laid = _blocks(job, "decode", plan, mapping.precision, instances, _group(design, plan))
     of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
     decoding = reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), job.step_starts)
     runs = job.steps * ceil_div(job.requests, together)
@@ -85,7 +90,9 @@ def refused(design: Design, job: Job) -> list[Limit]:
 
 def rows(phase: Phase, fidelity: str) -> list[Row]:
     """Calls of one phase, and what goes from stage to stage."""
-    found = breakdown.rows(phase.name, phase.runs, phase.timed, phase.machine, phase.away)
+    found = breakdown.rows(
+        phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.split, fidelity)
+    )
     return found + transfers(phase.name, phase.runs, phase.between)
 
 
@@ -174,10 +181,16 @@ def plan_limits(chip: Chip, name: str, plan: TilePlan, held: Resident, kv: Any, 
     rows, cols = sides_of(plan.placement, plan.tp)
     return [
         Limit("chip.hbm.capacity", weights + kv, memory_of_core(chip), "B", (("weights", weights), ("KV cache", kv))),
-        Limit("chip.tile.sram", held.activations, chip.tile.sram, "B", (("activations", held.activations),)),
+        Limit("chip.tile.sram", held.activations + held.slices, chip.tile.sram, "B", _filled(plan, held)),
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),
         Limit(f"mapping.{name}.pp", plan.pp, minimum(maximum(groups, 1.0), stages * 1.0), "1"),
     ]
+
+
+def _filled(plan: TilePlan, held: Resident) -> tuple[tuple[str, Any], ...]:
+    """What has to be in local memory."""
+    activations = ("activations", held.activations)
+    return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
 
 
 def _limits(design: Design, job: Job, *held: Resident) -> list[Limit]:
@@ -185,6 +198,7 @@ def _limits(design: Design, job: Job, *held: Resident) -> list[Limit]:
     found = []
     for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
         found += plan_limits(chip, name, plan, here, (1 - here.kv_here) * here.kv, job.model.layers, room(chip, plan))
+        found += on_groups.limits(name, plan)
     return found
 
 
@@ -216,7 +230,39 @@ def _held(design: Design, job: Job, phase: str) -> Resident:
     else:
         tokens = reduced(np.maximum, _together(instances, plan, job)[1], job.step_starts)
     cached = ceil_div(job.cached, instances)
-    return resident(_parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached)
+    slices = _slices(design, job, phase, plan, instances)
+    return resident(
+        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached, slices=slices
+    )
+
+
+def by_itself(design: Design) -> bool:
+    """Whether a design is worked out apart from others: attention on groups is one job after the other."""
+    return any(plan.attention is not None for plan in (design.mapping.prefill, design.mapping.decode))
+
+
+def _group(design: Design, plan: TilePlan) -> OnGroup | None:
+    """The cores of a group, where attention is of all of them at a time.
+
+    Raises:
+        DesignError: formats of other sizes side by side, or a cache that would stay in local memory.
+    """
+    if plan.attention is None:
+        return None
+    if design.mapping.sram_kv:
+        raise DesignError(
+            f"mapping.sram_kv: attention on groups ({plan.attention.dataflow}) takes keys and values from HBM, wherever they "
+            "would have room; say 0"
+        )
+    return on_group(design.chip, plan, design.mapping.precision)
+
+
+def _slices(design: Design, job: Job, phase: str, plan: TilePlan, instances: Any) -> Any:
+    """Local memory of a core for attention on its group. [B]"""
+    if plan.attention is None:
+        return 0.0
+    laid = _blocks(job, phase, plan, design.mapping.precision, instances, _group(design, plan))
+    return max(on_groups.slices(call.job) for block in laid for call in block.calls if call.job is not None)
 
 
 @remembered
@@ -226,7 +272,9 @@ def _parts(model: Model, phase: str) -> tuple[Part, ...]:
 
 
 @remembered
-def _blocks(job: Job, phase: str, plan: TilePlan, precision: Precision, instances: Any) -> tuple[Block, ...]:
+def _blocks(
+    job: Job, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None
+) -> tuple[Block, ...]:
     """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
     if phase == "prefill":
         pairs = causal_pairs(job.prompts, job.model.window)
@@ -234,7 +282,7 @@ def _blocks(job: Job, phase: str, plan: TilePlan, precision: Precision, instance
     else:
         together = _together(instances, plan, job)[1]
         at = Step("decode", together, together, together * job.context, together * job.context)
-    return blocks(job.model, at, plan, precision)
+    return blocks(job.model, at, plan, precision, on=on)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -32,6 +32,12 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     return found
 
 
+def by_itself(design: Design) -> bool:
+    """Whether a design is worked out apart from others."""
+    layout = layout_of(design)
+    return bool(hasattr(layout, "by_itself") and layout.by_itself(design))
+
+
 def in_part(design: Design) -> str:
     """What becomes of a model on a part of the mesh, for people; "" where there is none."""
     said: str = layout_of(design).SMALLER

@@ -12,10 +12,12 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import SOFTMAX
+from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Experts, Model
 
@@ -29,26 +31,55 @@ def room(chip: Chip, plan: TilePlan) -> Any:
     return (chip.mesh.rows // rows) * (chip.mesh.cols // cols)
 
 
-def blocks(model: Model, at: Step, plan: TilePlan, precision: Precision, attending: tuple[Step, ...] = ()) -> tuple[Block, ...]:
+def blocks(
+    model: Model,
+    at: Step,
+    plan: TilePlan,
+    precision: Precision,
+    attending: tuple[Step, ...] = (),
+    on: OnGroup | None = None,
+) -> tuple[Block, ...]:
     """The parts of a step on a group of cores.
 
     Args:
         model, at: what is computed.
         plan, precision: how it is divided.
         attending: steps that share the pass, such as prompts and decodes, where attention is each one's own.
+        on: the group, where attention is of all its cores at a time.
     """
+    if plan.sums is not None:
+        _refuse_sums(plan)
     found = []
     for part in transformer(model, at):
         calls = tuple(
-            call for operator in part.operators for call in _calls(model, part, operator, plan, precision, attending or (at,))
+            call
+            for operator in part.operators
+            for call in _calls(model, part, operator, plan, precision, attending or (at,), on)
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
-    return tuple(found)
+    return tuple(found) if plan.prefetch is None else _one_after_another(found, plan)
+
+
+def _one_after_another(parts: list[Block], plan: TilePlan) -> tuple[Block, ...]:
+    """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
+    embedding, attention, *layers, head = parts
+    first = minimum(plan.pp * 1.0, attention.times)
+    last = 1 + len(layers)
+    return (
+        embedding,
+        attention._replace(times=first),
+        *(block._replace(after=1) for block in layers),
+        attention._replace(times=attention.times - first, after=last),
+        head._replace(after=last),
+    )
 
 
 def _calls(
-    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...]
-) -> list[Call]:
+    model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...],
+    on: OnGroup | None,
+) -> list[Call]:  # fmt: skip
+    if isinstance(operator, Attention) and on is not None:
+        return [_on_group(model, part, operator, plan, precision, at, on) for at in attending]
     if isinstance(operator, Attention):
         *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
         return [*others, last._replace(operators=(operator.name,))]
@@ -80,10 +111,33 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
     flop = 2.0 * of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
-        group=Group(plan.partition, plan.placement, plan.tp), width=act,
+        group=_group(plan), width=act,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
         flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved, operators=(of.name,),
     )  # fmt: skip
+
+
+def _group(plan: TilePlan) -> Group:
+    if plan.sums is None or plan.sums.algorithm == "ring":
+        return Group(plan.partition, plan.placement, plan.tp)
+    phases = plan.sums.ktree_k if plan.sums.algorithm == "ktree" else 1
+    return Group(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
+
+
+def _refuse_sums(plan: TilePlan) -> None:
+    """Refuses sums that nothing adds up so."""
+    of = plan.sums
+    if plan.partition != "k":
+        raise DesignError(
+            f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k"
+        )
+    if plan.experts == "whole" and of.algorithm != "ring":
+        raise DesignError(
+            f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
+            "ring, or experts=divided"
+        )
+    if of.algorithm == "ktree" and of.ktree_k is None:
+        raise DesignError("mapping.both.sums.ktree_k: missing; phases of the K-tree (K)")
 
 
 def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
@@ -136,4 +190,16 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         width=float(BYTES[precision.activations]), operations=count * SOFTMAX, specials=count,
         reads="kv", fetch=nbytes * share, piece=BLOCK_TOKENS * of.kv_heads.units * share * kv, exchange=exchange,
         flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * SOFTMAX,
+        known=at.positions / maximum(at.positions + at.tokens, 1.0),
+    )  # fmt: skip
+
+
+def _on_group(model: Model, part: Part, of: Attention, plan: TilePlan, precision: Precision, at: Step, on: OnGroup) -> Call:
+    """Attention on all cores of the group; keys and values of the step are written to memory first, by all of them."""
+    written = at.tokens * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv])
+    flop = at.pairs * of.heads.units * 2.0 * (of.qk_dim + of.v_dim)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units),
+        reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv]),
+        job=asked(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
     )  # fmt: skip

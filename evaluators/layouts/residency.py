@@ -40,6 +40,8 @@ class Resident(NamedTuple):
         weights: of all layers of its stage. [B]
         kv_here, weights_here: share of each that stays. [1]
         block: tokens of activations that it holds at a time.
+        buffer: set aside for what is prefetched. [B]
+        slices: of attention on the whole group, beyond the room of activations that are not there meanwhile. [B]
     """
 
     activations: Any
@@ -48,11 +50,14 @@ class Resident(NamedTuple):
     kv_here: Any
     weights_here: Any
     block: Any
+    buffer: Any = 0.0
+    slices: Any = 0.0
 
     @property
     def sram(self) -> Any:
         """Bytes of local memory in use."""
-        return self.activations + self.kv_here * self.kv + self.weights_here * self.weights
+        resident = self.kv_here * self.kv + self.weights_here * self.weights
+        return self.activations + resident + self.buffer + self.slices
 
     @property
     def hbm(self) -> Any:
@@ -62,7 +67,7 @@ class Resident(NamedTuple):
 
 def resident(
     parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
-    share: Share | None = None,
+    share: Share | None = None, slices: Any = 0.0,
 ) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.
 
@@ -74,6 +79,7 @@ def resident(
         sram: local memory of a core. [B]
         tokens: of a step.
         cached: tokens of all requests of an instance, at the longest.
+        slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
     """
     act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
@@ -85,13 +91,19 @@ def resident(
     table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
     weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
     widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
-    row = (2 * model.hidden + widest) * act / (plan.tp if plan.partition in ("input_only", "mn") else 1.0)
+    divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
+    row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
     kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
-    room = maximum(sram - activations, 0.0)
-    here = shared_out(room, kv, weights, kv_share=mapping.sram_kv)
-    return Resident(activations, kv, weights, here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0), block)
+    if plan.attention is not None:  # nothing is there with it but the block's input and output
+        slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
+    room = maximum(sram - activations - slices, 0.0)
+    buffer = 0.0 if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.cap * room
+    stays = kv if plan.attention is None else 0.0
+    here = shared_out(room - buffer, stays, weights, kv_share=mapping.sram_kv)
+    shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
+    return Resident(activations, kv, weights, *shares, block, buffer, slices)
 
 
 def values(part: Part, *, routed: bool = False) -> float:
@@ -115,10 +127,11 @@ def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:
 def kv_here(model: Model, plan: TilePlan) -> Any:
     """Values that a core caches for each token and layer, on average over tokens.
 
-    A core never holds less than one whole KV head. Where rows are divided, it has all heads of its share of the tokens; a
+    A core never holds less than one whole KV head, but for attention of the whole group, which has everything once. Where rows
+    are divided, it has all heads of its share of the tokens; a
     latent cache has no heads, and where heads are divided every core has all of it.
     """
-    if plan.partition != "k":
+    if plan.partition != "k" or plan.attention is not None:
         return kv_values(model) / plan.tp
     if model.latent is not None:
         return kv_values(model) * 1.0

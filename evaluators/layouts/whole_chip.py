@@ -13,10 +13,10 @@ from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
-from dse.evaluators.kernels.attention.shape import Heads
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
+from dse.evaluators.layouts.attended import attended
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
@@ -117,18 +117,8 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
-    """Attention of requests alike: of prompts, or of one token to what is cached.
-
-    Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
-    does not see any more are computed, and count for nothing.
-    """
-    window = on.model.window
-    batch, queries, keys = some.requests, some.queries, some.keys
-    if some.prompts and window and keys > window:
-        batch, queries = some.requests * ceil_div(queries, window), min(queries, window)
-        keys = min(window + queries, keys)
-    latent = on.model.latent is not None and not some.prompts
-    shape = Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, some.prompts, latent)
+    """Attention of requests alike: of prompts, or of one token to what is cached."""
+    shape = attended(on.model, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     dataflow = attention(on.plan.attention.dataflow)
     sliced = closed_attention.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)

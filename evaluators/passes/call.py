@@ -54,11 +54,25 @@ class Product(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Cores that share a product: how it is divided (a word of `PARTITION`), where they are, how many."""
+    """Cores that share a product.
+
+    Attributes:
+        partition: how it is divided, a word of `PARTITION`.
+        placement, cores: where they are, and how many.
+        sums: how partial sums are added up, a word of `space.mapping.GROUP_SUMS`.
+        phases: of a K-tree.
+    """
 
     partition: str
     placement: str
     cores: Any
+    sums: str = "ring"
+    phases: Any = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Further arguments of the partition, where it is not the usual one."""
+        return {} if self.sums == "ring" else {"sums": self.sums, "phases": self.phases}
 
 
 class Exchange(NamedTuple):
@@ -84,6 +98,7 @@ class Call(NamedTuple):
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
         reads: what that one core reads from main memory, unless it has it: "weights", "kv" or nothing.
         fetch: how much of that. [B]
+        known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
         local: bytes of activations that go through a cache. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
@@ -120,6 +135,7 @@ class Call(NamedTuple):
     elements: Any = 0.0
     sent: Any = 0.0
     operators: tuple[str, ...] = ()
+    known: Any = 1.0
 
 
 class Opener(NamedTuple):
@@ -148,6 +164,7 @@ class Block(NamedTuple):
         order: positions of the calls, breadth-first from the opener.
         times: how often all of it runs in a step.
         opener: the collective that they wait for; None where they wait for nothing.
+        after: position of the block whose last messages are on their way when it begins; None where nobody's are.
     """
 
     name: str
@@ -156,6 +173,7 @@ class Block(NamedTuple):
     order: tuple[int, ...]
     times: float
     opener: Opener | None = None
+    after: int | None = None
 
 
 def alike(calls: tuple[Call, ...]) -> tuple[int, ...]:

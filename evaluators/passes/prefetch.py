@@ -1,4 +1,4 @@
-"""PRESERVE's pass: what is prefetched into L2 while a collective runs.
+"""PRESERVE's pass: what is prefetched, into a cache or into local memory, while messages keep the network busy.
 
 [yuzuguler2025] algorithm 1: from each allreduce, breadth-first through the operators that follow, until the next allreduce
 or the end of the graph. Weights of a MatMul and the KV cache of an attention are prefetched as long as their running sum
@@ -6,10 +6,10 @@ stays below the budget; the first operator that does not fit ends it ("whole"), 
 Experts are prefetched as if the router's choice were known, as algorithm 1 does with any MatMul.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.evaluators.passes.call import Block
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import maximum, minimum, where
 
 
 def prefetched(block: Block, policy: str, budget: Any) -> list[Any]:
@@ -31,11 +31,45 @@ def prefetched(block: Block, policy: str, budget: Any) -> list[Any]:
         call = block.calls[position]
         if not call.reads:
             continue
-        need = call.fetch
-        before, used = used, used + need
-        # `used` grows past the budget too, so that nothing after the first misfit is taken
-        if policy == "whole":
-            bytes_in[position] = need * (used < budget)
-        else:
-            bytes_in[position] = where(used < budget, need, maximum(budget - before, 0.0))
+        bytes_in[position], used = _fitting(call.fetch, used, policy, budget)
     return bytes_in
+
+
+class Window(NamedTuple):
+    """Time in which a core's messages are on their way and its memory has nothing to do, and what is read in it.
+
+    Where calls have their messages at their end, each such call is an opener of algorithm 1, for the calls up to the next one.
+    Unlike the paper's, a prefetch ends with the messages: what is not there by then streams, and no call waits for it.
+
+    Attributes:
+        seconds: that are left of it.
+        used: bytes that were asked for so far, whether they fitted or not. [B]
+    """
+
+    seconds: Any
+    used: Any = 0.0
+
+    def read(self, need: Any, byte: Any, policy: str, budget: Any) -> tuple[Any, "Window"]:
+        """Bytes of the next call that are there when the messages are, and the window after that.
+
+        Args:
+            need: of the call, once. [B]
+            byte: of reading. [s/B]
+            policy, budget: as of `prefetched`.
+
+        >>> first, then = Window(10.0).read(6.0, 1.0, "partial", 8.0)
+        >>> first, then.read(6.0, 1.0, "partial", 8.0)[0], Window(3.0).read(6.0, 1.0, "whole", 8.0)[0]
+        (6.0, 2.0, 3.0)
+        """
+        fitting, used = _fitting(need, self.used, policy, budget)
+        bytes_in = minimum(fitting, self.seconds / byte)
+        return bytes_in, Window(maximum(self.seconds - bytes_in * byte, 0.0), used)
+
+
+def _fitting(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
+    """Bytes of a call that the budget has room for, and bytes that were asked for up to it."""
+    # these grow past the budget too, so that nothing after the first misfit is taken
+    used = before + need
+    if policy == "whole":
+        return need * (used < budget), used
+    return where(used < budget, need, maximum(budget - before, 0.0)), used

@@ -37,7 +37,9 @@ def multiply_add(module: Any, of: Kernel, machine: Machine) -> Any:
 def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines."""
     way, shape = partition(group.partition), Shape(of.m, of.k, of.n)
-    found: tuple[Any, Any] = way.cost(shape, group.placement, group.cores, machine.fabric, machine.engines, width)
+    found: tuple[Any, Any] = way.cost(
+        shape, group.placement, group.cores, machine.fabric, machine.engines, width, **group.options
+    )
     return found
 
 

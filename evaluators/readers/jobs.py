@@ -1,19 +1,34 @@
 """What a chip of tiles is asked for as a whole: products, attention, or rows from its memory, by each reader."""
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.program.counts import COUNTS, Activity
+from dse.space.elementwise import column
+
+
+class Several(NamedTuple):
+    """A job for each entry of a step."""
+
+    jobs: tuple[Any, ...]
 
 
 def price(fidelity: str, job: Any) -> Cost:
-    """Time and activity of a job."""
+    """Time and activity of a job; columns of several."""
+    if isinstance(job, Several):
+        costs = [price(fidelity, one) for one in job.jobs]
+        counts = (column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
+        return Cost(column([float(cost.seconds) for cost in costs]), Activity(*counts))
     found: Cost = _readers(fidelity)[type(job)].price(job)
     return found
 
 
 def split(fidelity: str, job: Any) -> dict[str, Any]:
-    """Its time by what it goes into. [s]"""
+    """Its time by what it goes into; columns of several. [s]"""
+    if isinstance(job, Several):
+        parts = [split(fidelity, one) for one in job.jobs]
+        return {name: column([float(part[name]) for part in parts]) for name in parts[0]}
     found: dict[str, Any] = _readers(fidelity)[type(job)].split(job)
     return found
 

@@ -27,33 +27,37 @@ Play = Callable[..., Timing]
 
 def product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[Any, Any]:
     """Seconds of a product on a group, and those of its engines."""
-    name, placement, cores = group
+    cores, phases = group.cores, group.phases
     fabric, of = machine.fabric, machine.engines
     assert fabric is not None
     assert isinstance(of, Engines)
     leaves = (
-        asked.m, asked.k, asked.n, cores, *fabric, of.clock, of.sram_bandwidth, *_numbers(of.matrix), *_numbers(of.vector)
+        asked.m, asked.k, asked.n, cores, phases, *fabric, of.clock, of.sram_bandwidth,
+        *_numbers(of.matrix), *_numbers(of.vector),
     )  # fmt: skip
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        return _played(play, name, tuple(ceil(size) for size in leaves[:3]), placement, int(cores), fabric, of, nbytes)
+        here = group._replace(cores=int(cores), phases=int(phases))
+        return _played(play, here, tuple(ceil(size) for size in leaves[:3]), fabric, of, nbytes)
     spread = np.broadcast_arrays(*leaves)
     found = np.empty((2, *spread[0].shape))
     for place in np.ndindex(spread[0].shape):
         one = [column[place].item() for column in spread]
-        sizes, rest = tuple(ceil(size) for size in one[:3]), one[4:]
+        here, rest = group._replace(cores=int(one[3]), phases=int(one[4])), one[5:]
+        sizes = tuple(ceil(size) for size in one[:3])
         on, rest = Fabric(*rest[: len(fabric)]), rest[len(fabric) :]
         matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])
         vector = _with(of.vector, rest[2 + len(_numbers(of.matrix)) :])
         engines = Engines(rest[0], matrix, vector, rest[1], of.products)
-        found[(slice(None), *place)] = _played(play, name, sizes, placement, int(one[3]), on, engines, nbytes)
+        found[(slice(None), *place)] = _played(play, here, sizes, on, engines, nbytes)
     return found[0], found[1]
 
 
 @lru_cache(maxsize=16384)
 def _played(
-    play: Play, name: str, sizes: tuple[int, ...], placement: str, cores: int, fabric: Fabric, of: Engines, nbytes: float
+    play: Play, group: Group, sizes: tuple[int, ...], fabric: Fabric, of: Engines, nbytes: float
 ) -> tuple[float, float]:
-    program = partition(name).steps(Shape(*sizes), placement, cores, DTYPES[nbytes])
+    way = partition(group.partition)
+    program = way.steps(Shape(*sizes), group.placement, group.cores, DTYPES[nbytes], **group.options)
     timing = play(program, fabric, engines=of)
     return timing.seconds, timing.engine_seconds
 

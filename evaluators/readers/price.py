@@ -7,7 +7,7 @@ from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.partition.placement import step
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
-from dse.evaluators.passes.prefetch import prefetched
+from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.timeline import Span, schedule
 from dse.space.elementwise import maximum, where
@@ -46,6 +46,7 @@ class Cost(NamedTuple):
         memory: activations and all of these bytes.
         network: messages that nothing hides; None where there are none.
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
+        beside: messages that go beside engines and reads, `network` being what these do not hide; None where there are none.
     """
 
     matrix: Any
@@ -59,6 +60,7 @@ class Cost(NamedTuple):
     memory: Any
     network: Any
     activity: Activity | None = None
+    beside: Any = None
 
 
 class Timed(NamedTuple):
@@ -90,10 +92,17 @@ class Timed(NamedTuple):
 
 
 class Prefetch(NamedTuple):
-    """What is prefetched behind openers: a word of `space.mapping.PREFETCH`, and bytes that there is room for."""
+    """What is prefetched: behind openers, or behind messages of the calls themselves.
+
+    Attributes:
+        policy: a word of `space.mapping.PREFETCH`.
+        budget: bytes that there is room for. [B]
+        once: bytes of a call that are not there and are read once; None where blocks have openers.
+    """
 
     policy: str
     budget: Any
+    once: Callable[[Call], Any] | None = None
 
 
 NO_PREFETCH = Prefetch("none", 0.0)
@@ -117,7 +126,8 @@ def timed(
     """
     priced: dict[int, list[Cost]] = {}
     jobs: dict[int, Cost] = {}
-    found = []
+    found: list[Timed] = []
+    windows: list[Window | None] = []
     for block in blocks:
         # attention stands in two blocks, with a collective to hide behind and without; it is priced once
         costs = priced.get(id(block.calls))
@@ -130,7 +140,13 @@ def timed(
                     costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or price(call, machine, reader)))
                 else:
                     costs.append(price(call, machine, reader, away and away(call)))
-        found.append(_timed(block, costs, machine, reader, prefetch))
+        if prefetch.once is None or prefetch.policy == "none":
+            found.append(_timed(block, costs, machine, reader, prefetch))
+            continue
+        before = None if block.after is None else windows[block.after]
+        one, window = _behind_messages(block, costs, machine, prefetch, prefetch.once, before)
+        found.append(one)
+        windows.append(window)
     return found
 
 
@@ -143,7 +159,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
         return _kernel(call.kernel, machine, reader)
     if call.job is not None:
         done = reader.job(call.job)
-        return _alone(done.seconds, done.activity)
+        first = _read(call.fetch, call.piece, call.stride, machine, reader)[0] if call.reads else 0.0
+        return _alone(done.seconds + first, done.activity)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
@@ -170,10 +187,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
         need, piece = call.fetch, call.piece
         if away is not None:
             need, piece = need * away, piece * away if call.reads == "weights" else piece
-        if reader.memory is None:
-            read, per_byte = memory.read(need, piece, call.stride)
-        else:
-            read, per_byte = reader.memory(need, piece, call.stride, machine)
+        read, per_byte = _read(need, piece, call.stride, machine, reader)
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -185,13 +199,25 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
             activations = call.local * where(spilled, memory.byte, cache.byte)
         reading = activations + read if call.reads else activations
     network: Any = None
+    beside: Any = None
     if call.group is not None:
         # sums wait for the product; weights that go round come in beside it, and beside their own stream from memory
-        behind = matrix if call.group.partition == "k" else maximum(matrix, reading)
-        network = maximum(call.products[0].count * divided - behind, 0.0)
+        messages = call.products[0].count * divided
+        if call.group.partition == "k":
+            network = maximum(messages - matrix, 0.0)
+        else:
+            beside, network = messages, maximum(messages - maximum(matrix, reading), 0.0)
     elif call.exchange is not None:
         network = exchanged(call.exchange, machine)
-    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network)
+    return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside)
+
+
+def _read(nbytes: Any, piece: Any, stride: Any, machine: Machine, reader: Reader) -> tuple[Any, Any]:
+    """Of some bytes of main memory, all and one more. [s], [s/B]"""
+    if reader.memory is not None:
+        return reader.memory(nbytes, piece, stride, machine)
+    assert machine.memory is not None
+    return machine.memory.read(nbytes, piece, stride)
 
 
 def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
@@ -224,6 +250,26 @@ def _timed(block: Block, costs: list[Cost], machine: Machine, reader: Reader, pr
     prefetches = [None if bytes_in is None else bytes_in * byte for bytes_in in resident]
     seconds = schedule(collective, durations, prefetches, block.order)
     return Timed(block, collective, costs, resident, durations, prefetches, seconds)
+
+
+def _behind_messages(
+    block: Block, costs: list[Cost], machine: Machine, prefetch: Prefetch, once: Callable[[Call], Any], window: Window | None
+) -> tuple[Timed, Window | None]:
+    """A block whose calls have messages behind which those after them are prefetched, and the window that it ends with."""
+    resident: list[Any] = [None] * len(costs)
+    costs = list(costs)
+    for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
+        if call.reads and call.job is None and window is not None:
+            here, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
+            resident[place] = here
+            if cost.beside is not None:  # what a read hid is hidden no more
+                hidden = maximum(cost.matrix, cost.memory - here * cost.per_byte)
+                costs[place] = cost = cost._replace(network=maximum(cost.beside - hidden, 0.0))
+        if cost.network is not None:
+            window = Window(cost.network)
+    durations = _durations(costs, resident, machine)
+    nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
+    return Timed(block, 0.0, costs, resident, durations, nothing, schedule(0.0, durations, nothing, block.order)), window
 
 
 def _durations(costs: list[Cost], resident: list[Any], machine: Machine) -> list[Any]:

@@ -33,6 +33,8 @@ def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     }
     count = count // 10 if name == "tile_model" else count  # each looks for the slices of ten products
     chip: tuple[str, ...] = chips.get(name.split("_")[0], ()) if name != "npu_cluster" else ()
+    if name == "npu_prefetch":
+        chip = (*chip, "mapping=npu_prefetch")
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
     question = asked(*chip, f"space={name}") if name != "wide" else asked()

@@ -31,6 +31,9 @@ SMALL = ("workload.requests=200",)
 ON: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model=qwen3_1b7", *MODEL): ("npu_dse", "ascend910b", "a100", "wse2", "wse3", "dojo"),
     ("model=qwen3_1b7", "mapping=npu", *MODEL): ("npu64", "npu256", "tile32"),
+    ("model=qwen3_1b7", "mapping=npu_prefetch", *MODEL): ("npu64",),
+    ("model=qwen3_1b7", "mapping=npu_ktree", *MODEL): ("npu64",),
+    ("model=qwen3_1b7", "mapping=npu_flat_attention", *MODEL): ("npu64",),
     ("model=qwen3_1b7", "mapping=flat", "workload.batch=[2]", *MODEL[1:]): ("tile_gh200", "tile32", "npu64"),
     ("workload=gemm", SHAPES): ("wse2", "wse3", "dojo"),
     ("workload=gemm", "mapping=tensor_parallel", SHAPES): ("npu_dse", "a100", "ascend910b"),

@@ -111,10 +111,28 @@ FAULTS = (
     Fault(
         "KV and weights have the room of activations and buffers too",
         "evaluators/layouts/residency.py",
-        "room = maximum(sram - activations, 0.0)",
+        "room = maximum(sram - activations - slices, 0.0)",
         "room = sram * 1.0",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_tile_s_memory_is_shared_and_full_before_anything_is_away",),
+    ),
+    Fault(
+        "a prefetch goes on for nothing when the messages it was behind have ended",
+        "evaluators/passes/prefetch.py",
+        "bytes_in = minimum(fitting, self.seconds / byte)",
+        "bytes_in = fitting",
+        "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        ("tests/evaluators/test_tile_prefetch.py::test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits",),
+    ),
+    Fault(
+        "a K-tree's sums come back for nothing",
+        "evaluators/kernels/partition/tree_sums.py",
+        "return 2 * (_count(*key) * fabric.post",
+        "return (_count(*key) * fabric.post",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
+        "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
+        ("tests/evaluators/test_group_sums.py::test_nine_of_ten_random_sums_cost_what_events_say",),
     ),
     Fault(
         "attention scores every pair of a query and a key twice",

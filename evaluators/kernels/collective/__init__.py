@@ -25,13 +25,23 @@ and exchanges' ``place`` and ``result``, operands as tiles and back.
 
 from types import ModuleType
 
-from dse.evaluators.kernels.collective import bidirectional_ring, direct, full_mesh, hardware, ring, rings, sequential, tree
+from dse.evaluators.kernels.collective import (
+    bidirectional_ring,
+    die_tree,
+    direct,
+    full_mesh,
+    hardware,
+    ring,
+    rings,
+    sequential,
+    tree,
+)
 from dse.space.errors import chosen
 from dse.space.registry import Registry
 
 ALLREDUCE: Registry[ModuleType] = Registry(
     "dse.allreduce",
-    {"ring": ring, "bidirectional_ring": bidirectional_ring, "full_mesh": full_mesh},
+    {"ring": ring, "bidirectional_ring": bidirectional_ring, "full_mesh": full_mesh, "tree": die_tree},
     ("ports", "cost", "steps"),
 )
 

@@ -27,7 +27,8 @@ def cost(algorithm: ModuleType, nbytes: Any, within: Links, between: Links) -> C
         algorithm: a module of the allreduce table, for both levels.
         nbytes: vector on each die. [B], broadcasts over designs
         within: the dies of one node.
-        between: the nodes, as one die sees them: `bandwidth` is its share of the node's.
+        between: the nodes, as one die sees them: `bandwidth` is its share of the node's; at the root of a tree, which has the
+            whole vector and sends alone, it is all of it, and takes as long.
 
     Returns:
         Seconds, those of the algorithm itself for one node, and the bytes that all links carry.

@@ -8,6 +8,7 @@ from dse.evaluators.kernels.gemm.tiling import Shape, blocks
 from dse.evaluators.kernels.partition.input_only import gathered, spread
 from dse.evaluators.kernels.partition.placement import grid, placed, sides, step
 from dse.evaluators.kernels.partition.sums import allreduce
+from dse.evaluators.kernels.partition.tree_sums import ktree, ktree_seconds
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.rounds import Multiply, Program, Round, Slot
@@ -28,26 +29,35 @@ def moved(shape: Shape, rings: Any, members: Any) -> Any:
     return 2 * (cores - 1) / cores * shape.m * shape.n
 
 
-def cost(shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float) -> tuple[Any, Any]:
-    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice."""
+def cost(
+    shape: Shape, placement: str, cores: Any, fabric: Fabric, engines: Engines, nbytes: float,
+    sums: str = "ring", phases: Any = 1,
+) -> tuple[Any, Any]:  # fmt: skip
+    """A product, then reduce-scatter and allgather: along the rings of the group, and across them for a slice; or a K-tree."""
     product = engines.started(shape.m, ceil_div(shape.k, cores), shape.n, nbytes)
-    rings, members = grid(placement, cores)
+    if sums == "ktree":
+        return product + ktree_seconds(placement, cores, phases, shape.m * shape.n * nbytes, fabric), product
+    divided = sums == "two_level"
+    rings, members = grid(placement, cores, divided=divided)
     whole = shape.m * shape.n * nbytes
     slice_ = shape.m * ceil_div(shape.n, members) * nbytes
-    along = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, mean=whole / members)
+    along = 2 * (members - 1) * step(placement, cores, 1, slice_, fabric, divided=divided, mean=whole / members)
     slice_ = shape.m * ceil_div(ceil_div(shape.n, members), rings) * nbytes
-    across = 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric, mean=whole / cores)
+    across = 2 * (rings - 1) * step(placement, cores, 0, slice_, fabric, divided=divided, mean=whole / cores)
     return product + along + across, product
 
 
-def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32") -> Program:
+def steps(shape: Shape, placement: str, cores: int, dtype: str = "float32", sums: str = "ring", phases: int = 1) -> Program:
     """The product, whose output has its columns first so that they can be cut; then the rounds of the allreduce."""
     k = ceil_div(shape.k, cores)
     slots = (
         Slot("a", (shape.m, k), dtype), Slot("w", (k, shape.n), dtype), Slot("c", (shape.n, shape.m), dtype, depth=2)
     )  # fmt: skip
-    rounds = (Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *allreduce(placed(placement, cores), "c", shape.n))
-    return Program(*sides(placement, cores), slots, (rounds,))
+    if sums == "ktree":
+        added = ktree(placement, cores, phases, "c", shape.n)
+    else:
+        added = allreduce(placed(placement, cores, divided=sums == "two_level"), "c", shape.n)
+    return Program(*sides(placement, cores), slots, ((Round((Multiply("a", "w", "c", "mk,kn->nm"),)), *added),))
 
 
 def place(a: Array, w: Array, placement: str, cores: int) -> dict[str, Array]:

@@ -61,6 +61,23 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=deepseek_v2_lite workload.sequence=[256] mapping.both.partition=mn fidelity=events",
         "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.both.tp=16 fidelity=cycles",
         "chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles",
+        "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=ktree "
+        "mapping.prefill.sums.ktree_k=3 workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.sums.algorithm=two_level "
+        "mapping.both.sums.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.sums.algorithm=two_level "
+        "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
+        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
+        "chip=npu_dse model=llama3_8b mapping.both.allreduce=tree chip.network.latency_per=hop chip.network.ports=3",
+        "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 mapping.both.pp=8 workload.batch=[1,16] "
+        "workload.sequence=[512]",
+        "chip=npu64 mapping=npu_flat_attention model=deepseek_v2_lite mapping.both.tp=8 mapping.both.placement=mesh "
+        "workload.sequence=[256] fidelity=events",
+        "chip=npu64 mapping=npu_prefetch model=mixtral_8x7b mapping.both.tp=8 workload.sequence=[256] fidelity=events",
         "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
@@ -165,6 +182,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "serving": (
         "chip=npu_dse model=qwen3_1b7 $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
+        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
         "chip=wse2 model=qwen3_1b7 $SERVED",
         "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv=concat mapping.serving.policy=chunked "

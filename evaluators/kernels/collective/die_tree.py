@@ -1,0 +1,64 @@
+"""Allreduce along a tree of dies: whole vectors go to one die, level by level, and the sum comes back the same way."""
+
+import numpy as np
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.kernels.table import tabulated
+from dse.evaluators.machine.link import Links, seconds
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.space.elementwise import Number
+
+
+def ports(peers: Number) -> Number:
+    """Links that the die at the root needs: one a level."""
+    found: Number = _levels(peers)
+    return found
+
+
+def cost(nbytes: Number, links: Links) -> Cost:
+    """Time until every peer holds the sum of all vectors.
+
+    ceil(log2 p) levels up and as many down, in each of which whole vectors go over links of their own:
+
+        t = 2 ceil(log2 p) (latency + n / b)
+
+    Fewer steps than a ring and more bytes a link: for short vectors where each step has its latency.
+
+    Args:
+        nbytes: vector on each peer. [B], broadcasts over designs
+        links: one for each pair of dies that are a power of two apart and exchange.
+
+    Returns:
+        Seconds, exactly 0 for one peer, and the bytes that all links carry.
+
+    Source:
+        [thakur2005] binomial trees of reductions and broadcasts, one after the other.
+
+    >>> cost(8e6, Links(4, bandwidth=1e9, latency=0.0, latency_per="hop")).seconds
+    0.032
+    """
+    turns = 2 * _levels(links.peers)
+    return Cost(seconds(links, turns, turns * nbytes), Activity(sent_bytes=2 * (links.peers - 1) * nbytes))
+
+
+def steps(rows: int, peers: int) -> Program:
+    """The program on `peers` cores with a link for each pair, some of which it uses; slot ``x`` has `rows` rows a core."""
+    die = np.arange(peers)
+    up = []
+    for apart in (1 << level for level in range(int(_levels(peers)))):
+        senders = die[die % (2 * apart) == apart]
+        up.append((senders, senders - apart))
+    turns = [_turn(*pair, rows, "sum") for pair in up]
+    turns += [_turn(to, at, rows, "set") for at, to in reversed(up)]
+    return Program(1, peers, (Slot("x", (rows, 1), depth=2),), (tuple(turns),), "full")
+
+
+def _turn(source: np.ndarray, target: np.ndarray, rows: int, combine: str) -> Round:
+    row, all_ = np.zeros(len(source), int), np.full(len(source), rows)
+    return Round((Send("x", Cores(row, source), Cores(row, target), 0 * all_, all_, combine=combine),))
+
+
+@tabulated
+def _levels(peers: int) -> float:
+    return float((peers - 1).bit_length())

@@ -1,0 +1,177 @@
+"""Partial sums of a group by ring, K-tree or rings of two levels: each computes the product and takes what its form says."""
+
+from dataclasses import replace
+from itertools import product as combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.kernels.partition import k
+from dse.evaluators.kernels.partition.placement import grid
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.passes.call import Group, Product
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Program, Round, Send
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as by_numbers
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import GROUP_SUMS, PLACEMENTS
+from dse.studies.fidelity_gap.kernels import preset
+from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
+from tests.samples import asked
+
+OTHERS = tuple(name for name in GROUP_SUMS if name != "ring")
+CORES = (1, 2, 3, 4, 6, 7, 8, 16)
+SHORT = ("workload.prompt=1024", "workload.output=256")
+KTREE = ("mapping=npu_ktree", "mapping.both.sums.algorithm=ktree", "mapping.both.sums.ktree_k=2")
+
+
+def computed(sums: str, placement: str, cores: int, phases: int, shape: Shape, program: Program | None = None) -> bool:
+    rng = np.random.default_rng(cores)
+    a, w = (rng.normal(size=size).astype(np.float32) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+    program = program or k.steps(shape, placement, cores, sums=sums, phases=phases)
+    try:
+        found = k.result(by_numbers(program, k.place(a, w, placement, cores)), placement, cores, shape)
+    except ValueError:
+        return False
+    return bool(np.allclose(found, a @ w, atol=1e-3))
+
+
+@given(
+    st.sampled_from(OTHERS), st.sampled_from(PLACEMENTS), st.sampled_from(CORES), st.integers(1, 5),
+    st.integers(1, 20), st.integers(1, 20), st.integers(1, 20),
+)  # fmt: skip
+@settings(max_examples=120, deadline=None)
+def test_every_core_has_the_product(sums: str, placement: str, cores: int, phases: int, m: int, depth: int, n: int) -> None:
+    assert computed(sums, placement, cores, phases, Shape(m, depth, n))
+
+
+@pytest.mark.parametrize(("sums", "placement"), list(combinations(OTHERS, PLACEMENTS)))
+def test_a_wrong_destination_is_noticed(sums: str, placement: str) -> None:
+    shape = Shape(8, 16, 16)
+    program = k.steps(shape, placement, 8, sums=sums, phases=2)
+    (rounds,) = program.strands
+    which = next(i for i, turn in enumerate(rounds) if any(isinstance(step, Send) for step in turn.steps))
+    (send,) = rounds[which].steps
+    assert isinstance(send, Send)
+    wrong = replace(send, target=send.source)
+    assert not computed(
+        sums, placement, 8, 2, shape, replace(program, strands=((*rounds[:which], Round((wrong,)), *rounds[which + 1 :]),))
+    )
+
+
+@pytest.mark.parametrize(("sums", "placement"), list(combinations(GROUP_SUMS, PLACEMENTS)))
+@pytest.mark.parametrize("cores", CORES)
+def test_all_send_as_many_bytes(sums: str, placement: str, cores: int) -> None:
+    shape = Shape(16, 2 * cores, 3 * cores * cores)
+    counted = activity(k.steps(shape, placement, cores, sums=sums, phases=2))
+    divided = sums == "two_level"
+    assert counted.sent_bytes / 4 / cores == pytest.approx(k.moved(shape, *grid(placement, cores, divided=divided)))
+
+
+@pytest.mark.parametrize("fabric", [WORMHOLE, LOCKED], ids=["wormhole", "locked"])
+@pytest.mark.parametrize(("cores", "phases"), [(1, 1), (2, 1), (4, 1), (4, 2), (9, 2), (16, 2), (16, 4)])
+@pytest.mark.parametrize("placement", ["linear_seq", "linear_interleave"])
+def test_the_closed_form_of_a_tree_of_equal_groups_on_a_line_is_the_program_played(
+    placement: str, cores: int, phases: int, fabric: Any
+) -> None:
+    shape = Shape(16, 8 * cores, 64)
+    closed, _ = k.cost(shape, placement, cores, fabric, ENGINES, 4, sums="ktree", phases=phases)
+    played = play(k.steps(shape, placement, cores, sums="ktree", phases=phases), fabric, engines=ENGINES)
+    assert played.seconds == pytest.approx(closed, rel=0.02)
+
+
+def test_nine_of_ten_random_sums_cost_what_events_say() -> None:
+    """Of K-trees and two levels, placements and routings, on 2 to 16 cores; the product itself apart."""
+    rng, gaps = np.random.default_rng(5), []
+    on = {name: of_tiles(preset(name)) for name in ("npu64", "npu256")}
+    for _ in range(200):
+        machine = on[str(rng.choice(list(on)))]
+        machine = machine._replace(fabric=machine.fabric._replace(locked=float(rng.integers(2))))  # type: ignore[union-attr]
+        cores, phases = int(rng.integers(2, 17)), int(rng.integers(1, 5))
+        m, depth, n = (int(side) for side in np.exp(rng.uniform(0, np.log(16384), 3)))
+        group = Group("k", str(rng.choice(PLACEMENTS)), cores, str(rng.choice(OTHERS)), phases)
+        given_ = (group, Product(1.0, m, max(depth, cores), n), machine, 2.0)
+        found, events = (np.subtract(*READERS[reader].product(*given_)) for reader in ("closed", "events"))
+        gaps.append(abs(found / events - 1))
+    assert np.mean(np.array(gaps) <= 0.1) >= 0.9
+    assert np.median(gaps) < 0.01
+
+
+@pytest.mark.parametrize("sums", OTHERS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_batch_is_its_singles(sums: str, placement: str) -> None:
+    rng = np.random.default_rng(1)
+    cores, phases = rng.choice([1.0, 2.0, 4.0, 8.0, 16.0], size=20), rng.choice([1.0, 2.0, 3.0], size=20)
+    m, depth, n = (rng.integers(1, 4000, size=20).astype(float) for _ in range(3))
+    many = k.cost(Shape(m, depth, n), placement, cores, LOCKED, ENGINES, 2, sums=sums, phases=phases)
+    for i in range(20):
+        one = k.cost(Shape(m[i], depth[i], n[i]), placement, cores[i], LOCKED, ENGINES, 2, sums=sums, phases=phases[i])
+        assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
+
+
+def test_designs_with_several_trees_are_together_as_each_alone() -> None:
+    sizes = ("workload.batch=[1,4]", "workload.prompt=64", "workload.output=8")
+    question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes)
+    rng, designs = np.random.default_rng(2), []
+    for _ in range(12):
+        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice(GROUP_SUMS))}
+        knobs["sums.ktree_k"] = int(rng.choice([1, 2, 3]))
+        designs.append(
+            replaced(
+                question.base, {f"mapping.{p}.{name}": value for p in ("prefill", "decode") for name, value in knobs.items()}
+            )
+        )
+    for fidelity in ("closed", "events"):
+        together = evaluate(stacked(designs), question.workload, fidelity=fidelity).columns["latency"]
+        alone = [evaluate(stacked([one]), question.workload, fidelity=fidelity).columns["latency"][0] for one in designs]
+        assert together == pytest.approx(alone, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (("mapping.both.partition=mn",), "mapping.both.sums: partition mn has no sums of a whole group"),
+        (("mapping.both.experts=whole",), "mapping.both.sums.algorithm: outputs of experts"),
+        (("mapping.both.sums.ktree_k=null",), "mapping.both.sums.ktree_k: missing"),
+        (("mapping.both.sums.algorithm=two_level",), "mapping.prefill.sums.ktree_k: nothing reads it beside two_level"),
+        (("mapping.both.sums.algorithm=k_tree",), "no option 'k_tree'; did you mean 'ktree'"),
+    ],
+)
+def test_sums_that_nothing_adds_up_so_are_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
+    def answered() -> None:
+        question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *overrides)
+        evaluate(stacked([question.base]), question.workload)
+
+    with pytest.raises(DesignError, match=why):
+        answered()
+
+
+def test_a_space_may_have_the_phases_of_a_tree_beside_other_sums() -> None:
+    question = asked(
+        "chip=npu64", "model=qwen3_1b7", *KTREE, "mapping.both.sums.algorithm=ring",
+        "+space.mapping.both.sums.algorithm=choice(ring,ktree)", "+space.mapping.both.sums.ktree_k=choice(1,2)",
+    )  # fmt: skip
+    assert question.space.combinations == 4
+
+
+def test_a_tree_pays_for_short_vectors_on_wide_links() -> None:
+    """On a mesh of 64 cores whose links carry 480 GB/s, a token's sums are all way and no words."""
+    wide = ("chip.noc.word_bytes='960 B'", "mapping.both.tp=64", "mapping.both.pp=1", "mapping.both.placement=mesh")
+    question = asked("chip=npu64", "model=qwen3_4b", *KTREE, "workload.batch=[1]", *wide, *SHORT)
+    ring, levels, tree = (
+        evaluate(stacked([replaced(question.base, {"mapping.decode.sums.algorithm": name})]), question.workload).columns[
+            "tpot"
+        ][0]
+        for name in ("ring", "two_level", "ktree")
+    )
+    assert tree < levels < ring
+    assert tree < 0.65 * ring

@@ -1,0 +1,158 @@
+"""Prefetching on pipelines of NPU cores: into local memory, while a group's own messages are on their way."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.passes import Staged, through_stages
+from dse.evaluators.account.pipelines import _blocks, _held, _instances
+from dse.evaluators.account.stretches import jobs
+from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.readers import READERS
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import PARTITIONS, PLACEMENTS
+from tests.samples import asked
+
+MODELS = ("qwen3_4b", "deepseek_v2_lite")
+SIZES = ("workload.batch=[4,16]", "workload.prompt=600", "workload.output=20")
+
+
+def question(model: str = "qwen3_4b", *more: str) -> Question:
+    return asked("chip=npu64", f"model={model}", "mapping=npu_prefetch", *SIZES, *more)
+
+
+def said(design: Design, **knobs: Any) -> Design:
+    return replaced(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
+                             for phase in ("prefill", "decode")})  # fmt: skip
+
+
+def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "closed") -> Staged:
+    """A pass under so large a buffer, with what stays in local memory as if there were none."""
+    (job,) = jobs(question(model).workload)
+    plan = getattr(design.mapping, phase)
+    none = said(design, prefetch__policy="none")
+    laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
+    held = _held(none, job, phase)._replace(buffer=budget)
+    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), plan, held, READERS[fidelity])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(("prefill", "decode")), st.sampled_from(PARTITIONS), st.sampled_from(PLACEMENTS),
+    st.sampled_from((1, 2, 4, 8, 16)), st.floats(8, 256), st.floats(0, 3e7), st.floats(0, 3e7),
+)  # fmt: skip
+def test_a_larger_buffer_never_slows_a_pass(
+    model: str, phase: str, partition: str, placement: str, tp: int, word: float, one: float, other: float
+) -> None:
+    design = said(question(model).base, partition=partition, placement=placement, tp=tp, pp=64 // tp)
+    design = replaced(design, {"chip.noc.word_bytes": word, "mapping.sram_kv": 0.0})
+    small, large = (passed(design, model, phase, budget).seconds for budget in sorted((one, other)))
+    assert np.all(large <= small * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("policy", ["whole", "partial"])
+def test_what_is_prefetched_is_read_within_the_messages_before_it_and_fits(policy: str) -> None:
+    budget = 3e6
+    design = said(question().base, tp=16, pp=4, prefetch__policy=policy)
+    taken = 0.0
+    for of in passed(design, "qwen3_4b", "decode", budget).timed:
+        nbytes, left = 0.0, np.inf  # before the first messages of a block those of another one count
+        for cost, here in zip(of.costs, of.resident, strict=True):
+            nbytes, left = nbytes + (0.0 if here is None else here), left - (0.0 if here is None else here * cost.per_byte)
+            assert np.all(left >= -1e-12)
+            assert np.all(nbytes <= budget * (1 + 1e-12))
+            taken += float(np.sum(nbytes))
+            if cost.network is not None:
+                nbytes, left = 0.0, cost.network
+    assert taken > 0
+
+
+def test_without_a_buffer_nothing_changes() -> None:
+    plain = asked("chip=npu64", "model=qwen3_4b", "mapping=npu", *SIZES)
+    now = evaluate(stacked([plain.base]), plain.workload).columns
+    for knobs in ({"prefetch__policy": "none"}, {"prefetch__cap": 0.0}):
+        then = evaluate(stacked([said(question().base, **knobs)]), plain.workload).columns
+        for name, column in now.items():
+            assert then[name] == pytest.approx(column, rel=1e-12, nan_ok=True), name
+
+
+def test_prefetching_pays_where_sums_leave_the_memory_idle() -> None:
+    none, some = (said(question().base, tp=16, pp=4, prefetch__policy=word) for word in ("none", "partial"))
+    tpot = evaluate(stacked([none, some]), question().workload).columns["tpot"]
+    assert tpot[1] < 0.95 * tpot[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_prefetched_byte_is_read_once(model: str) -> None:
+    design = said(question(model).base, tp=8, pp=8)
+    none, some = (passed(design, model, "decode", budget) for budget in (0.0, 2e6))
+    assert np.all(some.seconds <= none.seconds)
+    assert some.activity.memory_bytes == pytest.approx(none.activity.memory_bytes)
+
+
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
+@pytest.mark.parametrize("model", [*MODELS, "mixtral_8x7b"])
+def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
+    asked_ = question(model)
+    design = said(asked_.base, tp=8, pp=8, partition="k")
+    latency = evaluate(stacked([design]), asked_.workload, fidelity=fidelity, cases=True).cases["latency"]
+    for case, wanted in zip(asked_.workload.cases, latency, strict=True):
+        found = explain(design, case, fidelity=fidelity)
+        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
+        assert max(row.prefetched for row in found.rows) > 0
+        assert max(row.prefetched for row in found.rows) <= 1 + 1e-9
+
+
+def test_a_batch_is_its_designs_one_by_one() -> None:
+    rng, asked_ = np.random.default_rng(4), question("deepseek_v2_lite")
+    designs = []
+    for _ in range(40):
+        tp = int(rng.choice([1, 2, 4, 8, 16]))
+        words = {"prefetch__policy": str(rng.choice(["none", "whole", "partial"])), "partition": str(rng.choice(PARTITIONS))}
+        one = said(asked_.base, tp=tp, pp=64 // tp, prefetch__cap=float(rng.random()), **words)
+        designs.append(replaced(one, {"chip.noc.word_bytes": float(rng.choice([16, 64, 256]))}))
+    together = evaluate(stacked(designs), asked_.workload).columns
+    for place, design in enumerate(designs):
+        alone = evaluate(stacked([design]), asked_.workload).columns
+        for name, column in alone.items():
+            assert together[name][place] == pytest.approx(column[0], rel=1e-12, nan_ok=True), name
+
+
+def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
+    design = said(question().base, tp=8, pp=8)
+    for of in passed(replace(design, mapping=replace(design.mapping, sram_kv=0.0)), "qwen3_4b", "prefill", 3e7).timed:
+        for call, here in zip(of.block.calls, of.resident, strict=True):
+            assert call.reads != "kv" or np.all(here == 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [
+        (
+            ("mapping=flat", "+mapping.decode.prefetch.policy=partial"),
+            "mapping.decode.prefetch: all tiles work on one operator",
+        ),
+        (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch: pipelines that serve"),
+        (("mapping=npu_prefetch", "mapping.both.prefetch.policy=partly"), "no option 'partly'; .*partial"),
+        (("mapping=npu", "+mapping.both.prefetch.policy=partial"), "mapping.prefill.prefetch.cap: missing"),
+    ],
+)
+def test_prefetching_elsewhere_is_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        asked("chip=npu64", "model=qwen3_4b", *overrides)
+
+
+def test_a_space_leaves_the_buffer_out_where_nothing_is_prefetched() -> None:
+    space = asked("chip=npu64", "model=qwen3_4b", "mapping=npu_prefetch", "space=npu_prefetch").space
+    found = evaluate(space.stack(space.grid(0, space.combinations or 0)), question().workload)
+    assert len(found.columns["tpot"]) == 3 * 3 * 2 * 2 * (1 + 2 * 3)
+    assert np.isfinite(found.columns["tpot"]).all()
