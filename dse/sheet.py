@@ -164,7 +164,7 @@ def _cells(row: Row, total: float) -> dict[str, str]:
         "FLOP": show(row.flop, "op", 3) if row.flop else "",
         "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
         "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
-        "in L2": f"{row.prefetched:.0%}" if row.prefetched else "",
+        "prefetched": f"{row.prefetched:.0%}" if row.prefetched else "",
         "bound": row.bound,
         "time": show(row.seconds, "s", 3),
         "share": f"{row.seconds / total:.1%}" if total else "",

@@ -248,7 +248,7 @@ function stack(title, shares, unit) {
 }
 
 function operatorTable(operators, words) {
-  const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "in L2"];
+  const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "prefetched"];
   const line = (total, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) =>
     h(
       "tr",
