@@ -57,7 +57,7 @@ class Controller:
 
     waiting: Number = whole("requests in its read queue, and in its write buffer")
     queue: Number = whole("requests in the queue of a bank")
-    path: Number = quantity("s", "from a requester to the controller and back, without contention")
+    path: Number = quantity("s", "from a requester to the controller and back, without contention", high=1e-3)
 
 
 @record

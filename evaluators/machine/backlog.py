@@ -123,6 +123,10 @@ def busy(
     return Busy(float(clocks), float(halfway), float(latency), work)
 
 
+IDLE_ROUNDS = 3
+"""Refreshes of all banks that are played before a channel is busy again."""
+
+
 @_compiled
 def _between(t):
     """Clocks from activate to activate, in the long run."""
@@ -172,6 +176,7 @@ def _serve(bursts, t, of, banks, r, time, drain):
         enters = max(enters, of.leaving[c, of.taken[c] % room])
     of.entered[c] = enters
     while of.refresh[c] <= enters:
+        _pass_rounds(t, of, c, enters)
         _refresh(t, of, c)
     of.seen[c, b] += 1
     if of.seen[c, b] > of.rows.shape[2]:
@@ -224,6 +229,16 @@ def _activate(t, of, c, b, g, row, time):
         of.rows[c, b, of.known[c, b]] = row
         of.known[c, b] += 1
     return found
+
+
+@_compiled
+def _pass_rounds(t, of, c, time):
+    """Passes over refreshes of a channel that was idle for long, but for the last rounds: each leaves what the last one did."""
+    each = of.opened.shape[1] if t.per_bank else 1
+    rounds = int((time - of.refresh[c]) / t.refi) // each - IDLE_ROUNDS
+    busy = max(of.bus[c], max(of.ready[c].max(), of.openable[c].max()))
+    if rounds > 0 and busy <= of.refresh[c] + t.rfc:  # banks that were refreshed last may still be
+        of.refresh[c] += rounds * each * t.refi
 
 
 @_compiled

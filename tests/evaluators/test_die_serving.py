@@ -107,7 +107,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
-        ("mapping=tensor_parallel", "mapping.serving: missing"),
+        ("mapping=tensor_parallel", "requests are served as they come: choose mapping=serving"),
         ("chip=hbm3", "nothing runs loads on this chip"),
     ],
 )

@@ -178,7 +178,7 @@ def test_addresses_stay_in_their_part(pattern: str, steps: int, request: int, co
         ("chip.memory.groups=3", "chip.memory.groups: 3 is not a power of two"),
         ("chip.memory.channels=0", "chip.memory.channels: 0 is below"),
         ("chip.memory.order=zigzag", "chip.memory.order: no option 'zigzag'"),
-        ("chip=wse2", "workload: nothing runs streams on this chip, which runs models, products; try chip=hbm3"),
+        ("chip=wse2", "workload: nothing runs streams on this chip, which runs models, products, loads; try chip=hbm3"),
     ],
 )
 def test_bad_input_is_refused_by_field(override: str, message: str) -> None:
@@ -214,3 +214,17 @@ def test_a_memory_that_a_knob_moved_out_of_what_makes_sense_is_refused(refresh: 
                 evaluate(stacked([design]), of.workload, fidelity=fidelity)
         else:
             assert evaluate(stacked([design]), of.workload, fidelity=fidelity).columns["bandwidth"][0] > 0
+
+
+@pytest.mark.parametrize("refresh", ["all", "bank"])
+def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
+    """A requester far away leaves channels idle for thousands of refreshes between its requests, which take no time to play."""
+    of = asked("chip=hbm3", "workload=stream", "workload.requests=300", "workload.patterns=[random]", "mapping.window=1")
+    near, far = (
+        replaced(of.base, {"chip.memory.refresh": refresh, "chip.memory.controller.path": path}) for path in (1e-8, 1e-3)
+    )
+    soon, late = (evaluate(stacked([one]), of.workload).columns["latency"][0] for one in (near, far))
+    assert late > 300 * 1e-3 * 0.9
+    assert soon < 1e-3
+    with pytest.raises(DesignError, match="path: 0.01 s is above the most that makes sense, 0.001"):
+        asked("chip=hbm3", "workload=stream", "chip.memory.controller.path=10 ms")
