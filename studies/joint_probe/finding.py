@@ -1,0 +1,79 @@
+"""One paper's idea on another's machine, beside what that machine does by itself."""
+
+from dse.api import evaluate
+from dse.studies.write import table
+
+LOAD = ("model=qwen3_8b", "workload.batch=[16]", "workload.prompt=[1024]", "workload.output=[256]")
+PREFETCH = ("chip=npu64", "mapping=npu_prefetch", *LOAD)
+GROUPS = ((4, 16), (8, 8), (16, 4), (32, 2))
+SUMS = (
+    ("ring", ("mapping.decode.sums.algorithm=ring", "mapping.decode.sums.ktree_k=null")),
+    ("ktree, K = 2", ()),
+    ("two_level", ("mapping.decode.sums.algorithm=two_level", "mapping.decode.sums.ktree_k=null")),
+)
+PRODUCTS = ("meshgemm", "cannon", "summa", "t10", "ladder")
+SHAPES = ("4096x4096x4096", "1024x4096x14336", "128x4096x4096")
+SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "workload.prompt=512", "workload.output=64")
+
+
+def finding() -> str:
+    """A table for each idea."""
+    parts = (
+        ("PRESERVE's prefetching on npu64: time of a token, Qwen3-8B, batch 16, by TP x PP.", prefetching()),
+        ("Partial sums of a group on npu64 (TP 64, batch 1, Qwen3-4B): time of a token, by width of links.", sums()),
+        ("Products of wafers on FlatAttention's tiles (tile32): time, beside SUMMA whose operands come from HBM.", products()),
+        ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", served()),
+    )
+    return "\n\n".join(f"{what}\n\n{rows}" for what, rows in parts)
+
+
+def prefetching() -> str:
+    """None, whole operators, and parts of one too."""
+    rows = []
+    for tp, pp in GROUPS:
+        by = {
+            policy: evaluate(
+                *PREFETCH, f"mapping.both.tp={tp}", f"mapping.both.pp={pp}", f"mapping.both.prefetch.policy={policy}"
+            ).metrics["tpot"]
+            for policy in ("none", "whole", "partial")
+        }
+        gains = [f"{by[policy] * 1e3:.3f} ms ({by[policy] / by['none'] - 1:+.1%})" for policy in ("whole", "partial")]
+        rows.append([f"{tp} x {pp}", f"{by['none'] * 1e3:.3f} ms", *gains])
+    return table(["TP x PP", "none", "whole", "partial"], rows)
+
+
+def sums() -> str:
+    """Rings against trees."""
+    rows = []
+    for width in (32, 960):
+        found = [
+            evaluate(
+                "chip=npu64", "mapping=npu_ktree", "model=qwen3_4b", "workload.batch=[1]", "workload.prompt=[1024]",
+                "workload.output=[256]", "mapping.both.tp=64", "mapping.both.pp=1",
+                f"chip.noc.word_bytes='{width} B'", *words,
+            ).metrics["tpot"]
+            for _, words in SUMS
+        ]  # fmt: skip
+        rows.append([f"{width} B", *(f"{value * 1e3:.3f} ms" for value in found)])
+    return table(["link", *(name for name, _ in SUMS)], rows)
+
+
+def products() -> str:
+    """Operands in local memory, or from HBM."""
+    rows = []
+    for shape in SHAPES:
+        asked = ("chip=tile32", "workload=gemm", f"workload.shapes=[{shape}]")
+        here = [evaluate(*asked, "mapping=product", "mapping.rows=32", f"mapping.gemm={name}") for name in PRODUCTS]
+        beside = evaluate(*asked, "mapping=summa")
+        cells = [f"{of.metrics['latency'] * 1e6:.1f} us" if of.infeasible is None else "does not fit" for of in (*here, beside)]
+        rows.append([shape, *cells])
+    return table(["product", *PRODUCTS, "SUMMA from HBM"], rows)
+
+
+def served() -> str:
+    """On each kind of machine."""
+    rows = []
+    for chip in ("a100", "npu64", "wse2", "tile_gh200"):
+        of = evaluate(f"chip={chip}", *SERVED, "workload.rate='0.2 Hz'")
+        rows.append([chip, *(f"{of.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
+    return table(["chip", "first token", "a token"], rows)
