@@ -54,7 +54,7 @@ def steps(count: int, seed: int) -> Iterator[Step]:
     for number in range(-(-count // TOGETHER)):
         rng = np.random.default_rng([seed, number, crc32(b"walk")])
         said = list(cells[rng.integers(len(cells))])
-        if any(word.startswith("model=") for word in said):
+        if any(word.startswith("model=") for word in said) and not any(word.startswith("model.") for word in said):
             said = [word for word in said if not word.startswith("model=")] + [f"model={rng.choice(MODELS)}"]
         question = _asked(*said)
         options = words(question.base)
