@@ -1,0 +1,143 @@
+"""More bandwidth, cores or local memory never make the best of many mappings slower, in the closed form, on random chips.
+
+CHIPS=50 pytest tests/contract/test_monotone.py draws as many of each kind; the suite four.
+"""
+
+import os
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dse.build import Question
+from dse.evaluators import evaluate
+from dse.space.design import Design, stacked
+from dse.space.fields import at, replaced
+from tests.samples import asked
+
+CHIPS = int(os.environ.get("CHIPS", "4"))
+LOAD = ("model=qwen3_4b", "workload.batch=[8]", "workload.prompt=[700]", "workload.output=[40]")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of chip.
+
+    Attributes:
+        said: what is asked of it.
+        grid: the mappings that are enumerated.
+        finer: values beside them where there is more: a share of twice as much is as much as before.
+        more: what there can be twice as much of.
+    """
+
+    said: tuple[str, ...]
+    grid: dict[str, tuple[Any, ...]]
+    finer: dict[str, tuple[Any, ...]]
+    more: tuple[str, ...]
+
+
+KINDS = {
+    "dies": Kind(
+        ("chip=npu_dse",),
+        {
+            "mapping.both.tp": (1, 2, 3, 4, 6, 8, 12, 16, 32),
+            "mapping.both.allreduce": ("ring", "bidirectional_ring", "full_mesh"),
+            "mapping.both.prefetch": ("none", "whole", "partial"),
+            "mapping.both.prefetch_cap": (0.0, 0.5, 1.0),
+        },
+        {"mapping.both.prefetch_cap": (0.25,)},
+        (
+            "chip.cores",
+            "chip.core.matrix",
+            "chip.core.vector",
+            "chip.l2.size",
+            "chip.l2.bandwidth",
+            "chip.hbm.bandwidth",
+            "chip.hbm.capacity",
+            "chip.network.bandwidth",
+            "chip.network.ports",
+        ),
+    ),
+    "npus": Kind(
+        ("chip=npu64",),
+        {
+            "mapping.both.tp": (1, 2, 4, 8, 16),
+            "mapping.both.pp": (1, 2, 4, 6),
+            "mapping.both.partition": ("input_only", "mn", "k", "mn_k"),
+            "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
+        },
+        {},
+        (
+            "chip.hbm.bandwidth",
+            "chip.hbm.capacity",
+            "chip.tile.sram",
+            "chip.tile.vector.lanes",
+            "chip.tile.vector.special",
+            "chip.noc.word_bytes",
+            "chip.mesh.rows",
+        ),
+    ),
+    "wafers": Kind(
+        ("chip=wse2", "workload.batch=[1]"),
+        {
+            "mapping.both.rows": (120, 240, 360, 480, 600),
+            "mapping.both.regions": (1, 2, 4),
+            "mapping.both.gemm": ("meshgemm", "cannon", "summa", "allgather"),
+            "mapping.both.gemv": ("ktree", "ring", "pipeline"),
+            "mapping.kv": ("shift", "concat"),
+        },
+        {},
+        ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.paths", "chip.mesh.cols", "chip.mesh.rows"),
+    ),
+}
+
+
+def drawn(kind: Kind, seed: int) -> Question:
+    """A chip of a kind, of which there is more or less of everything."""
+    of, rng = asked(*LOAD, *kind.said), np.random.default_rng([seed, 11])
+    changes = {}
+    for address in kind.more:
+        value = at(of.base, address)
+        whole = isinstance(value, int) or address.endswith(("rows", "cols", "cores", "ports", "paths"))
+        times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
+        changes[address] = max(float(value * times), 1.0)
+    if "chip.l2.bandwidth" in changes:  # nobody builds a cache that is slower than the memory behind it
+        changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], changes["chip.hbm.bandwidth"])
+    return Question(replaced(of.base, changes), of.workload, of.space, of.sources)
+
+
+def mappings(kind: Kind, base: Design, finer: bool) -> list[Design]:
+    """A chip with each mapping of the grid, or of the finer one."""
+    grid = {address: (*values, *(kind.finer.get(address, ()) if finer else ())) for address, values in kind.grid.items()}
+    found = []
+    for values in product(*grid.values()):
+        changes: dict[str, Any] = {}
+        for address, value in zip(grid, values, strict=True):
+            both = [address.replace(".both.", f".{phase}.") for phase in ("prefill", "decode")]
+            changes |= dict.fromkeys(both if ".both." in address else [address], value)
+        found.append(replaced(base, changes))
+    return found
+
+
+def least(kind: Kind, of: Question, base: Design, *, finer: bool) -> dict[str, float]:
+    """Of each metric, the least of all mappings that fit."""
+    found = evaluate(stacked(mappings(kind, base, finer)), of.workload)
+    fits = found.limit < 0
+    return {name: float(found.columns[name][fits].min()) if fits.any() else np.inf for name in ("ttft", "tpot", "latency")}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_more_of_anything_never_makes_the_best_mapping_slower(name: str) -> None:
+    kind, answered = KINDS[name], 0
+    for seed in range(CHIPS):
+        of = drawn(kind, seed)
+        assert len(mappings(kind, of.base, finer=False)) >= 200
+        before = least(kind, of, of.base, finer=False)
+        answered += bool(np.isfinite(before["latency"]))
+        for address in kind.more:
+            after = least(kind, of, replaced(of.base, {address: at(of.base, address) * 2}), finer=True)
+            worse = {metric: value / before[metric] for metric, value in after.items() if value > before[metric] * (1 + 1e-9)}
+            assert not worse, (seed, address, worse)
+    assert answered >= CHIPS // 2
