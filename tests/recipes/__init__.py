@@ -1,0 +1,119 @@
+"""How what there is grows: recipes that are applied to a copy of the tree and asked there, so that they stay true.
+
+A recipe is new files and insertions after a line that stands once in its file; each file it touches is a place.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.faults import LEFT_OUT, ROOT
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to do for one more of something.
+
+    Attributes:
+        files: text of new ones, by path.
+        lines: by path, what is replaced by what; each stands there once.
+        asked: a question that it answers, as after ``dse evaluate``.
+        without: the refusal of the same question before.
+    """
+
+    asked: tuple[str, ...]
+    without: str
+    files: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+
+
+BINARY = (ROOT / "tests/extension/installed/binary_lines/__init__.py").read_text()
+
+RECIPES: dict[str, Recipe] = {
+    "a kernel: a file, and its name in the registry": Recipe(
+        (
+            "chip=wse2",
+            "workload=gemv",
+            "workload.shapes=[1x512x700]",
+            "mapping.rows=16",
+            "mapping.gemv=binary",
+            "fidelity=events",
+        ),
+        "mapping.gemv: no option 'binary'",
+        {"evaluators/kernels/gemv/binary.py": BINARY},
+        {
+            "evaluators/kernels/gemv/__init__.py": (
+                ("import ktree, ladder", "import binary, ktree, ladder"),
+                ('"ladder": ladder}', '"ladder": ladder, "binary": binary}'),
+            )
+        },
+    ),
+    "a dataflow of attention: a line in the registry": Recipe(
+        ("chip=tile32", "workload=attention", "workload.keys=[512]", "mapping.dataflow=flat_seq_async"),
+        "mapping.dataflow: no option 'flat_seq_async'",
+        {},
+        {
+            "evaluators/kernels/attention/__init__.py": (
+                (
+                    '    "flat_async": Dataflow("hardware", 2, grouped=True),\n',
+                    '    "flat_async": Dataflow("hardware", 2, grouped=True),\n'
+                    '    "flat_seq_async": Dataflow("sequential", 2, grouped=True),\n',
+                ),
+            )
+        },
+    ),
+    "a part of a chip: its record, the machines that have it, and who reads it": Recipe(
+        ("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", "workload.sequence=[512]", "+chip.io.area=250 mm2"),
+        "no field 'chip.io'",
+        {},
+        {
+            "space/chip.py": (
+                (
+                    "@record\nclass Chip:\n",
+                    '@record\nclass Io:\n    """Ports to the outside."""\n\n'
+                    '    area: Number = quantity("mm2", "area of all of them")\n\n\n@record\nclass Chip:\n',
+                ),
+                ("    memory: Any = part(", '    io: Any = part("ports to the outside", Io)\n    memory: Any = part('),
+            ),
+            "space/machines.py": (('("faults", "decode")', '("faults", "decode", "io")'),),
+            "evaluators/silicon/area.py": (
+                (
+                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n    }\n',
+                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n'
+                    '        "io": 0.0 if chip.io is None else chip.io.area,\n    }\n',
+                ),
+            ),
+        },
+    ),
+}
+"""By what there is one more of."""
+
+
+@contextmanager
+def tree(recipe: Recipe | None = None) -> Iterator[Path]:
+    """A copy of the tree, as it is or with a recipe applied."""
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy"
+        shutil.copytree(ROOT, copy, ignore=LEFT_OUT, symlinks=True)
+        for path, text in (recipe.files if recipe else {}).items():
+            (copy / path).write_text(text)
+        for path, changes in (recipe.lines if recipe else {}).items():
+            source = (copy / path).read_text()
+            for before, after in changes:
+                if source.count(before) != 1:
+                    raise ValueError(f"{path}: {before!r} stands there {source.count(before)} times")
+                source = source.replace(before, after)
+            (copy / path).write_text(source)
+        yield copy
+
+
+def evaluated(words: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What ``dse evaluate --json`` says in a tree."""
+    command = [sys.executable, "-m", "dse.main", "evaluate", "--json", *words]
+    return subprocess.run(command, cwd=folder, env=os.environ | {"CI": "1"}, capture_output=True, text=True, check=False)
