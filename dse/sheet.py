@@ -139,12 +139,13 @@ def _cases_table(found: Evaluation) -> Table:
 
 def _operators_table(phase: str, found: Evaluation) -> Table:
     rows = [row for row in found.breakdown.rows if row.phase == phase]
-    total = sum(row.seconds for row in rows)
+    total, work = (sum(some) for some in ([row.seconds for row in rows], [max(row.seconds, 0.0) for row in rows]))
     of = " of the first case" if len(found.cases) > 1 else ""
     of += f", {found.part.partition(':')[0]}" if found.part else ""
     whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
-    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}", title_justify="left")
-    cells = [_cells(row, total) for row in rows]
+    beside = f"; {show(work, 's')} of work, some of it side by side" if work > total * (1 + SMALL) else ""
+    table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}{beside}", title_justify="left")
+    cells = [_cells(row, work) for row in rows]
     for column in list(cells[0]):
         if any(row[column] for row in cells):
             table.add_column(column, justify="left" if column in ("segment", "operator", "shape", "bound") else "right")
@@ -156,7 +157,7 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     return table
 
 
-def _cells(row: Row, total: float) -> dict[str, str]:
+def _cells(row: Row, work: float) -> dict[str, str]:
     return {
         "segment": row.segment,
         "operator": row.operator,
@@ -167,7 +168,7 @@ def _cells(row: Row, total: float) -> dict[str, str]:
         "prefetched": f"{row.prefetched:.0%}" if row.prefetched else "",
         "bound": row.bound,
         "time": show(row.seconds, "s", 3),
-        "share": f"{row.seconds / total:.1%}" if total else "",
+        "share": f"{row.seconds / work:.1%}" if work and row.seconds >= 0 else "",
     }
 
 

@@ -94,7 +94,7 @@ function bindsCard(study, titled) {
     [first] = Object.keys(study.objectives);
   const title = titled(study, "What binds along the front");
   if (!rows.length) return card(title, "", "", empty("No feasible design", "There is no front to explain."));
-  const caption = `Where each front design's time goes, from the best ${first} on the left. Click one to open it. ${spentOf(study, rows)}`;
+  const caption = `What each front design works on, from the best ${first} on the left. Click one to open it. ${spentOf(study, rows)}`;
   return pictured(title, caption, "", plot => {
     const spent = rows.map(row => {
       const sums = {};
@@ -102,7 +102,7 @@ function bindsCard(study, titled) {
         for (const [key, s] of Object.entries(by)) sums[key] = (sums[key] ?? 0) + s;
       return sums;
     });
-    const totals = spent.map(sums => Object.values(sums).reduce((a, b) => a + b, 0));
+    const totals = spent.map(sums => worked(Object.values(sums)));
     const keys = inStacks(spent).filter(key => spent.some((sums, i) => (sums[key] ?? 0) > 0.002 * totals[i]));
     plot.rowsOf = keys.map(() => rows);
     const bars = keys.map((key, i) => ({
@@ -119,7 +119,7 @@ function bindsCard(study, titled) {
       barmode: "stack",
       bargap: rows.length > 40 ? 0 : 0.15,
       dragmode: false,
-      yaxis: {...axisStyle("share of time [%]"), range: [0, 100]},
+      yaxis: {...axisStyle("share of work [%]"), range: [0, 100]},
       xaxis: {
         ...axisStyle("design"),
         tickvals: ticks,

@@ -221,19 +221,21 @@ function spentOf(study, rows) {
 
 function stack(title, shares, unit) {
   const total = Object.values(shares).reduce((a, b) => a + b, 0),
-    parts = Object.entries(shares).filter(([, v]) => v / total > 0.001);
+    all = worked(Object.values(shares)),
+    parts = Object.entries(shares).filter(([, v]) => v / all > 0.001);
   const colour = (key, i) => `var(${(unit === "s" && BOUNDS[key]) || SERIES[i % SERIES.length]})`;
   return h(
     "div",
     {class: "stack"},
     h("div", {class: "stack-head"}, h("span", {}, title), h("b", {}, quantity(total, unit))),
+    all > 1.001 * total && h("p", {class: "note"}, `for ${quantity(all, unit)} of work, some of it side by side`),
     h(
       "div",
       {class: "stack-bar"},
       parts.map(([key, v], i) =>
         h("i", {
-          title: `${key}: ${quantity(v, unit)}, ${percent(v / total)}`,
-          style: `flex:${v / total} 0 0;background:${colour(key, i)}`,
+          title: `${key}: ${quantity(v, unit)}, ${percent(v / all)}`,
+          style: `flex:${v / all} 0 0;background:${colour(key, i)}`,
         }),
       ),
     ),
@@ -242,20 +244,20 @@ function stack(title, shares, unit) {
       {class: "stack-key"},
       parts
         .slice(0, 6)
-        .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${key} ${percent(v / total)}`)),
+        .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${key} ${percent(v / all)}`)),
     ),
   );
 }
 
 function operatorTable(operators, words) {
   const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "prefetched"];
-  const line = (total, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) =>
+  const line = (all, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) =>
     h(
       "tr",
       {},
       h("td", {class: "word"}, words[operator], words[segment] !== words[operator] && h("small", {}, words[segment])),
       h("td", {}, quantity(seconds, "s", 3)),
-      h("td", {}, total ? percent(seconds / total) : ""),
+      h("td", {}, all && seconds >= 0 ? percent(seconds / all) : ""),
       h(
         "td",
         {class: "word"},
@@ -275,7 +277,7 @@ function operatorTable(operators, words) {
     const total = list.reduce((sum, operator) => sum + operator[8], 0);
     return [
       h("tr", {class: "phase"}, h("th", {colspan: heads.length}, `${words[phase]}, ${quantity(total, "s")}`)),
-      list.map(operator => line(total, operator)),
+      list.map(operator => line(worked(list.map(operator => operator[8])), operator)),
     ];
   });
   return h(

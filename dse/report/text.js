@@ -65,6 +65,11 @@ function exact(value, unit) {
   return `${value} ${unit}`;
 }
 
+// Seconds of all work; below zero is what is saved where some of it goes side by side.
+function worked(seconds) {
+  return seconds.reduce((sum, s) => sum + Math.max(s, 0), 0);
+}
+
 function percent(share, digits = 3) {
   return `${number(100 * share, digits)} %`;
 }

@@ -96,7 +96,8 @@ class Breakdown:
     def binding(self) -> dict[str, float]:
         """Seconds of work by what they were spent on, largest first; of a service, on the instances that are busiest.
 
-        Time in which nobody works binds nothing: it is left out.
+        Time in which nobody works binds nothing, nor does what requests save where they overlap: both are left out. What is
+        left is all work, which is more than the breakdown's time where some of it goes side by side.
         """
         busiest, most = "", -1.0
         for row in self.rows:
@@ -104,7 +105,7 @@ class Breakdown:
                 busy = sum(other.seconds for other in self.rows if other.phase.startswith(f"{row.segment}, "))
                 if busy / max(busy + row.seconds, 1e-300) > most:
                     busiest, most = f"{row.segment}, ", busy / max(busy + row.seconds, 1e-300)
-        rows = tuple(row for row in self.rows if row.bound != IDLE and row.phase.startswith(busiest))
+        rows = tuple(row for row in self.rows if row.bound != IDLE and row.seconds > 0 and row.phase.startswith(busiest))
         return replace(self, rows=rows).by_bound()
 
 

@@ -4,6 +4,7 @@ Needs Chromium (Debian's package, or CHROMIUM=PATH). Without it these tests are 
 """
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ import pytest
 
 import dse
 from dse.api import Loaded
+from dse.compose import compose
 from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
 from dse.report.spent import STACKS
+from dse.study import study
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -235,6 +238,21 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     text = page.inner_text("#design")
     assert "BY EVENTS" in text
     assert "stays on the front" in text
+
+
+def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any], tmp_path: Path) -> None:
+    line = ["name=npus", "chip=npu64", "model=qwen3_1b7", "workload.batch=[16]", "workload.sequence=[1024]", "screen.run=true"]
+    line += ["search.sampler=none", "+objectives.tpot=min", "+space.mapping.both.tp=choice(4,8)", f"run_dir={tmp_path}"]
+    asked = study(compose(line), tmp_path)
+    run_study(asked)
+    page = opened(Loaded(asked).part())
+    settle(page)
+    keys = page.locator("#design .stack-key").all_inner_texts()
+    assert len(keys) == 3
+    for text in keys[:2]:  # prefill and decode, whose requests follow one another through stages
+        shares = [float(share) for share in re.findall(r"([\d.]+) %", text)]
+        assert 95 < sum(shares) < 100.5
+    assert "of work, some of it side by side" in page.inner_text("#design")
 
 
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: Part) -> None:

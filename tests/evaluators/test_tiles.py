@@ -1,5 +1,6 @@
 """A model on a mesh of tiles: batch = one by one, breakdown = total, readers agree, limits as values with what would do."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.compose import compose
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.silicon.area import tile_parts
+from dse.sheet import sheet
 from dse.space.chip import memory_channels, memory_of, memory_of_core
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
@@ -199,3 +202,18 @@ def test_a_larger_batch_reads_weights_no_more_often() -> None:
     small, large = (asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64))
     steps = [columns(of.base, of.workload)["tpot"] for of in (small, large)]
     assert steps[0] <= steps[1] < 1.2 * steps[0]
+
+
+@pytest.mark.parametrize("words", [(), ("mapping=npu_prefetch", "mapping.both.tp=16", "mapping.both.pp=4")])
+def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests follow one another through stages, so that the time is less than the work: no share is above 100 %."""
+    line = ("chip=npu64", "model=qwen3_8b", "workload.batch=[16]", "workload.sequence=[2048]", *words)
+    of = asked(*line)
+    parts = explain(of.base, of.workload.cases[0])
+    assert parts.by_bound()["overlap"] < 0
+    assert sum(parts.binding().values()) == pytest.approx(sum(row.seconds for row in parts.rows if row.seconds > 0))
+    sheet(compose(line), as_json=False)
+    text = capsys.readouterr().out
+    shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]
+    assert 99 < sum(shares) < 100.5
+    assert " of work, some of it side by side" in text
