@@ -1,6 +1,8 @@
 """One paper's idea on another's machine, beside what that machine does by itself."""
 
 from dse.api import evaluate
+from dse.space.model import active_parameters
+from dse.space.workload import Case
 from dse.studies.write import table
 
 LOAD = ("model=qwen3_8b", "workload.batch=[16]", "workload.prompt=[1024]", "workload.output=[256]")
@@ -23,6 +25,7 @@ def finding() -> str:
         ("Partial sums of a group on npu64 (TP 64, batch 1, Qwen3-4B): time of a token, by width of links.", sums()),
         ("Products of wafers on FlatAttention's tiles (tile32): time, beside SUMMA whose operands come from HBM.", products()),
         ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", served()),
+        ("One prompt of Llama3-8B on wse2: first token, and twice its active parameters and tokens over that.", filled()),
     )
     return "\n\n".join(f"{what}\n\n{rows}" for what, rows in parts)
 
@@ -77,3 +80,18 @@ def served() -> str:
         of = evaluate(f"chip={chip}", *SERVED, "workload.rate='0.2 Hz'")
         rows.append([chip, *(f"{of.metrics[name] * 1e3:.3g} ms" for name in ("ttft", "tpot"))])
     return table(["chip", "first token", "a token"], rows)
+
+
+def filled() -> str:
+    """How well prompts fill a wafer."""
+    rows = []
+    for tokens in (512, 4096):
+        of = evaluate(
+            "chip=wse2", "model=llama3_8b", "workload.batch=[1]", f"workload.prompt=[{tokens}]", "workload.output=[64]"
+        )
+        case = of.workload.cases[0]
+        assert isinstance(case, Case)
+        seconds = of.metrics["ttft"]
+        rate = 2 * active_parameters(case.model) * tokens / seconds
+        rows.append([f"{tokens:,}", f"{seconds * 1e3:.1f} ms", f"{rate / 1e12:.0f} Top/s"])
+    return table(["tokens", "first token", "rate"], rows)
