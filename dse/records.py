@@ -75,8 +75,8 @@ def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
     return config
 
 
-def alike(config: Any, kinds: Sequence[type], usual: type | None = None) -> type:
-    """The kind that has most of the fields of a group, and of the groups in it; the usual one, or the first, of as many."""
+def alike(config: Any, kinds: Sequence[type]) -> type:
+    """The kind that has most of the fields of a group, and of the groups in it; the first of those that have as many."""
 
     def shared(kind: type) -> int:
         hints, count = get_type_hints(kind), 0
@@ -87,8 +87,8 @@ def alike(config: Any, kinds: Sequence[type], usual: type | None = None) -> type
         return count
 
     if not isinstance(config, Dict) or len(kinds) == 1:
-        return usual or kinds[0]
-    return max(kinds, key=lambda kind: (shared(kind), kind is usual))
+        return kinds[0]
+    return max(kinds, key=shared)
 
 
 def parsed(value: Any, unit: str, address: str) -> float:

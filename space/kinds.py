@@ -1,4 +1,4 @@
-"""What there is a mapping for: which one goes with a chip and with what is asked of it."""
+"""Which software runs on which machine for what is asked of it, and which mapping to choose for that."""
 
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple

@@ -59,7 +59,7 @@ class Wholes:
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))
-                raise DesignError(f"{self.address}.{part}: nothing reads it on {near.name}, which has {has}")
+                raise DesignError(f"{self.address}.{part}: {near.name} does not read it; it has {has}")
         return name
 
     def _said(self, part: str) -> str:

@@ -8,17 +8,34 @@ import yaml
 
 from dse.build import Question, question
 from dse.compose import CONF, compose
+from dse.evaluators import evaluate
 from dse.records import record
-from dse.space.design import Design
+from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.knobs import Choice, Interval, Space
 from dse.space.memory import Memory
+from dse.space.workload import Load
 
 
 @cache
 def asked(*overrides: str) -> Question:
     """What some overrides ask."""
     return question(compose(overrides), Path(__file__).parent)
+
+
+def metrics(*overrides: str) -> dict[str, float]:
+    """Metrics of what some overrides ask, in closed form."""
+    found = asked(*overrides)
+    outcomes = evaluate(stacked([found.base]), found.workload)
+    return {name: float(column[0]) for name, column in outcomes.columns.items()}
+
+
+def load_of(*overrides: str) -> tuple[Design, Load]:
+    """A design and the requests that some overrides ask of it."""
+    found = asked(*overrides)
+    load = found.workload.cases[0]
+    assert isinstance(load, Load)
+    return found.base, load
 
 
 def base() -> Design:

@@ -15,15 +15,9 @@ from dse.space.design import Design, Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.trace import events
-from tests.samples import asked
+from tests.samples import asked, metrics
 
 SERVING = ("workload=serving", "workload.requests=40")
-
-
-def metrics(*overrides: str) -> dict[str, float]:
-    found = asked(*overrides)
-    outcomes = evaluate(stacked([found.base]), found.workload)
-    return {name: float(column[0]) for name, column in outcomes.columns.items()}
 
 
 @pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "deepseek_v2_lite"])

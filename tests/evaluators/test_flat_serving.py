@@ -7,28 +7,14 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.account.services import Instance
 from dse.evaluators.account.services import whole_chip as service
 from dse.evaluators.evaluation import infeasible
-from dse.space.design import Design, Designs, stacked
+from dse.space.design import Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.workload import Load
-from tests.samples import asked
+from tests.samples import asked, load_of, metrics
 
 CHIP = ("chip=tile_gh200", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=16")
 SERVING = (*CHIP, "model=qwen3_1b7", "workload=serving", "workload.requests=20", "workload.prompt=200", "workload.output=30")
 ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=3")
-
-
-def metrics(*overrides: str) -> dict[str, float]:
-    found = asked(*overrides)
-    outcomes = evaluate(stacked([found.base]), found.workload)
-    return {name: float(column[0]) for name, column in outcomes.columns.items()}
-
-
-def load_of(*overrides: str) -> tuple[Design, Load]:
-    found = asked(*SERVING, *overrides)
-    load = found.workload.cases[0]
-    assert isinstance(load, Load)
-    return found.base, load
 
 
 def seconds(of: Instance, prompt: float, past: float, decodes: float, context: float) -> float:
@@ -56,18 +42,18 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
 
 
 def test_decodes_beside_a_prompt_read_no_weights_again() -> None:
-    of = service.instances(*load_of(), "closed")[0]
+    of = service.instances(*load_of(*SERVING), "closed")[0]
     prompt, tokens, both = seconds(of, 200, 0, 0, 0), seconds(of, 0, 0, 8, 220), seconds(of, 200, 0, 8, 220)
     assert max(prompt, tokens) < both < 0.9 * (prompt + tokens)
 
 
 def test_latent_attention_has_a_pass_for_prompts_and_one_for_decodes() -> None:
-    of = service.instances(*load_of("model=deepseek_v2_lite"), "closed")[0]
+    of = service.instances(*load_of(*SERVING, "model=deepseek_v2_lite"), "closed")[0]
     assert seconds(of, 200, 0, 8, 220) == pytest.approx(seconds(of, 200, 0, 0, 0) + seconds(of, 0, 0, 8, 220))
 
 
 def test_a_chunk_takes_longer_the_more_is_before_it() -> None:
-    of = service.instances(*load_of("workload.prompt=2000"), "closed")[0]
+    of = service.instances(*load_of(*SERVING, "workload.prompt=2000"), "closed")[0]
     assert seconds(of, 500, 0, 0, 0) < seconds(of, 500, 1500, 0, 0) < seconds(of, 2000, 0, 0, 0)
 
 
@@ -77,7 +63,7 @@ def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
         f"mapping.prefill.attention.{name}={size}" for name, size in (("rows", 8), ("cols", 8), ("queries", 32), ("keys", 32))
     ]
     for model in ("qwen3_1b7", "deepseek_v2_lite", "mixtral_8x7b"):
-        design, load = load_of(f"model={model}", *said)
+        design, load = load_of(*SERVING, f"model={model}", *said)
         of = service.instances(design, load, "closed")[0]
         for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
             whole = float(of.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])

@@ -8,12 +8,11 @@ from dse.evaluators.account import regions
 from dse.evaluators.account.services import regions as service
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.passes.call import Kernel
-from dse.space.design import Design, Designs, stacked
+from dse.space.design import Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import KV_HEADS
-from dse.space.workload import Load
-from tests.samples import asked
+from tests.samples import asked, load_of, metrics
 
 SERVING = ("chip=wse2", "model=qwen3_1b7", "workload=serving", "workload.requests=40")
 ALONE = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=4")
@@ -23,21 +22,8 @@ OVER_KEYS = {"scores": "n", "softmax": "k", "values": "k"}
 """Kernels that go over keys, and along which side of their shape."""
 
 
-def metrics(*overrides: str) -> dict[str, float]:
-    found = asked(*overrides)
-    outcomes = evaluate(stacked([found.base]), found.workload)
-    return {name: float(column[0]) for name, column in outcomes.columns.items()}
-
-
-def load_of(*overrides: str) -> tuple[Design, Load]:
-    found = asked(*SERVING, *overrides)
-    load = found.workload.cases[0]
-    assert isinstance(load, Load)
-    return found.base, load
-
-
 def priced(*overrides: str) -> service.Instance:
-    design, load = load_of(*overrides)
+    design, load = load_of(*SERVING, *overrides)
     return service.instances(design, load, "closed")[0]
 
 
@@ -101,7 +87,7 @@ def test_an_iteration_of_prompts_and_decodes_is_one_after_the_other() -> None:
 
 
 def test_what_goes_over_keys_goes_over_those_before_a_chunk_too() -> None:
-    design, load = load_of()
+    design, load = load_of(*SERVING)
 
     def kernels(past: float) -> list[Kernel]:
         prefill = regions.phases(design, service._job(load, prompts=300.0, past=past), "closed", detailed=True)[0]
