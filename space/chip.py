@@ -5,7 +5,7 @@ from typing import Any
 from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
-from dse.space.technology import MeshTechnology, Technology, TileTechnology
+from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
 
 
 @record
@@ -229,7 +229,7 @@ class Chip:
 
     cores: Any = whole("cores on the die, which a cache pools", absent=True)
     mesh: Any = part("cores that software can use, as a rectangle", Mesh)
-    clock: Any = quantity("Hz", "of the cores of a mesh and of its routers", positive=True, absent=True)
+    clock: Any = quantity("Hz", "of cores, and of the routers of a mesh", positive=True, absent=True)
     core: Any = part("one core: of a pool, or of a mesh", Core, MeshCore)
     tile: Any = part("one core of a mesh, with engines of its own", Tile)
     l2: Any = part("the cache that all cores share", Cache)
@@ -242,14 +242,20 @@ class Chip:
     network: Any = part("the ports of one die towards its peers", Network)
     operator_overhead: Any = quantity("s", "launch and synchronisation of one operator", absent=True)
     power: Any = quantity("W", "of the whole chip at work; 0 where it is not known", absent=True)
-    technology: Any = part("areas and energies", Technology, MeshTechnology, TileTechnology)
+    technology: Any = part("the process node: areas, energies, supply, price of a wafer", Node)
+    areas: Any = part("a paper's own area model, in the place of the node's", Areas)
+    die: Any = part("what is on a die beside what takes time, and how many dies there are", Die)
+    base: Any = part("dies below the others", Base)
+    dram: Any = part("main memory as it is bought", Dram)
+    economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)
 
 
 def memory_of(chip: Chip) -> Any:
     """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
-    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if chip.hbm.place == "core" else chip.hbm.capacity
+    of_cores = chip.mesh is not None and chip.hbm.place == "core"
+    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
 
 def memory_of_core(chip: Chip) -> Any:

@@ -3,9 +3,12 @@
 from dse.space.chip import Cache, Chip, Core, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
 from dse.space.memory import Memory
 from dse.space.parts import Parts, Wholes
-from dse.space.technology import MeshTechnology, Technology, TileTechnology
+from dse.space.technology import Die, Dram, Economics, Node
 
 POOL, WAFER, TILES, MEMORY, NETWORK = "pool", "wafer", "tiles", "memory", "network"
+
+SILICON: dict[str, type | None] = {"technology": Node, "die": Die, "economics": Economics}
+"""Parts of whatever is made."""
 
 MACHINES: dict[str, Parts] = {
     POOL: Parts(
@@ -17,18 +20,20 @@ MACHINES: dict[str, Parts] = {
             "hbm": Hbm,
             "network": Network,
             "operator_overhead": None,
-            "technology": Technology,
+            "clock": None,
+            **SILICON,
+            "dram": Dram,
         },
-        ("power",),
+        ("power", "areas", "base"),
     ),
     WAFER: Parts(
         "a mesh of cores",
-        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, "technology": MeshTechnology},
+        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
         ("faults",),
     ),
     TILES: Parts(
         "a mesh of tiles",
-        {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, "technology": TileTechnology},
+        {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram},
         ("faults", "decode"),
     ),
     MEMORY: Parts("a memory by itself", {"memory": Memory}),

@@ -1,0 +1,46 @@
+"""Supply voltage of a clock: what a node's transistors need to switch as fast."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.space.chip import Chip
+from dse.space.elementwise import maximum
+from dse.space.technology import Node
+
+EXPONENT = 1.3
+"""Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
+
+POINTS = 512
+"""Supplies between which the law is interpolated."""
+
+
+def volts(chip: Chip) -> Any:
+    """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
+    tech = chip.technology
+    supplies = np.linspace(tech.least, MOST * tech.most, POINTS)
+    found = np.interp(chip.clock, tech.speed * _relative(supplies, tech), supplies)
+    return maximum(found if isinstance(chip.clock, np.ndarray) else float(found), tech.least)
+
+
+MOST = 2.0
+"""Supplies that are looked at, over the highest that lasts; beyond that a limit refuses a design."""
+
+
+def fastest(tech: Node) -> Any:
+    """Clock at the highest supply that lasts. [Hz]"""
+    return tech.speed * _relative(tech.most, tech)
+
+
+def squared(chip: Chip) -> Any:
+    """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
+    return (volts(chip) / chip.technology.volts) ** 2
+
+
+def _relative(supply: Any, tech: Node) -> Any:
+    """Clock at a supply over that at the node's own."""
+
+    def law(at: Any) -> Any:
+        return (at - tech.threshold) ** EXPONENT / at
+
+    return law(supply) / law(tech.volts)
