@@ -12,6 +12,7 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
+from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -38,7 +39,7 @@ from dse.space.software import (
 )
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
-PHYSICS = 8
+PHYSICS = 9
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events", "cycles")
@@ -85,15 +86,19 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     if len(designs) >= MANY:
         keep_freed_memory()
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
+    every = tuple(range(len(workload.cases)))
     for rows, design in designs.groups:
+        made = Judged(every, {}, silicon.limits(design.chip))
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
-            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common], len(workload.cases))
+            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common, made], len(workload.cases))
             continue
         for place, row in enumerate(rows):
-            found = _alone(_picked(design, place), workload, fidelity)
-            _fill(outcomes, np.array([row]), [*found, *common], len(workload.cases))
+            one = _picked(design, place)
+            made = Judged(every, {}, silicon.limits(one.chip))
+            found = _alone(one, workload, fidelity)
+            _fill(outcomes, np.array([row]), [*found, *common, made], len(workload.cases))
     return outcomes
 
 
@@ -155,7 +160,8 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
         found = reader.bounds(design, workload)
     else:
         found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
-    return [*found, *(limit for judged in lengths(workload) for limit in judged.limits)]
+    lengthy = (limit for judged in lengths(workload) for limit in judged.limits)
+    return [*found, *lengthy, *silicon.limits(design.chip)]
 
 
 def plays(design: Design, workload: Workload, fidelity: str) -> bool:
@@ -180,6 +186,8 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     worst = binding(design, workload)
     if worst is None or worst.limit == LENGTH:
         return replace(worst, remedy=shorter(workload)) if worst else None
+    if said := silicon.remedy(worst.limit, design.chip):
+        return replace(worst, remedy=said)
     remedied: Infeasible = _reader(design, workload.cases[0], "closed").remedied(worst, design, workload)
     return remedied
 

@@ -36,7 +36,7 @@ class Node:
     package_byte: Number = quantity("J/B", "energy of a byte to another die of the package")
     module_byte: Number = quantity("J/B", "energy of a byte to another die of the module")
     board_byte: Number = quantity("J/B", "energy of a byte to another board")
-    static: Number = quantity("W/mm2", "power of a die that does not depend on what it does: leakage, and clocks that never stop")
+    static: Number = quantity("W/mm2", "power of a die whatever it does: leakage, and clocks that never stop")
     volts: Number = quantity("V", "supply at which energies are stated", positive=True)
     least: Number = quantity("V", "lowest supply at which memories work", positive=True)
     most: Number = quantity("V", "highest supply that lasts", positive=True)
@@ -98,7 +98,9 @@ class Die:
     private: Number = quantity("B", "memories of a core of a pool, which software does not see")
     reuse: Number = quantity("1", "multiply-adds of a matrix engine for each operand that it reads", positive=True)
     near: str = word("how far links between the dies of the chip reach: package, module or board", REACHES)
-    between: Number = quantity("B/s", "of links between the dies of the chip, all of them, both directions; a mesh that is cut adds")
+    between: Number = quantity(
+        "B/s", "of all links between the dies of the chip, both directions; a mesh that is cut adds its own"
+    )
     reach: str = word("how far links to other chips reach: package, module or board", REACHES)
     outside: Number = quantity("B/s", "of links to other chips that no workload uses, all of them, both directions")
     host: Number = whole("lanes to the host", low=0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.remember import same
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import design_power
 from dse.space.chip import Chip, memory_of
@@ -62,11 +63,10 @@ def good(chip: Chip) -> Any:
     one, spare = area.die(chip), maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip))[0]
     cores = one * _share_of_cores(chip)
     with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return where(
-        spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering)
-    )
+    return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
 
 
+@same
 def parts(chip: Chip) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs."""
     tech, of, whole = chip.technology, chip.economics, area.total(chip)
@@ -88,6 +88,7 @@ def parts(chip: Chip) -> dict[str, Any]:
     }
 
 
+@same
 def system(chip: Chip) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
     return sum(parts(chip).values())

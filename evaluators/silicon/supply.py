@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.remember import same
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum
 from dse.space.technology import Node
@@ -32,6 +33,7 @@ def fastest(tech: Node) -> Any:
     return tech.speed * _relative(tech.most, tech)
 
 
+@same
 def squared(chip: Chip) -> Any:
     """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
     return (volts(chip) / chip.technology.volts) ** 2
