@@ -16,7 +16,7 @@ SMALL, GROWTH = 32 * 1024.0, 0.144
 14 pJ of 1 MiB [jouppi2021]."""
 
 PASSES = 3.0
-"""Operands that a multiply-add of a core without registers reads and writes: two and the sum. [1]"""
+"""Operands that a multiply-add of a core of a mesh reads and writes: two and the sum; those of an array serve several. [1]"""
 
 
 class Pooled(NamedTuple):
@@ -53,11 +53,11 @@ def dynamic(activity: Activity, chip: Chip) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
     A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and
-    a sum, and writes it, for each multiply-add.
+    a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
     """
     tech = chip.technology
     if chip.tile is None:
-        operands, sram = WORD * PASSES, chip.core.sram
+        operands, sram = WORD * PASSES / chip.die.reuse, chip.core.sram
     else:
         operands, sram = WORD * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
     accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 2 * WORD * activity.elements
