@@ -49,16 +49,17 @@ def same(function: Callable[..., T]) -> Callable[..., T]:
     >>> length(first) is length(first), length(first) is length([1, 2])
     (True, False)
     """
-    kept: list[tuple[tuple[Any, ...], T]] = []
+    kept: dict[tuple[int, ...], tuple[tuple[Any, ...], T]] = {}
 
     @wraps(function)
     def answer(*given: Any) -> T:
-        for known, found in kept:
-            if len(known) == len(given) and all(one is other for one, other in zip(known, given, strict=True)):
-                return found
-        found = function(*given)
-        kept.insert(0, (given, found))
-        del kept[FEW:]
-        return found
+        places = tuple(map(id, given))
+        known = kept.get(places)
+        if known is None:
+            if len(kept) >= FEW:
+                kept.clear()
+            # what was given is kept too, so that nothing else takes its place
+            known = kept[places] = given, function(*given)
+        return known[1]
 
     return answer

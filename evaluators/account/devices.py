@@ -9,7 +9,7 @@ from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.metrics import energies, rated
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, reduced
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -17,6 +17,7 @@ from dse.evaluators.kernels.collective import allreduce
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
+from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
@@ -55,8 +56,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce)
         of = step(laid, chip, plan, machine, reader)
         of_case = reduced(np.add, runs * seconds(of), starts)
-        work = _done(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.attention_passes)
-        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, work)
+        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None)
 
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
 
@@ -109,7 +109,14 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     if known:
         latency = prefill.seconds + decode.seconds
         values |= energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
-    spent = [(of_pool(phase.activity, chip) * plan.tp, phase.seconds) for phase, plan in _planned(mapping, prefill, decode)]
+
+    def dynamic(phase: Phase, plan: Plan) -> Any:
+        done = _done(job, phase.name, plan, mapping.precision, chip.core.attention_passes, phase.machine.cache)
+        return of_pool(done, chip) * plan.tp
+
+    def spent() -> Spent:
+        return [(dynamic(prefill, mapping.prefill), prefill.seconds), (dynamic(decode, mapping.decode), decode.seconds)]
+
     return values | of_phases(chip, spent, job.output_tokens, chips=dies)
 
 
@@ -154,54 +161,37 @@ def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
     return footprint(parts, job.model, tp, precision, positions=job.cached, tokens=job.longest)
 
 
-@remembered
-def _done(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, passes: Any) -> Pooled:
+def _done(job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
     """What one device does in a phase of each case."""
-    if isinstance(tp, np.ndarray) and tp.ndim == 1 and tp.max() < FEW:
-        counts = tp.astype(np.intp)
-        present = np.flatnonzero(np.bincount(counts))
-        place = np.zeros(int(present[-1]) + 1, np.intp)
-        place[present] = np.arange(len(present))
-        of_each = [_done(job, phase, float(one), precision, algorithm, passes) for one in present]
-        gathered = (
-            np.concatenate([np.reshape(value, (-1, 1)) for value in column], axis=1) for column in zip(*of_each, strict=True)
-        )
-        return Pooled(*(value[:, place[counts]] for value in gathered))._replace(width=of_each[0].width)
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, tp, precision, algorithm), precision, passes)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce), precision, passes, cache)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))._replace(width=found.width)
 
 
-FEW = 4096
-"""Devices up to which what each count of them does is worked out once."""
-
-
-def done_in(of: tuple[Block, ...], precision: Precision, passes: Any) -> Pooled:
+def done_in(of: tuple[Block, ...], precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
     """What one device does in some blocks; it sends and takes each part of an allreduce twice.
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.
         precision: of the operands.
         passes: of vector engines over each element of K and V in attention.
+        cache: beyond which activations are in main memory.
     """
     macs = elements = memory = shared = linked = 0.0
     for block in of:
-        flop = operations = fetch = near = 0.0
+        flop = operations = fetch = read = near = 0.0
         for call in block.calls:
-            flop, fetch, near = flop + call.flop, fetch + call.fetch, near + call.local
+            flop, fetch, read, near = flop + call.flop, fetch + call.fetch, read + call.fetch, near + call.local
             if call.operations is not None:
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
+            fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
         macs, elements = macs + block.times * (flop / 2), elements + block.times * operations
-        memory, shared = memory + block.times * fetch, shared + block.times * (fetch + near)
+        memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
         if block.opener is not None:
             linked = linked + (block.times * 2.0) * block.opener.nbytes * (1 - 1 / block.opener.peers)
     width = float(max(BYTES[precision.weights], BYTES[precision.activations]))
     return Pooled(macs, width, elements, memory, shared, linked)
-
-
-def _planned(mapping: Mapping, prefill: Phase, decode: Phase) -> tuple[tuple[Phase, Plan], ...]:
-    return (prefill, mapping.prefill), (decode, mapping.decode)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

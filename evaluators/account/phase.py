@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.machine import Machine
+from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.price import Timed
 
 
@@ -18,7 +19,7 @@ class Phase(NamedTuple):
         between: of a step, from stage to stage; None where there is one stage. [s]
         seconds: of each case. [s]
         held: what the fullest device or core holds, as its layout says it.
-        activity: of each case, on all instances; of one device, where devices share layers; None where nobody counts it.
+        activity: of each case, on all instances; None where nobody counts it.
         flop: useful operations, where somebody asks for them.
     """
 
@@ -30,5 +31,5 @@ class Phase(NamedTuple):
     between: Any
     seconds: Any
     held: Any
-    activity: Any
+    activity: Activity | None
     flop: float = 0.0

@@ -113,11 +113,11 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     assert prefill.activity is not None
     assert decode.activity is not None
     chip = _of(design)[0]
-    spent = [(dynamic(phase.activity, chip), phase.seconds) for phase in (prefill, decode)]
+    done = ((prefill.activity, prefill.seconds), (decode.activity, decode.seconds))
     return {
         "sram_used": maximum(prefill.held.sram, decode.held.sram),
         "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
-        **of_phases(chip, spent, job.output_tokens),
+        **of_phases(chip, lambda: [(dynamic(of, chip), seconds) for of, seconds in done], job.output_tokens),
     }
 
 

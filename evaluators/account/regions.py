@@ -14,7 +14,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
 from dse.evaluators.graph.step import Step, causal_pairs
 from dse.evaluators.kernels.cost import Cost
@@ -123,7 +123,10 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
-    spent = [(dynamic(phase.activity, chip), phase.seconds) for phase in (moved, prefill, decode) if phase.activity is not None]
+
+    def spent() -> Spent:
+        return [(dynamic(of.activity or Activity(), chip), of.seconds) for of in (moved, prefill, decode)]
+
     place = _regions(design, job.model)["decode"]
     room = [
         maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)

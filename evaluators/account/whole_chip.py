@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.evaluators.account import tiles
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
@@ -88,7 +88,10 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     activity: Activity | None = Activity()
     for phase in phases:
         activity = None if activity is None or phase.activity is None else activity + phase.activity
-    spent = [(np.nan if activity is None else dynamic(phase.activity, chip), phase.seconds) for phase in phases]
+
+    def spent() -> Spent:
+        return [(np.nan if of.activity is None else dynamic(of.activity, chip), of.seconds) for of in phases]
+
     nbytes = np.nan if activity is None else activity.memory_bytes
     return {
         "peak": peak,

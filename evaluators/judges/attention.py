@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
-from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.metrics import Judged, later
 from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.attention import attention
@@ -120,7 +120,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
     here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
     rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    spent = alone(chip, dynamic(cost.activity, chip), seconds)
+    spent = alone(chip, lambda: dynamic(cost.activity, chip), seconds)
     return {
         "latency": seconds,
         "cycles": seconds * chip.clock,
@@ -135,7 +135,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "die_mm2": area.die(chip),
         "system_mm2": area.total(chip),
         **spent,
-        "energy_per_token": spent["energy"] / (shape.batch * shape.queries),
+        **later(("energy_per_token",), lambda: {"energy_per_token": spent["energy"]() / (shape.batch * shape.queries)}),
     }
 
 

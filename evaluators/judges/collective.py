@@ -88,7 +88,7 @@ def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...]
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "sram_used": limits[0].need,
-        **alone(chip, dynamic(cost.activity, chip), seconds),
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
         "die_mm2": area.die(chip),
         "system_mm2": area.total(chip),
     }

@@ -66,8 +66,12 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
     power = rated(chip.power)
     if not np.all(np.isnan(power)):
         values["power_energy"] = power * dies * seconds
-    work = done_in(tuple(of.block for of in _timed(design, product)), mapping.precision, 0.0)
-    return values | alone(chip, of_pool(work, chip) * dies, seconds, chips=dies)
+
+    def dynamic() -> Any:
+        blocks = tuple(of.block for of in _timed(design, product))
+        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping.precision)[1]), chip) * dies
+
+    return values | alone(chip, dynamic, seconds, chips=dies)
 
 
 def _limits(design: Design, product: Product) -> list[Limit]:

@@ -134,7 +134,7 @@ def _metrics(design: Design, products: tuple[Product, ...], kernel: Kernel, fide
     cores = kernel.mesh.rows * kernel.mesh.cols * 1.0
     rated = {} if chip.power is None else {"power_energy": chip.power * seconds}
     return rated | {
-        **alone(chip, dynamic(cost.activity, chip), seconds),
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "communication": (seconds - multiplying) * chip.clock,

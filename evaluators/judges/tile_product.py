@@ -97,7 +97,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "sram_used": sum(slot.nbytes for slot in slots(part, "float16")) * 1.0,
         "die_mm2": area.die(chip),
         "system_mm2": area.total(chip),
-        **alone(chip, dynamic(cost.activity, chip), seconds),
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
     }
 
 

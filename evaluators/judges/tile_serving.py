@@ -99,7 +99,7 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         done, spent = done + caches, spent + float(dynamic(caches, chip))
     values |= _used(design, done, operations, served.span(run))
     tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, [(spent, served.span(run))], tokens, decode_cores=apart)
+    return values | of_phases(chip, lambda: [(spent, served.span(run))], tokens, decode_cores=apart)
 
 
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:

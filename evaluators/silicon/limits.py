@@ -10,17 +10,16 @@ EDGES = 4.0
 
 
 def limits(chip: Chip) -> list[Limit]:
-    """Limits of silicon, itemised; none of a chip that is not made of any, or that a paper's own areas price."""
+    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price."""
     if chip.die is None or chip.areas is not None:
         return []
     found, one, own = area.parts(chip), area.die(chip), chip.die
     whole = sum(found.values())
     count, _ = area.dies(chip, whole)
     most = where(own.wafer, one, own.reticle)
-    shares = tuple((name, value * (one / whole)) for name, value in found.items())
     watts = energy.design_power(chip) / whole
     made = [
-        Limit("chip.die.reticle", one, most, "mm2", shares),
+        Limit("chip.die.reticle", one, most, "mm2", tuple(found.items())),
         Limit("chip.clock", chip.clock, supply.fastest(chip.technology), "Hz"),
         Limit("chip.die.cooling", watts, own.cooling, "W/mm2"),
     ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.evaluators.remember import same
 from dse.space.chip import Chip
-from dse.space.elementwise import maximum
+from dse.space.elementwise import Array
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -19,9 +19,16 @@ POINTS = 512
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
     tech = chip.technology
+    clocks, supplies = _law(tech)
+    found = np.interp(chip.clock, clocks, supplies)
+    return found if isinstance(chip.clock, np.ndarray) else float(found)
+
+
+@same
+def _law(tech: Node) -> tuple[Array, Array]:
+    """Clocks and the supplies that they need, the lowest at which memories work and more. [Hz], [V]"""
     supplies = np.linspace(tech.least, MOST * tech.most, POINTS)
-    found = np.interp(chip.clock, tech.speed * _relative(supplies, tech), supplies)
-    return maximum(found if isinstance(chip.clock, np.ndarray) else float(found), tech.least)
+    return tech.speed * _relative(supplies, tech), supplies
 
 
 MOST = 2.0

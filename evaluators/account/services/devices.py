@@ -81,12 +81,13 @@ def areas(design: Design) -> tuple[float, float]:
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
-    matrix = pooled(chip, mapping.precision)[0].matrix * chip.core.achieved
+    engines, cache, _ = pooled(chip, mapping.precision)
+    matrix = engines.matrix * chip.core.achieved
     work = Pooled()
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
-            here = done_in(tuple(of.block for of in timed), mapping.precision, chip.core.attention_passes)
+            here = done_in(tuple(of.block for of in timed), mapping.precision, chip.core.attention_passes, cache)
             work = work.plus(here.times(count * float(plan.tp)))
     dies = _dies(design)
     values = {
@@ -95,8 +96,8 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     }
     if chip.power:
         values["power_energy"] = float(chip.power) * dies * seconds
-    spent = [(float(np.sum(of_pool(work, chip))), seconds)]
-    return values | of_phases(chip, spent, float(load.requests.output.sum()), chips=dies)
+    tokens = float(load.requests.output.sum())
+    return values | of_phases(chip, lambda: [(float(np.sum(of_pool(work, chip))), seconds)], tokens, chips=dies)
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:

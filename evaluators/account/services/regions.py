@@ -101,12 +101,11 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     wafers, tokens = _wafers(design), float(load.requests.output.sum())
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
-    spent = [(float(np.max(dynamic(activity, chip))), seconds)]
     return {
         "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
-        **of_phases(chip, spent, tokens, chips=wafers),
+        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers),
         "power_energy": float(chip.power) * wafers * seconds,
     }
 

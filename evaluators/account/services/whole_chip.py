@@ -100,13 +100,13 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     rows, cols, engine = float(chip.mesh.rows), float(chip.mesh.cols), chip.tile.matrix
     peak = 2.0 * rows * cols * float(engine.rows * engine.cols * chip.clock)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
-    spent, tokens = [(float(dynamic(activity, chip)), seconds)], float(load.requests.output.sum())
+    tokens = float(load.requests.output.sum())
     return {
         "utilisation": operations / (peak * whole),
         "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.bandwidth) * whole),
         "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
         "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
-        **of_phases(chip, spent, tokens, chips=_chips(design)),
+        **of_phases(chip, lambda: [(float(dynamic(activity, chip)), seconds)], tokens, chips=_chips(design)),
     }
 
 
