@@ -56,5 +56,5 @@ def _of_cores(chip: Chip, cores: Any) -> dict[str, Any]:
         "sram": cores * tile.sram * tech.sram,
         "routers": cores * chip.noc.word_bytes * tech.router,
         "control": cores * tech.control,
-        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,
+        "hbm_phy": channels * chip.hbm.channel_bandwidth * tech.hbm_phy,
     }

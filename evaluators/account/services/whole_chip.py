@@ -102,7 +102,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     energy = float(tile_energy(activity, chip, whole))
     return {
         "utilisation": operations / (peak * whole),
-        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.bandwidth) * whole),
+        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.channel_bandwidth) * whole),
         "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
         "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
         "energy": energy,
