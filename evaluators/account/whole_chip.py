@@ -97,7 +97,7 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "peak": peak,
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": nbytes,
-        "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(nbytes for phase in phases for _, nbytes in phase.held[1]),
         **of_phases(chip, spent, job.output_tokens),

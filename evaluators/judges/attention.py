@@ -130,7 +130,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "engine_utilisation": rate / here,
         "communication_share": reader.communication(job, seconds) / seconds,
         "hbm_bytes": cost.activity.memory_bytes,
-        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "sram_used": sum(held.nbytes for held in slots(job)),
         "die_mm2": area.die(chip),
         "system_mm2": area.total(chip),

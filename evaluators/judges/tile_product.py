@@ -93,7 +93,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "engine_utilisation": part.m * part.k * part.n / (macs * on.product(part.m, part.k, part.n, VALUE)),
         "cores": chip.mesh.rows * chip.mesh.cols * 1.0,
         "hbm_bytes": cost.activity.memory_bytes,
-        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "sram_used": sum(slot.nbytes for slot in slots(part, "float16")) * 1.0,
         "die_mm2": area.die(chip),
         "system_mm2": area.total(chip),

@@ -190,7 +190,7 @@ def _used(design: Design, done: Activity, operations: float, seconds: float) -> 
     engines = channels = 0.0
     for of, count in ((chip, cores - decode), (decoding(chip), decode)):
         engines += count * 2 * float(of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
-        channels += count / cores * float(memory_channels(of) * of.hbm.bandwidth)
+        channels += count / cores * float(memory_channels(of) * of.hbm.channel_bandwidth)
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
     return {
