@@ -9,7 +9,7 @@ from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, where
 from dse.space.technology import Node
 
-SPECIAL = 4.0
+SPECIAL = 1.0
 """Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
 
 PORTS = 5
