@@ -94,15 +94,21 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
 @same
 def design_power(chip: Chip) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
+    return sum(design_parts(chip).values())
+
+
+def design_parts(chip: Chip) -> dict[str, Any]:
+    """That power by what takes it. [W], broadcasts over designs."""
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
-        linked = chip.network.ports * chip.network.bandwidth
-        done = of_pool(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, chip.hbm.bandwidth, linked), chip)
-    elif chip.tile is None:
-        done = dynamic(Activity(macs), chip)
+        linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
+        found = {"matrix engines": of_pool(Pooled(macs), chip), "links": linked}
+        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=chip.hbm.bandwidth), chip)
     else:
-        done = dynamic(Activity(macs, memory_bytes=memory_channels(chip) * chip.hbm.channel_bandwidth), chip)
-    return done + static(chip)
+        found = {"matrix engines": dynamic(Activity(macs), chip)}
+        peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+        memory = dynamic(Activity(memory_bytes=peak), chip)
+    return found | {"memory": memory, "whatever is done": static(chip)}
 
 
 def devices(chip: Chip) -> Any:
