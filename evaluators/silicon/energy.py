@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, supply
 from dse.space.chip import Chip, memory_channels
-from dse.space.elementwise import maximum
+from dse.space.elementwise import maximum, where
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -86,7 +86,8 @@ def design_power(chip: Chip) -> Any:
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
         linked = chip.network.ports * chip.network.bandwidth
-        done = pooled(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, chip.hbm.bandwidth, linked), chip)
+        shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
+        done = pooled(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, shared, linked), chip)
     elif chip.tile is None:
         done = dynamic(Activity(macs), chip)
     else:
