@@ -88,7 +88,8 @@ class Die:
     dies: Number = whole("dies of the chip, which share all of it evenly; 0 for as few as the reticle lets", low=0)
     wafer: bool = flag("whether a die is as large as it has to be, as a whole wafer is")
     cores: Number = whole("cores on all dies of the chip, spare ones included; 0 for those that are used", low=0)
-    spare: Number = quantity("1", "shared cache and main memory interfaces on the die for each that is used", low=1.0)
+    spare: Number = quantity("1", "shared cache on the dies over that which is used", low=1.0)
+    sites: Number = quantity("1", "interfaces of main memory on the dies over those that are used", low=1.0)
     threads: Number = quantity(
         "op/cycle", "16-bit operations a cycle of a lane of a core of many threads; 0 where vector engines run one"
     )
@@ -99,7 +100,7 @@ class Die:
     reuse: Number = quantity("1", "multiply-adds of a matrix engine for each operand that it reads", positive=True)
     near: str = word("how far links between the dies of the chip reach: package, module or board", REACHES)
     between: Number = quantity(
-        "B/s", "of all links between the dies of the chip, both directions; a mesh that is cut adds its own"
+        "B/s", "of links between the dies of the chip, both directions, at both ends of each; a mesh that is cut adds"
     )
     reach: str = word("how far links to other chips reach: package, module or board", REACHES)
     outside: Number = quantity("B/s", "of links to other chips that no workload uses, all of them, both directions")

@@ -109,9 +109,14 @@ def _pool(chip: Chip) -> dict[str, Any]:
         "registers": count * own.registers * tech.register,
         "sram": count * own.private * tech.sram,
         "control": count * own.issue * tech.issue,
-        "network": count * chip.l2.bandwidth / (chip.cores * chip.clock) * tech.crossbar,
-        "l2": chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port,
+        "network": count * _cached(chip) / chip.cores * tech.crossbar,
+        "l2": chip.l2.size * own.spare * tech.cache + _cached(chip) * tech.port,
     }
+
+
+def _cached(chip: Chip) -> Any:
+    """Width of the ways to the shared cache: none to a cache of no size. [B/cycle]"""
+    return where(chip.l2.size > 0, chip.l2.bandwidth, 0.0) / chip.clock
 
 
 def _mesh(chip: Chip) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def _router(noc: Any, tech: Node) -> Any:
 
 
 def _channel(chip: Chip) -> Any:
-    return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.spare
+    return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.sites
 
 
 def _around(chip: Chip) -> dict[str, Any]:
@@ -156,7 +161,7 @@ def _around(chip: Chip) -> dict[str, Any]:
     found = {BETWEEN: own.between * getattr(tech, own.near), "host": own.host * tech.host}
     outside = own.outside
     if chip.mesh is None:
-        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.spare
+        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
         outside = outside + 2 * chip.network.ports * chip.network.bandwidth
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port

@@ -6,7 +6,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.remember import same
 from dse.evaluators.silicon import area, supply
 from dse.space.chip import Chip, memory_channels
-from dse.space.elementwise import maximum
+from dse.space.elementwise import maximum, where
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
@@ -103,7 +103,8 @@ def design_parts(chip: Chip) -> dict[str, Any]:
     if chip.mesh is None:
         linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
         found = {"matrix engines": of_pool(Pooled(macs), chip), "links": linked}
-        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=chip.hbm.bandwidth), chip)
+        shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
+        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
     else:
         found = {"matrix engines": dynamic(Activity(macs), chip)}
         peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
