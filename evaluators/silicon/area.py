@@ -49,8 +49,9 @@ def tile_die(chip: Chip, decode_cores: Any = 0) -> Any:
 
 def _of_cores(chip: Chip, cores: Any) -> dict[str, Any]:
     tile, tech = chip.tile, chip.technology
-    channels = memory_channels(chip) * cores / (chip.mesh.rows * chip.mesh.cols)
-    return {
+    share = cores / (chip.mesh.rows * chip.mesh.cols)
+    channels = memory_channels(chip) * share
+    found = {
         "matrix engines": cores * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
         "vector engines": cores * tile.vector.lanes * tech.lane,
         "sram": cores * tile.sram * tech.sram,
@@ -58,3 +59,4 @@ def _of_cores(chip: Chip, cores: Any) -> dict[str, Any]:
         "control": cores * tech.control,
         "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,
     }
+    return found if chip.l2 is None else found | {"l2": chip.l2.size * share * tech.sram}

@@ -31,11 +31,13 @@ def tile_energy(activity: Activity, chip: Chip, seconds: Any) -> Any:
 def tile_dynamic(activity: Activity, chip: Chip) -> Any:
     """Energy of what is done, however long it takes. [J], broadcasts over designs.
 
-    A value read from local memory feeds a row or a column of a tile's array.
+    A value read from local memory feeds a row or a column of a tile's array. A byte of the cache in front of main memory is one
+    more access of a memory of its kind.
     """
     tech, array = chip.technology, chip.tile.matrix
     operands = OPERAND * (1 / array.rows + 1 / array.cols)
     accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
+    accessed = accessed + 3 * activity.cache_bytes
     return (
         activity.macs * tech.mac
         + activity.elements * tech.element

@@ -81,7 +81,7 @@ RECIPES: dict[str, Recipe] = {
                 ),
                 ("    memory: Any = part(", '    io: Any = part("ports to the outside", Io)\n    memory: Any = part('),
             ),
-            "space/machines.py": (('("faults", "decode")', '("faults", "decode", "io")'),),
+            "space/machines.py": (('("faults", "decode", "l2")', '("faults", "decode", "l2", "io")'),),
             "evaluators/silicon/area.py": (
                 (
                     '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n    }\n',
