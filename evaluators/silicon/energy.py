@@ -60,12 +60,14 @@ def dynamic(activity: Activity, chip: Chip) -> Any:
         operands, sram = WORD * PASSES / chip.die.reuse, chip.core.sram
     else:
         operands, sram = WORD * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
-    accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 2 * WORD * activity.elements
+    moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
+    accessed = activity.macs * operands + 2 * moved + 2 * WORD * activity.elements
     on_chip = (
         activity.macs * tech.mac
         + activity.elements * tech.element
         + accessed * access(tech.access, sram)
         + activity.hop_bytes * tech.hop
+        + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
