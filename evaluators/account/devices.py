@@ -21,7 +21,6 @@ from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
-from dse.evaluators.remember import remembered
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
@@ -29,6 +28,7 @@ from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Plan, Precision
+from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = ("closed",)
 """Readers: there is no mesh of cores to play."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.remember import same
 from dse.space.chip import Chip
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, interpolated
+from dse.space.remember import same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -19,9 +19,7 @@ POINTS = 512
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
     tech = chip.technology
-    clocks, supplies = _law(tech)
-    found = np.interp(chip.clock, clocks, supplies)
-    return found if isinstance(chip.clock, np.ndarray) else float(found)
+    return interpolated(chip.clock, *_law(tech))
 
 
 @same
