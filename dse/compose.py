@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf, strangers
+from dse import from_hf, spelling, strangers
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.space.errors import DesignError, nearest
 from dse.strangers import TRUST
@@ -61,10 +61,38 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
     words = [word for word in arguments if word != TRUST]
     trust = len(words) < len(arguments)
     with _refused(words, trust=trust):
-        typed = line(words, trust=trust)
-        jobs = _under_hydra(typed) if typed.flags or trust or typed.sets_hydra else [_plain(*_composed(typed), typed)]
+        jobs = _jobs(line(words, trust=trust))
     for plain in jobs:
         task(plain)
+
+
+def _jobs(typed: Line) -> list[dict[str, Any]]:
+    """The configurations of a line, mostly one; addresses are spelled as the files have them."""
+    from hydra.errors import HydraException
+
+    def jobs(of: Line) -> list[dict[str, Any]]:
+        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_plain(*_composed(of), of)]
+
+    typed = _spelled(typed) if spelling.mentioned(typed.overrides) else typed
+    try:
+        return jobs(typed)
+    except HydraException:  # a new address, of a file that has the old one?
+        again = _spelled(typed)
+        if again == typed:
+            raise
+        return jobs(again)
+
+
+def _spelled(typed: Line) -> Line:
+    """A line whose overrides have the addresses of the files that are chosen; as it is where these cannot be composed."""
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    try:
+        config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_supposed(typed)).choices)[0], resolve=False)
+    except HydraException:  # what is wrong with them is said when they are composed with all that was typed
+        return typed
+    return replace(typed, overrides=spelling.spelled(typed.overrides, config))
 
 
 def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
@@ -223,7 +251,7 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
         strangers.check_cluster(plain, typed.typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    return {**plain, **named, "model": _models({**plain, **named}, words)}
+    return {**spelling.settled({**plain, **named}, typed.overrides), "model": _models({**plain, **named}, words)}
 
 
 def _values(node: Any, left: list[int]) -> Any:

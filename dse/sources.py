@@ -15,6 +15,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 
 from dse.space.errors import DesignError
+from dse.spelling import check_file
 from dse.strangers import check_package, ours, text_of
 
 PHASES = ("prefill", "decode")
@@ -52,6 +53,7 @@ class Theirs(FileConfigSource):
         config = OmegaConf.load(io.StringIO(text))
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        check_file(OmegaConf.to_container(config), config_path, path)
         return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
 
 

@@ -23,6 +23,7 @@ from dse.database import DAMAGED, engine, told, written_ahead
 from dse.progress import say_once
 from dse.samplers import Ask
 from dse.sound import faults, read, rebuilt, upgraded
+from dse.space.aliases import of_leaves, renames
 from dse.space.errors import DesignError
 from dse.study_lock import FileHold, ServerHold, number
 from dse.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
@@ -251,7 +252,8 @@ class Store:
                     of = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
             rows = rows[:whole]
-        return [(Ask(row.number, orjson.loads(row[4]), orjson.loads(row.marks)), row.design) for row in rows]
+        table = renames(of_leaves(self.identity(study.partition(":")[0]) or ()))
+        return [(Ask(row.number, _now_at(table, orjson.loads(row[4])), orjson.loads(row.marks)), row.design) for row in rows]
 
     def asked(self, study: str, physics: int) -> int:
         """How many asks a study has, those of all its searches."""
@@ -263,10 +265,11 @@ class Store:
     def results(self, context: Context) -> dict[str, Result]:
         """All results of a context, by design key; those of any study."""
         loads = orjson.loads
-        found = {}
+        found, tables = {}, {key: renames(of_leaves(design)) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
-            design, _, _, _, _, values, metrics, limit, need, have, seconds, error = row[:12]
-            found[design] = Result(design, loads(values), loads(metrics), limit, need, have, seconds, error)
+            design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
+            knobs = _now_at(tables.get(base, {}), loads(values))
+            found[design] = Result(design, knobs, loads(metrics), limit, need, have, seconds, error)
         return found
 
     def counted(self, context: Context) -> int:
@@ -281,9 +284,12 @@ class Store:
 
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
-        texts = {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
+        texts = {key: _now_at(renames(of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
         return {row.design: texts[row.base] for row in rows if row.base in texts}
+
+    def _bases(self) -> dict[str, dict[str, Any]]:
+        return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
@@ -464,6 +470,11 @@ def whereabouts() -> dict[str, Any]:
     except (KeyError, OSError):  # a number without a name
         user = str(os.getuid())
     return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _now_at(table: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored values by the addresses of now."""
+    return {table.get(address, address): value for address, value in values.items()} if table else dict(values)
 
 
 def _text(value: Any) -> str:

@@ -178,8 +178,10 @@ class MainMemory:
 
     capacity: Number = quantity("B", "capacity of all channels; of each core's, where channels are at cores", positive=True)
     channels: Number = whole("channels that are served independently; where they are at cores, as many as cores")
-    bandwidth: Number = quantity("B/s", "of one channel", positive=True)
-    achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
+    channel_bandwidth: Number = quantity("B/s", "of one channel", positive=True)
+    achieved: Number = quantity(
+        "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True
+    )
     latency: Number = quantity("s", "from a request at the channel to its first word")
     crowded: Number = quantity("1", "share of that of blocks that wait for one another", high=1.0, positive=True, default=1.0)
     place: str = word("where the channels are", PLACES)
@@ -284,6 +286,6 @@ def decoding(chip: Chip) -> Chip:
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
         "tile.sram": of(own.sram, tile.sram),
-        "hbm.bandwidth": of(own.bandwidth, chip.hbm.bandwidth),
+        "hbm.channel_bandwidth": of(own.bandwidth, chip.hbm.channel_bandwidth),
     }
     return replaced(chip, changes)

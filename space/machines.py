@@ -1,5 +1,7 @@
 """Machines that something runs on, by the parts that a chip of one has."""
 
+from collections.abc import Iterable
+
 from dse.space.chip import Cache, Chip, Core, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
 from dse.space.memory import Memory
 from dse.space.parts import Parts, Wholes
@@ -51,3 +53,18 @@ def machine_of(chip: Chip) -> str:
         DesignError: a part that is missing from the machine that is nearest, or that nothing reads there.
     """
     return _MACHINES.of(chip)
+
+
+def machine_named(parts: Iterable[str]) -> str:
+    """The machine whose parts have most of some names, as a file or a stored design has them, whatever else they say.
+
+    >>> machine_named(["mesh", "clock", "tile", "noc", "hbm"]), machine_named(["cores", "core", "l2", "hbm"])
+    ('tiles', 'pool')
+    """
+    have = set(parts)
+
+    def unlike(machine: str) -> int:
+        of = MACHINES[machine]
+        return len(set(of.needs) - have) + len(have - set(of.needs) - set(of.may))
+
+    return min(MACHINES, key=unlike)

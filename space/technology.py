@@ -36,9 +36,7 @@ class Node:
     package_byte: Number = quantity("J/B", "energy of a byte to another die of the package")
     module_byte: Number = quantity("J/B", "energy of a byte to another die of the module")
     board_byte: Number = quantity("J/B", "energy of a byte to another board")
-    static: Number = quantity(
-        "W/mm2", "power of a die that does not depend on what it does: leakage, and clocks that never stop"
-    )
+    static: Number = quantity("W/mm2", "power of a die whatever it does: leakage, and clocks that never stop")
     volts: Number = quantity("V", "supply at which energies are stated", positive=True)
     least: Number = quantity("V", "lowest supply at which memories work", positive=True)
     most: Number = quantity("V", "highest supply that lasts", positive=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pint import UnitRegistry
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
-SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz"}
+SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
 def parse(text: str, unit: str) -> float:

@@ -1,6 +1,8 @@
 """What comes out: the metrics by name, with unit, direction and definition, and the outcomes of many designs."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,7 +156,14 @@ METRICS: dict[str, Metric] = {
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
-    "energy": Metric("J", "min", "of the batch or product: dynamic and static where activity is counted, else power x time"),
+    "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
+    "power": Metric("W", "min", "energy over the time it takes, all chips"),
+    "peak_power": Metric("W", "min", "of the phase that takes most, all chips", "max"),
+    "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
+    "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
+    "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
+    "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
+    "electricity_per_mtoken": Metric("USD", "min", "of that, electricity"),
     "power_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
@@ -163,6 +172,10 @@ METRICS: dict[str, Metric] = {
 """Metrics that a chip does not have are not a number there."""
 
 LIMITS = {
+    "chip.die.reticle": "mm2",
+    "chip.die.shore": "mm",
+    "chip.die.cooling": "W/mm2",
+    "chip.clock": "Hz",
     "chip.hbm.capacity": "B",
     "chip.network.ports": "1",
     "mapping.decode.tp": "1",
@@ -219,6 +232,40 @@ class Judged:
     rows: tuple[int, ...]
     metrics: dict[str, Any]
     limits: list[Limit]
+
+
+class Later:
+    """A metric that is worked out when somebody asks for it.
+
+    Args:
+        name: of the metric.
+        all_of: it and others that are worked out together.
+    """
+
+    __slots__ = ("_all", "_name")
+
+    def __init__(self, name: str, all_of: Callable[[], dict[str, Any]]) -> None:
+        self._name, self._all = name, all_of
+
+    def __call__(self) -> Any:
+        """The metric."""
+        return self._all()[self._name]
+
+
+def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Metrics that are worked out together, once, when somebody asks for one of them.
+
+    >>> found = later(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
+    >>> now(found)
+    {'energy': 6.0, 'power': 3.0}
+    """
+    all_of = cache(work)
+    return {name: Later(name, all_of) for name in names}
+
+
+def now(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics, all of them worked out."""
+    return {name: value() if isinstance(value, Later) else value for name, value in metrics.items()}
 
 
 class Work(Protocol):

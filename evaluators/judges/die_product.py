@@ -8,8 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, bars, rows
-from dse.evaluators.account.devices import port_limit
+from dse.evaluators.account.devices import done_in, port_limit
 from dse.evaluators.account.metrics import Judged, rated
+from dse.evaluators.account.power import alone
 from dse.evaluators.graph.operators import Dim, MatMul, Part
 from dse.evaluators.layouts.devices import call
 from dse.evaluators.machine.machine import of_die
@@ -18,6 +19,7 @@ from dse.evaluators.passes.call import Block, Call, Opener
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
@@ -58,13 +60,18 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
         "efficiency": multiplying / seconds,
         "utilisation": ideal / (dies * seconds),
         "die_mm2": die,
-        "system_mm2": die * dies,
+        "system_mm2": area.total(chip) * dies,
         "hbm_used": _limits(design, product)[0].need,
     }
     power = rated(chip.power)
     if not np.all(np.isnan(power)):
-        values |= dict.fromkeys(("energy", "power_energy"), power * dies * seconds)
-    return values
+        values["power_energy"] = power * dies * seconds
+
+    def dynamic() -> Any:
+        blocks = tuple(of.block for of in _timed(design, product))
+        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping.precision)[1]), chip) * dies
+
+    return values | alone(chip, dynamic, seconds, chips=dies)
 
 
 def _limits(design: Design, product: Product) -> list[Limit]:

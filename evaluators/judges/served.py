@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
-from dse.evaluators.account.metrics import Judged, per_area
+from dse.evaluators.account.metrics import Judged, now, per_area
 from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.serving.loop import Served
 from dse.evaluators.serving.measures import Slo, measures
@@ -80,7 +80,7 @@ def judged(
     played = [held and all(limit.need <= limit.have for some in of for limit in some) for of in bounds]
     found = []
     for row, load in enumerate(loads):
-        answers = [metrics(single, load) if can else {} for single, can in zip(singles, played, strict=True)]
+        answers = [now(metrics(single, load)) if can else {} for single, can in zip(singles, played, strict=True)]
         names = dict.fromkeys(name for values in answers for name in values)
         columns = {name: np.array([values.get(name, np.nan) for values in answers]) for name in names}
         found.append(Judged((row,), columns, _stacked([of[row] for of in bounds])))

@@ -78,7 +78,7 @@ def of_die(chip: Chip, precision: Precision) -> Machine:
 
 def of_tiles(chip: Chip) -> Machine:
     """One core of a mesh, with its channel of main memory."""
-    byte = 1 / (chip.hbm.bandwidth * chip.hbm.achieved)
+    byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
     memory = Channel(byte, chip.hbm.latency, chip.hbm)
     return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0)
 

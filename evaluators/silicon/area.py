@@ -4,17 +4,19 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.remember import same
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, where
 from dse.space.technology import Node
 
-SPECIAL = 4.0
+SPECIAL = 1.0
 """Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
 
 PORTS = 5
 """Of a router of a mesh: four neighbours and its core."""
 
 
+@same
 def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
 
@@ -32,11 +34,13 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     return found | {"other": sum(found.values()) * (share / (1 - share))}
 
 
+@same
 def total(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
     return sum(parts(chip, decode_cores).values())
 
 
+@same
 def die(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores. [mm2], broadcasts over designs."""
     found = parts(chip, decode_cores)
@@ -176,7 +180,7 @@ def _dies(chip: Chip, area: Any) -> Any:
 
 
 def _cut(chip: Chip, count: Any) -> Any:
-    """Links between the dies that a mesh is cut into, as near a square of them as it gets: those of the network, at both ends."""
+    """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends. [mm2]"""
     lines = (np.sqrt(count) - 1) * (chip.mesh.rows + chip.mesh.cols)
     crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word * chip.clock
     return 2 * crossing * getattr(chip.technology, chip.die.near)

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.program.counts import Activity
+from dse.evaluators.remember import same
 from dse.evaluators.silicon import area, supply
 from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import maximum, where
@@ -34,6 +35,14 @@ class Pooled(NamedTuple):
     shared_bytes: Any = 0.0
     linked_bytes: Any = 0.0
 
+    def plus(self, other: "Pooled") -> "Pooled":
+        """Both, of operands as wide."""
+        return Pooled(*(a + b for a, b in zip(self, other, strict=True)))._replace(width=other.width)
+
+    def times(self, count: Any) -> "Pooled":
+        """So often."""
+        return Pooled(*(value * count for value in self))._replace(width=self.width)
+
 
 def energy(activity: Activity, chip: Chip, seconds: Any, decode_cores: Any = 0) -> Any:
     """Of what a mesh does, and of the whole chip meanwhile. [J], broadcasts over designs."""
@@ -62,7 +71,7 @@ def dynamic(activity: Activity, chip: Chip) -> Any:
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
-def pooled(activity: Pooled, chip: Chip) -> Any:
+def of_pool(activity: Pooled, chip: Chip) -> Any:
     """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
     tech, own = chip.technology, chip.die
     operands = 2 * activity.width / own.reuse
@@ -75,19 +84,21 @@ def pooled(activity: Pooled, chip: Chip) -> Any:
     return on_chip * supply.squared(chip) + outside
 
 
+@same
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
     found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
     return found if chip.dram is None else found + devices(chip) * chip.dram.idle
 
 
+@same
 def design_power(chip: Chip) -> Any:
-    """Power of a chip whose matrix engines multiply 16-bit values all the time, with main memory and links at their peak. [W]"""
+    """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
         linked = chip.network.ports * chip.network.bandwidth
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
-        done = pooled(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, shared, linked), chip)
+        done = of_pool(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, shared, linked), chip)
     elif chip.tile is None:
         done = dynamic(Activity(macs), chip)
     else:

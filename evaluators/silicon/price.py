@@ -4,19 +4,17 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.remember import same
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import design_power
 from dse.space.chip import Chip, memory_of
-from dse.space.elementwise import maximum, where
+from dse.space.elementwise import exponential, extremes, maximum, minimum, where
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
 
 CM2 = 100.0
 """[mm2/cm2]"""
-
-MOST_SPARES = 400
-"""Broken cores that are counted one by one; more never happen where as many spare ones are there."""
 
 
 def dies_of_wafer(mm2: Any) -> Any:
@@ -44,13 +42,12 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     (True, 1.0)
     """
     mean = mm2 / CM2 * defects
-    term = found = np.exp(-mean)
-    most = np.minimum(np.floor(spare), MOST_SPARES)
-    for broken in range(1, int(np.max(most)) + 1):
+    most = minimum(spare // 1, mean + 12 * mean**0.5 + 12)  # more are never broken
+    found = term = exponential(-mean)
+    for broken in range(1, int(extremes(most)[1]) + 1):
         term = term * mean / broken
-        found = found + np.where(broken <= most, term, 0.0)
-    enough = np.minimum(where(spare > mean + 10 * mean**0.5 + 10, 1.0, found), 1.0)
-    return enough if isinstance(enough, np.ndarray) and enough.ndim else float(enough)
+        found = found + where(broken <= most, term, 0.0)
+    return minimum(found, 1.0)
 
 
 def good(chip: Chip) -> Any:
@@ -62,11 +59,10 @@ def good(chip: Chip) -> Any:
     one, spare = area.die(chip), maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip))[0]
     cores = one * _share_of_cores(chip)
     with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
-    return where(
-        spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering)
-    )
+    return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
 
 
+@same
 def parts(chip: Chip) -> dict[str, Any]:
     """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs."""
     tech, of, whole = chip.technology, chip.economics, area.total(chip)
@@ -88,6 +84,7 @@ def parts(chip: Chip) -> dict[str, Any]:
     }
 
 
+@same
 def system(chip: Chip) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
     return sum(parts(chip).values())

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.remember import same
 from dse.space.chip import Chip
-from dse.space.elementwise import maximum
+from dse.space.elementwise import Array
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -18,9 +19,16 @@ POINTS = 512
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
     tech = chip.technology
+    clocks, supplies = _law(tech)
+    found = np.interp(chip.clock, clocks, supplies)
+    return found if isinstance(chip.clock, np.ndarray) else float(found)
+
+
+@same
+def _law(tech: Node) -> tuple[Array, Array]:
+    """Clocks and the supplies that they need, the lowest at which memories work and more. [Hz], [V]"""
     supplies = np.linspace(tech.least, MOST * tech.most, POINTS)
-    found = np.interp(chip.clock, tech.speed * _relative(supplies, tech), supplies)
-    return maximum(found if isinstance(chip.clock, np.ndarray) else float(found), tech.least)
+    return tech.speed * _relative(supplies, tech), supplies
 
 
 MOST = 2.0
@@ -32,6 +40,7 @@ def fastest(tech: Node) -> Any:
     return tech.speed * _relative(tech.most, tech)
 
 
+@same
 def squared(chip: Chip) -> Any:
     """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
     return (volts(chip) / chip.technology.volts) ** 2

@@ -70,7 +70,7 @@ KINDS = {
         },
         {},
         (
-            "chip.hbm.bandwidth",
+            "chip.hbm.channel_bandwidth",
             "chip.hbm.capacity",
             "chip.tile.sram",
             "chip.tile.vector.lanes",

@@ -121,7 +121,8 @@ def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
 @given(
     st.sampled_from(
         [
-            ("chip.noc.word_bytes", 256.0), ("chip.hbm.bandwidth", 480e9), ("chip.tile.sram", 128e6), ("chip.clock", 1e9),
+            ("chip.noc.word_bytes", 256.0), ("chip.hbm.channel_bandwidth", 480e9), ("chip.tile.sram", 128e6),
+            ("chip.clock", 1e9),
             ("chip.tile.vector.lanes", 8192.0), ("chip.tile.sram_per_row", 64.0), ("chip.hbm.latency", 0.0),
         ]
     ),
@@ -199,7 +200,9 @@ def test_whole_experts_are_those_that_are_divided_elsewhere() -> None:
 
 def test_a_larger_batch_reads_weights_no_more_often() -> None:
     """Where HBM decides, requests that decode together share what is read."""
-    small, large = (asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64))
+    small, large = (
+        asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.channel_bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64)
+    )
     steps = [columns(of.base, of.workload)["tpot"] for of in (small, large)]
     assert steps[0] <= steps[1] < 1.2 * steps[0]
 

@@ -46,8 +46,8 @@ def test_the_summary_leaves_no_study_out() -> None:
 
 VARIED = {
     "noc_curves": ("chip.router.",),
-    "npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.bandwidth"),
-    "npusim_fig12": ("chip.decode.", "chip.tile.matrix.", "chip.hbm.bandwidth"),
+    "npusim_fig8": ("chip.tile.sram", "chip.tile.matrix.", "chip.hbm.channel_bandwidth"),
+    "npusim_fig12": ("chip.decode.", "chip.tile.matrix.", "chip.hbm.channel_bandwidth"),
     "npusim_fig13": ("chip.tile.sram",),
     "npusim_fig14": ("chip.decode.",),
 }

@@ -84,8 +84,8 @@ RECIPES: dict[str, Recipe] = {
             "space/machines.py": (('("faults", "decode")', '("faults", "decode", "io")'),),
             "evaluators/silicon/area.py": (
                 (
-                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n    }\n',
-                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n'
+                    '        "hbm_phy": channels * chip.hbm.channel_bandwidth * tech.hbm_phy,\n    }\n',
+                    '        "hbm_phy": channels * chip.hbm.channel_bandwidth * tech.hbm_phy,\n'
                     '        "io": 0.0 if chip.io is None else chip.io.area,\n    }\n',
                 ),
             ),
