@@ -16,7 +16,7 @@ from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
 from dse.space.software import software_of
-from dse.space.workload import Case, Collective, Stream, Workload
+from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
 
 
@@ -76,6 +76,8 @@ def _refuse(chip: Chip, case: type) -> None:
         return
     if chip.hbm.banks is not None:
         memory.refuse(chip.hbm.banks, "chip.hbm.banks")
+    if chip.l2 is not None and case not in (Case, Load):
+        raise DesignError(f"chip.l2: {_plural(case)} by themselves read what they need once; leave it out, or ask for models")
     if case is Stream:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":

@@ -14,6 +14,8 @@ from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Lat
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
 from dse.evaluators.silicon import limits as silicon
+from dse.evaluators.silicon import price
+from dse.evaluators.silicon.energy import design_parts
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
@@ -138,7 +140,10 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
     breakdown: Breakdown = reader.explain(design, case, decode_at, fidelity)
-    return breakdown
+    if design.chip.die is None:
+        return breakdown
+    watts = {name: float(value) for name, value in design_parts(design.chip).items()}
+    return replace(breakdown, power=watts, price={name: float(value) for name, value in price.parts(design.chip).items()})
 
 
 def smaller(design: Design, workload: Workload) -> str:

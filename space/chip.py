@@ -22,7 +22,7 @@ class Core:
 
 @record
 class Cache:
-    """The on-die cache all cores share."""
+    """The on-die cache all cores share; of a mesh of tiles, between its memory channels and main memory."""
 
     size: Number = quantity("B", "capacity")
     bandwidth: Number = quantity("B/s", "bandwidth to all cores together", positive=True)

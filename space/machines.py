@@ -36,7 +36,7 @@ MACHINES: dict[str, Parts] = {
     TILES: Parts(
         "a mesh of tiles",
         {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram},
-        ("faults", "decode"),
+        ("faults", "decode", "l2"),
     ),
     MEMORY: Parts("a memory by itself", {"memory": Memory}),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults",)),

@@ -25,6 +25,7 @@ class Staged(NamedTuple):
     Attributes:
         timed: blocks of the embedding, of a layer's parts and of the head.
         away: of each call of each block, what it reads from main memory over `fetch`.
+        near: likewise, from the cache in front of it; empty where there is none.
         hop: from a stage to the next. [s]
         layers: of the model.
         stages: of the pipeline.
@@ -37,6 +38,7 @@ class Staged(NamedTuple):
     layers: int
     stages: Any
     crossing: Any
+    near: tuple[tuple[Any, ...], ...] = ()
 
     def calls(self) -> list[tuple[Call, Cost, float, Any]]:
         """Every call with what it costs once, how often it runs in the pass, and its `away`."""
@@ -88,7 +90,15 @@ class Staged(NamedTuple):
             if cost.activity is not None:
                 jobs = jobs + cost.activity * times
         sent = sent + self.crossing * (self.stages - 1)
-        return Activity(macs, sent, sent, elements, memory) + jobs
+        return Activity(macs, sent, sent, elements, memory, self._cached()) + jobs
+
+    def _cached(self) -> Any:
+        """Bytes from the cache in front of main memory."""
+        found: Any = 0.0
+        for of, shares in zip(self.timed, self.near, strict=False):
+            for call, near in zip(of.block.calls, shares, strict=True):
+                found = found + call.nbytes * (near * of.block.times)
+        return found
 
 
 def through_stages(
@@ -114,19 +124,26 @@ def through_stages(
 
     def away(call: Call) -> Any:
         if call.reads == "kv":
-            return 1 - held.kv_here
-        return (1 - held.weights_here) * ceil_div(call.rows, held.block) if call.reads else 0.0
+            return maximum(1 - held.kv_here - held.kv_near, 0.0)
+        return (1 - held.weights_here - held.weights_near) * ceil_div(call.rows, held.block) if call.reads else 0.0
+
+    def near(call: Call) -> Any:
+        if call.reads == "kv":
+            return minimum(held.kv_near, 1 - held.kv_here)
+        return held.weights_near * ceil_div(call.rows, held.block) if call.reads else 0.0
 
     def once(call: Call) -> Any:
-        here = held.kv_here if call.reads == "kv" else held.weights_here
-        return (1 - here) * call.fetch * call.known
+        if call.reads == "kv":
+            return maximum(1 - held.kv_here - held.kv_near, 0.0) * call.fetch * call.known
+        return (1 - held.weights_here - held.weights_near) * call.fetch * call.known
 
     assert machine.fabric is not None
     prefetch = NO_PREFETCH if plan.prefetch is None else Prefetch(plan.prefetch.policy, held.buffer, once)
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)
+    closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
     hop = _between(crossing, plan, machine.fabric) * crowding
-    parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away))
-    return Staged(parts, shares, hop, model.layers, plan.pp, crossing)
+    parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away, near=near))
+    return Staged(parts, shares, hop, model.layers, plan.pp, crossing, closer)
 
 
 def _between(nbytes: Any, plan: TilePlan, fabric: Fabric) -> Any:

@@ -25,6 +25,7 @@ from dse.evaluators.layouts.on_groups import OnGroup, on_group
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
+from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
@@ -232,9 +233,11 @@ def _held(design: Design, job: Job, phase: str) -> Resident:
         tokens = reduced(np.maximum, _together(instances, plan, job)[1], job.step_starts)
     cached = ceil_div(job.cached, instances)
     slices = _slices(design, job, phase, plan, instances)
+    near = shared(chip)
     return resident(
-        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached, slices=slices
-    )
+        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached, slices=slices,
+        near=near and near.size,
+    )  # fmt: skip
 
 
 def by_itself(design: Design) -> bool:

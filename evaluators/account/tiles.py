@@ -17,6 +17,7 @@ from dse.evaluators.passes.part import cut
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, jobs
+from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.part_jobs import job_on
 from dse.evaluators.readers.price import Cost, Timed
 from dse.space.chip import Chip, memory_of
@@ -52,7 +53,7 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use. [B]"""
     kinds = (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job))
-    each = {id(call.job): call.job for of in parts for call in of.block.calls}.values()
+    each = {id(call.job): asked(call.job) for of in parts for call in of.block.calls}.values()
     return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in kinds]
 
 
@@ -112,7 +113,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     found: dict[tuple[str, str], Row] = {}
     for of in phase.timed:
         for call in of.block.calls:
-            job, turns_ = job_on(call.job, side)
+            job, turns_ = job_on(call.job, side) if side else (call.job, 1.0)
             times = of.block.times * turns_
             parts = {name: times * float(value) for name, value in reversed(jobs.split(word, job).items())}
             parts = {name: value for name, value in parts.items() if value}

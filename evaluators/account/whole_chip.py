@@ -18,6 +18,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.part_jobs import WAVES
 from dse.evaluators.readers.price import timed
+from dse.evaluators.readers.through_cache import kept
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels
@@ -30,6 +31,9 @@ FIDELITIES = ("closed", "events")
 
 IN_PART = tuple(READERS)
 """Of models whose operators are played on a part of their mesh each."""
+
+CACHED = ("closed",)
+"""With a cache in front of main memory, through which no program says how blocks go."""
 
 SMALLER = (
     f"each operator on a part of its mesh, at most {WAVES} turns of it, which stand for all; memory channels as many fewer"
@@ -54,14 +58,15 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     """
     chip, mapping, (case,) = _chip(design), _mapping(design), job.cases
     machine, reader = of_tiles(chip), reader_of(fidelity)
+    keep = {name: kept(chip, *(nbytes for _, nbytes in _held(design, job, name))) for name in ("prefill", "decode")}
     found = []
-    for name, passes in turns(case, chip, mapping, job.decode_at).items():
+    for name, passes in turns(case, chip, mapping, job.decode_at, keep).items():
         blocks = [block._replace(times=count * block.times) for count, of in passes for block in of]
         parts = timed(blocks, machine, reader)
         seconds, activity, flop = sums(parts)
-        kept = (_held(design, job, name), filled(parts))
+        full = (_held(design, job, name), filled(parts))
         whole = activity if not cut(fidelity)[1] else None  # a part has other shares of memory, and of what is sent
-        found.append(Phase(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, kept, whole, flop))
+        found.append(Phase(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, full, whole, flop))
     return tuple(found)
 
 

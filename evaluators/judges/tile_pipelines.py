@@ -18,6 +18,7 @@ from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
 from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.machine.shared import shared
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.policy import Policy, policy
@@ -100,11 +101,13 @@ def _pipelines(
     batch, longest = int(plan.microbatch * plan.pp), served.longest(load)
     tokens = prompts + (float(plan.microbatch) if name == "decode" else 0.0)
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
-    shared = replace(mapping, prefill=plan, decode=plan, serving=None)
+    alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
     def with_share(share: Share | None) -> tuple[Resident, float]:
         cached = float(batch * longest)
-        held = resident(parts, load.model, plan, shared, chip.tile.sram, tokens=tokens, cached=cached, share=share)
+        held = resident(
+            parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, share=share, near=near and near.size
+        )
         return held, float(held.kv) / cached
 
     stages = whole_layers(line_of(load.model, parts), int(plan.pp))

@@ -42,6 +42,7 @@ class Resident(NamedTuple):
         block: tokens of activations that it holds at a time.
         buffer: set aside for what is prefetched. [B]
         slices: of attention on the whole group, beyond the room of activations that are not there meanwhile. [B]
+        weights_near, kv_near: share of each that stays in the cache in front of main memory. [1]
     """
 
     activations: Any
@@ -52,6 +53,8 @@ class Resident(NamedTuple):
     block: Any
     buffer: Any = 0.0
     slices: Any = 0.0
+    weights_near: Any = 0.0
+    kv_near: Any = 0.0
 
     @property
     def sram(self) -> Any:
@@ -67,7 +70,7 @@ class Resident(NamedTuple):
 
 def resident(
     parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
-    share: Share | None = None, slices: Any = 0.0,
+    share: Share | None = None, slices: Any = 0.0, near: Any = None,
 ) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.
 
@@ -81,6 +84,7 @@ def resident(
         cached: tokens of all requests of an instance, at the longest.
         slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
+        near: room of a core in the cache in front of main memory; None where there is none. [B]
     """
     act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
@@ -103,7 +107,24 @@ def resident(
     stays = kv if plan.attention is None else 0.0
     here = shared_out(room - buffer, stays, weights, kv_share=mapping.sram_kv)
     shares = here.kv / maximum(kv, 1.0), here.weights / maximum(weights, 1.0)
-    return Resident(activations, kv, weights, *shares, block, buffer, slices)
+    held = Resident(activations, kv, weights, *shares, block, buffer, slices)
+    return held if near is None else _nearer(held, stays, near)
+
+
+def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
+    """With what stays in the cache in front of main memory: weights first, which each block of tokens reads again, then caches.
+
+    What is read in every step is there from the step before. That is so for as much as the cache has room for, and no more:
+    a cache that took all that comes by would have lost it again when it is read next.
+
+    Args:
+        held: in local memory.
+        stays: of the KV cache, what may be there. [B]
+        near: room. [B]
+    """
+    weights = minimum(1 - held.weights_here, near / maximum(held.weights, 1.0))
+    left = maximum(near - weights * held.weights, 0.0)
+    return held._replace(weights_near=weights, kv_near=minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0)))
 
 
 def values(part: Part, *, routed: bool = False) -> float:

@@ -5,7 +5,9 @@ its operands from HBM and leaves its result there. A batch is prefilled as a who
 """
 
 from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Dict
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
@@ -19,39 +21,50 @@ from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import attended
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
+from dse.evaluators.readers.through_cache import Kept
 from dse.space.chip import Chip
-from dse.space.elementwise import ceil_div
+from dse.space.elementwise import ceil_div, maximum
 from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, FlatPlan, Mapping
 from dse.space.model import Model
 from dse.space.workload import Case
 
 
-def turns(case: Case, chip: Chip, mapping: Mapping, decode_at: str) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
+def turns(
+    case: Case, chip: Chip, mapping: Mapping, decode_at: str, keep: Dict[str, Kept | None] = MappingProxyType({})
+) -> dict[str, list[tuple[float, tuple[Block, ...]]]]:
     """By phase, passes of some tokens through all layers, and how many there are alike.
 
-    One prefill of all prompts, and the decode steps between two requests' ends.
+    One prefill of all prompts, and the decode steps between two requests' ends. `keep` says what a cache has of each phase.
     """
     itemsize, first = itemsize_of(mapping), prefill(case)
-    on = On(case.model, chip, mapping.prefill, itemsize, {})
+    on = On(case.model, chip, mapping.prefill, itemsize, {}, keep.get("prefill"))
     prompts = [(1.0, blocks(first, _alike(case), on))]
-    on = On(case.model, chip, mapping.decode, itemsize, {})
+    on = On(case.model, chip, mapping.decode, itemsize, {}, keep.get("decode"))
     tokens = []
     for count, at in decode(case, decode_at):
-        cached = Attending(False, int(at.requests), 1, ceil_div(at.positions, at.requests), at.positions / at.requests)
-        tokens.append((count, blocks(at, [cached], on)))
+        some = Attending(False, int(at.requests), 1, ceil_div(at.positions, at.requests), at.positions / at.requests)
+        tokens.append((count, blocks(at, [some], on)))
     return {"prefill": prompts, "decode": tokens}
 
 
+KEYS_AND_VALUES = ("k_proj", "v_proj", "kv_down")
+"""Products whose results later steps read as well."""
+
+TABLES = ("embedding",)
+"""What looks rows of weights up."""
+
+
 class On(NamedTuple):
-    """What is computed and where, and how what has come up already is done."""
+    """What is computed and where, how what has come up already is done, and what a cache has of it."""
 
     model: Model
     chip: Chip
     plan: FlatPlan
     itemsize: float
     known: dict[Any, Any]
+    kept: Kept | None = None
 
 
 class Attending(NamedTuple):
@@ -111,19 +124,32 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
     k, n = width(of.k), width(of.n)
     copies = of.apart if of.apart > 1 else ceil_div(of.copies, 1)
     shape = Shape(ceil_div(of.m, 1 if of.apart > 1 else copies), k, n // of.apart)
-    if (shape, copies) not in on.known:
-        on.known[shape, copies] = closed_summa.proposed(shape, on.chip, on.plan.gemm, copies, on.itemsize)
-    return _call(part, of, (of.m, k, n), on.known[shape, copies], 2.0 * of.m * k * n)
+    key = shape, copies, of.name in KEYS_AND_VALUES
+    if key not in on.known:
+
+        def proposed(chip: Chip) -> closed_summa.Job:
+            return closed_summa.proposed(shape, chip, on.plan.gemm, copies, on.itemsize)
+
+        on.known[key] = (
+            proposed(on.chip) if on.kept is None else through_cache.product(proposed, on.chip, on.kept, cached=key[2])
+        )
+    return _call(part, of, (of.m, k, n), on.known[key], 2.0 * of.m * k * n)
 
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(on.model, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     dataflow = attention(on.plan.attention.dataflow)
-    sliced = closed_attention.tiled(dataflow, shape, on.chip, on.plan.attention, on.itemsize)
+
+    def proposed(chip: Chip) -> closed_attention.Job:
+        sliced = closed_attention.tiled(dataflow, shape, chip, on.plan.attention, on.itemsize)
+        return closed_attention.job(dataflow, shape, sliced, chip, on.itemsize)
+
+    known = 1 - some.queries / maximum(some.keys, 1)
+    job = proposed(on.chip) if on.kept is None else through_cache.attention(proposed, on.chip, on.kept, known)
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (some.requests * some.queries, of.qk_dim, some.keys)
-    return _call(part, of, sizes, closed_attention.job(dataflow, shape, sliced, on.chip, on.itemsize), flop)
+    return _call(part, of, sizes, job, flop)
 
 
 def _rows(part: Part, of: Elementwise, on: On) -> Call:
@@ -131,9 +157,16 @@ def _rows(part: Part, of: Elementwise, on: On) -> Call:
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
     rows = ceil_div(rows, 1)
-    if (recipe, rows, columns) not in on.known:
-        on.known[recipe, rows, columns] = closed_streamed.proposed(recipe, rows, columns, on.chip, on.itemsize)
-    return _call(part, of, (of.rows, 1, width(of.dim)), on.known[recipe, rows, columns], 0.0)
+    key = recipe, rows, columns, of.name in TABLES
+    if key not in on.known:
+
+        def proposed(chip: Chip) -> closed_streamed.Job:
+            return closed_streamed.proposed(recipe, rows, columns, chip, on.itemsize)
+
+        on.known[key] = (
+            proposed(on.chip) if on.kept is None else through_cache.streamed(proposed, on.chip, on.kept, table=key[3])
+        )
+    return _call(part, of, (of.rows, 1, width(of.dim)), on.known[key], 0.0)
 
 
 @lru_cache(maxsize=256)

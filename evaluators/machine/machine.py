@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
 from dse.evaluators.machine.pooled import Cache, pooled
+from dse.evaluators.machine.shared import Shared, shared
 from dse.space.chip import Chip, MainMemory, Network
 from dse.space.mapping import Precision
 
@@ -59,6 +60,7 @@ class Machine(NamedTuple):
         fabric: the network between cores.
         network: links to other dies.
         overhead: of launching a call. [s]
+        shared: the cache in front of main memory, of which a core has a share.
     """
 
     engines: Engine | None
@@ -68,6 +70,7 @@ class Machine(NamedTuple):
     fabric: Fabric | None
     network: Network | None
     overhead: Any
+    shared: Shared | None = None
 
 
 def of_die(chip: Chip, precision: Precision) -> Machine:
@@ -80,7 +83,7 @@ def of_tiles(chip: Chip) -> Machine:
     """One core of a mesh, with its channel of main memory."""
     byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
     memory = Channel(byte, chip.hbm.latency, chip.hbm)
-    return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0)
+    return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, shared(chip))
 
 
 def of_mesh(chip: Chip) -> Machine:

@@ -20,6 +20,7 @@ class Activity:
         hop_bytes: bytes times the links they cross on the mesh.
         elements: that vector instructions compute.
         memory_bytes: that come from memory channels or go there.
+        cache_bytes: that come from the cache in front of them or go there.
     """
 
     macs: Any = 0.0
@@ -27,6 +28,7 @@ class Activity:
     hop_bytes: Any = 0.0
     elements: Any = 0.0
     memory_bytes: Any = 0.0
+    cache_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":
         return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))

@@ -50,6 +50,11 @@ def price(job: Job) -> Cost:
     return cost.cost(*_asked(job))
 
 
+def slices(job: Job) -> tuple[Any, Any, Any, Any]:
+    """Of a tile's slice of Q, K, V and O. [B]"""
+    return cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize).nbytes
+
+
 def split(job: Job) -> dict[str, Any]:
     """The time by what it goes into, words of `cost.PARTS`."""
     return cost.split(*_asked(job))

@@ -1,10 +1,12 @@
 """What a chip of tiles is asked for as a whole: products, attention, or rows from its memory, by each reader."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.readers.cached import Cached
 from dse.space.elementwise import column
 
 
@@ -20,6 +22,10 @@ def price(fidelity: str, job: Any) -> Cost:
         costs = [price(fidelity, one) for one in job.jobs]
         counts = (column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
         return Cost(column([float(cost.seconds) for cost in costs]), Activity(*counts))
+    if isinstance(job, Cached):
+        of = price(fidelity, job.job)
+        nbytes = of.activity.memory_bytes
+        return Cost(of.seconds, replace(of.activity, memory_bytes=nbytes * job.share, cache_bytes=nbytes))
     found: Cost = _readers(fidelity)[type(job)].price(job)
     return found
 
@@ -29,6 +35,9 @@ def split(fidelity: str, job: Any) -> dict[str, Any]:
     if isinstance(job, Several):
         parts = [split(fidelity, one) for one in job.jobs]
         return {name: column([float(part[name]) for part in parts]) for name in parts[0]}
+    if isinstance(job, Cached):
+        into = split(fidelity, job.job)
+        return into | {"hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
     found: dict[str, Any] = _readers(fidelity)[type(job)].split(job)
     return found
 

@@ -38,7 +38,7 @@ class Cost(NamedTuple):
     Attributes:
         matrix, vector: on the engines of a core.
         engines: both, as the machine says.
-        activations: on the memory they live in.
+        activations: on the memory they live in; with what of weights and KV is in the cache in front of main memory.
         spilled: where that is main memory; elsewhere it is the cache.
         need: bytes of weights or KV that come from main memory. [B]
         per_byte: one of them. [s/B]
@@ -115,6 +115,7 @@ def timed(
     *,
     prefetch: Prefetch = NO_PREFETCH,
     away: Callable[[Call], Any] | None = None,
+    near: Callable[[Call], Any] | None = None,
 ) -> list[Timed]:
     """Every block of a step on the timeline; what is alike is priced once.
 
@@ -123,6 +124,7 @@ def timed(
         prefetch: policy and budget.
         away: what a call reads from main memory over `fetch`: the share that no core has, times how often; None for all of it,
             once.
+        near: likewise, from the cache in front of main memory, where there is one.
     """
     priced: dict[int, list[Cost]] = {}
     jobs: dict[int, Cost] = {}
@@ -139,7 +141,7 @@ def timed(
                 elif call.job is not None:
                     costs.append(jobs.setdefault(id(call.job), jobs.get(id(call.job)) or price(call, machine, reader)))
                 else:
-                    costs.append(price(call, machine, reader, away and away(call)))
+                    costs.append(price(call, machine, reader, away and away(call), near and near(call)))
         if prefetch.once is None or prefetch.policy == "none":
             found.append(_timed(block, costs, machine, reader, prefetch))
             continue
@@ -150,7 +152,7 @@ def timed(
     return found
 
 
-def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cost:
+def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: Any = None) -> Cost:
     """A call on the resources of one core, each as if the others were free and nothing prefetched.
 
     Activations stay in a cache where they fit there alone.
@@ -191,6 +193,9 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None) -> Cos
     activations: Any = 0.0
     spilled: Any = False
     reading = read
+    if machine.shared is not None and call.reads:  # a core has one path to both
+        activations = near * call.fetch * machine.shared.byte
+        reading = activations + read
     if cache is not None:
         spilled = cache.exceeded(call.local)
         if isinstance(spilled, bool):

@@ -60,12 +60,14 @@ def dynamic(activity: Activity, chip: Chip) -> Any:
         operands, sram = WORD * PASSES / chip.die.reuse, chip.core.sram
     else:
         operands, sram = WORD * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
-    accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 2 * WORD * activity.elements
+    moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
+    accessed = activity.macs * operands + 2 * moved + 2 * WORD * activity.elements
     on_chip = (
         activity.macs * tech.mac
         + activity.elements * tech.element
         + accessed * access(tech.access, sram)
         + activity.hop_bytes * tech.hop
+        + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
@@ -94,16 +96,22 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
 @same
 def design_power(chip: Chip) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
+    return sum(design_parts(chip).values())
+
+
+def design_parts(chip: Chip) -> dict[str, Any]:
+    """That power by what takes it. [W], broadcasts over designs."""
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
-        linked = chip.network.ports * chip.network.bandwidth
+        linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
+        found = {"matrix engines": of_pool(Pooled(macs), chip), "links": linked}
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
-        done = of_pool(Pooled(macs, WORD, 0.0, chip.hbm.bandwidth, shared, linked), chip)
-    elif chip.tile is None:
-        done = dynamic(Activity(macs), chip)
+        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
     else:
-        done = dynamic(Activity(macs, memory_bytes=memory_channels(chip) * chip.hbm.channel_bandwidth), chip)
-    return done + static(chip)
+        found = {"matrix engines": dynamic(Activity(macs), chip)}
+        peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+        memory = dynamic(Activity(memory_bytes=peak), chip)
+    return found | {"memory": memory, "whatever is done": static(chip)}
 
 
 def devices(chip: Chip) -> Any:

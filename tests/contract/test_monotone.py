@@ -79,6 +79,17 @@ KINDS = {
             "chip.mesh.rows",
         ),
     ),
+    "npus with a cache": Kind(
+        ("chip=npu64", "+part@chip.l2=l2_256mb"),
+        {
+            "mapping.both.tp": (1, 2, 4, 8, 16),
+            "mapping.both.pp": (1, 2, 4, 6),
+            "mapping.both.partition": ("input_only", "mn", "k", "mn_k"),
+            "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
+        },
+        {},
+        ("chip.l2.size", "chip.l2.bandwidth", "chip.hbm.bandwidth", "chip.hbm.capacity", "chip.tile.sram"),
+    ),
     "wafers": Kind(
         ("chip=wse2", "workload.batch=[1]"),
         {

@@ -81,12 +81,11 @@ RECIPES: dict[str, Recipe] = {
                 ),
                 ("    memory: Any = part(", '    io: Any = part("ports to the outside", Io)\n    memory: Any = part('),
             ),
-            "space/machines.py": (('("faults", "decode")', '("faults", "decode", "io")'),),
+            "space/machines.py": (('("faults", "decode", "l2")', '("faults", "decode", "l2", "io")'),),
             "evaluators/silicon/area.py": (
                 (
-                    '        "hbm_phy": channels * chip.hbm.channel_bandwidth * tech.hbm_phy,\n    }\n',
-                    '        "hbm_phy": channels * chip.hbm.channel_bandwidth * tech.hbm_phy,\n'
-                    '        "io": 0.0 if chip.io is None else chip.io.area,\n    }\n',
+                    '"host": own.host * tech.host}\n',
+                    '"host": own.host * tech.host}\n    found["io"] = 0.0 if chip.io is None else chip.io.area\n',
                 ),
             ),
         },

@@ -29,8 +29,10 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
+from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.closed_attention import Job
 from dse.evaluators.readers.price import Timed, timed
+from dse.evaluators.readers.through_cache import Kept, kept
 from dse.evaluators.serving.policy import most_prompts, policies
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -171,23 +173,22 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
 def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Array) -> _Prices:
     (chip, mapping), model = _of(design), load.model
     plan, itemsize = getattr(mapping, phase), itemsize_of(mapping)
-    on = On(model, chip, plan, itemsize, {})
+    on = On(model, chip, plan, itemsize, {}, _kept(design, load)[phase])
     machine, reader = of_tiles(chip), reader_of(fidelity)
 
     def seconds(of: Sequence[Block]) -> float:
         return float(sums(timed(of, machine, reader))[0])
 
-    def attention(some: Attending, on: On = on) -> Job:
+    def attention(some: Attending, on: On = on) -> Any:
         calls = (of for block in blocks(_step(phase, 1, 1), [some], on) for of in block.calls)
-        found: Job = next(of.job for of in calls if isinstance(of.job, Job))
-        return found
+        return next(of.job for of in calls if isinstance(asked(of.job), Job))
 
     def attending(some: Attending, on: On = on) -> float:
         return model.layers * float(reader.job(attention(some, on)).seconds)
 
     @cache
     def sliced(length: int) -> list[On]:
-        found = [attention(_prompts(model, requests, length, length)).tiling for requests in (1, SEVERAL)]
+        found = [asked(attention(_prompts(model, requests, length, length))).tiling for requests in (1, SEVERAL)]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
 
@@ -242,7 +243,10 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
     (chip, mapping), model = _of(design), load.model
     prompt, prompt_context, decodes, context = made_of[:4]
     found: list[Block] = []
-    plain = {phase: On(model, chip, getattr(mapping, phase), itemsize_of(mapping), {}) for phase in ("prefill", "decode")}
+    plain = {
+        phase: On(model, chip, getattr(mapping, phase), itemsize_of(mapping), {}, of)
+        for phase, of in _kept(design, load).items()
+    }
     low = int(decodes)
     for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
         here: list[Attending] = []
@@ -276,18 +280,38 @@ def _step(phase: str, tokens: float, requests: float) -> Step:
 def _held(design: Design, load: Load) -> dict[str, Held]:
     """By phase, what memories hold in the largest iteration, and for the longest request."""
     (_, mapping), longest = _of(design), load.longest - 1
-    rules, batch, itemsize = policies(mapping.serving), int(mapping.serving.batch), itemsize_of(mapping)
-    prompts = max(most_prompts(rule, batch, longest + 1) for rule in rules)
+    batch = int(mapping.serving.batch)
+    prompts = _prompt_tokens(design, load)
     whole = min(prompts, longest)
     largest = {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, float(batch), float(longest))}
-    tokens = {"prefill": prompts + batch * (rules[-1].mixed), "decode": batch}
     return {
-        phase: (
-            held(load.model, _step(phase, tokens[phase], batch), float(longest), itemsize),
-            filled(_iteration(design, load, made_of, "closed")),
-        )
-        for phase, made_of in largest.items()
+        phase: (of, filled(_iteration(design, load, largest[phase], "closed")))
+        for phase, of in _stored(design, load, 1).items()
     }
+
+
+def _prompt_tokens(design: Design, load: Load) -> int:
+    """The most of an iteration."""
+    serving = _of(design)[1].serving
+    return max(most_prompts(rule, int(serving.batch), load.longest) for rule in policies(serving))
+
+
+def _stored(design: Design, load: Load, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
+    """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
+    mapping, longest = _of(design)[1], load.longest - 1
+    batch, mixed = int(mapping.serving.batch), policies(mapping.serving)[-1].mixed
+    tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
+    return {
+        phase: held(load.model, _step(phase, count, batch), float(longest) * requests, itemsize_of(mapping))
+        for phase, count in tokens.items()
+    }
+
+
+def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
+    """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
+    chip, mapping = _of(design)
+    stored = _stored(design, load, int(mapping.serving.batch))
+    return {phase: kept(chip, *(nbytes for _, nbytes in of)) for phase, of in stored.items()}
 
 
 def _position(design: Design, load: Load) -> float:

@@ -1,0 +1,22 @@
+"""What a chip of tiles is asked for as a whole, a part of whose bytes is in a cache in front of main memory."""
+
+from typing import Any, NamedTuple
+
+
+class Cached(NamedTuple):
+    """A job, and where its bytes are; leaves broadcast over designs.
+
+    Attributes:
+        job: on the chip as blocks reach its memory.
+        share: of the bytes between memory and tiles that main memory moves; all of them go through the cache.
+        cache: whether the cache is what takes the time of blocks.
+    """
+
+    job: Any
+    share: Any
+    cache: Any
+
+
+def asked(job: Any) -> Any:
+    """The job itself, wherever its bytes are."""
+    return job.job if isinstance(job, Cached) else job

@@ -1,0 +1,175 @@
+"""Operators of a chip of tiles whose blocks come through a cache in front of main memory; leaves broadcast over designs.
+
+The cache is between the channels of the mesh and main memory, and all blocks go through it, at its bandwidth evenly over the
+channels. Main memory moves what is not there: of an operand, what does not stay from the last time it was read or written, and
+of blocks that several groups of tiles read in one turn one. Groups side by side are taken to be in step, and what is not there
+to be spread evenly over an operator's blocks, so that each of them takes the longer of its way through the cache and of its
+share of the memory's time. A cache through which that takes longer than without it is left alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.attention.shape import cut as cut_heads
+from dse.evaluators.kernels.gemm import summa_diagonal
+from dse.evaluators.kernels.gemm.summa_diagonal import Blocks
+from dse.evaluators.machine.channels import channels_used
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers.cached import Cached
+from dse.space.chip import Chip
+from dse.space.elementwise import maximum, minimum, where
+from dse.space.fields import replaced
+
+SHARE = 0.5
+"""Of the cache that what operators leave for one another may take at most: the rest is for weights and the KV cache."""
+
+FASTER = (1.0, 2.0, 4.0, 8.0, 64.0)
+"""Memories, over the chip's own, for which groups and slices are looked for: what takes the least time is chosen of these."""
+
+
+class Kept(NamedTuple):
+    """Shares that a cache has of what a phase reads again: weights, the KV cache, and what operators leave for one another."""
+
+    weights: Any
+    kv: Any
+    activations: Any
+
+
+def kept(chip: Chip, weights: Any, kv: Any, activations: Any) -> Kept | None:
+    """What of a phase stays in the cache: half of it is for activations, if they need as much; else weights first, then KV.
+
+    Args:
+        chip: where.
+        weights, kv, activations: of the phase, in all. [B]
+
+    Returns:
+        Shares; None where there is no cache.
+    """
+    if chip.l2 is None:
+        return None
+    moving = minimum(activations, SHARE * chip.l2.size)
+    room = chip.l2.size - moving
+    stays = minimum(weights, room)
+    return Kept(stays / maximum(weights, 1.0), minimum(kv, room - stays) / maximum(kv, 1.0), moving / maximum(activations, 1.0))
+
+
+def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *, cached: bool) -> Cached:
+    """Products from memory; what leaves keys and values, `cached`, leaves them for later steps as well."""
+    beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
+
+    def moved(job: closed_summa.Job) -> tuple[Any, Any]:
+        part, mesh = job.part, job.mesh
+        blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
+        m, k, n = part.m * part.rows, part.k * blocks.chunks, part.n * mesh.cols
+        rows, columns, outputs = apart(blocks, mesh.rows // part.rows, job.copies)
+        main = rows * m * k * (1 - of.activations) + columns * k * n * (1 - of.weights) + outputs * m * n * beyond
+        return summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies), main * job.itemsize
+
+    return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part))
+
+
+def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: Kept, known: float) -> Cached:
+    """Attention to keys and values, of which the share `known` was there before the step."""
+
+    def moved(job: closed_attention.Job) -> tuple[Any, Any]:
+        counts, (q, _, _, o) = cut_heads(job.shape, job.tiling, job.mesh), closed_attention.slices(job)
+        total = closed_attention.price(job).activity.memory_bytes
+        own = counts.items * job.tiling.rows * (q + o)
+        apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems), counts.items) / counts.items
+        beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
+        return total, own * (1 - of.activations) + (total - own) * apart * beyond
+
+    return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling))
+
+
+def apart(blocks: Blocks, groups: Any, copies: Any) -> tuple[Any, Any, Any]:
+    """Rows of blocks of A and columns of blocks of B that groups read at different times, and blocks of outputs.
+
+    Groups side by side work on blocks of the output that follow one another, across first, then down, then of the next copy.
+    Where turns of the groups do not end with rows, or with copies, this is up to one row or copy more than there is.
+    """
+    outputs = copies * blocks.down * blocks.across
+    rows = _overlaps(copies * blocks.down, blocks.across, blocks.waves, groups)
+    columns = blocks.across * _overlaps(copies, blocks.down * blocks.across, blocks.waves, groups)
+    return rows, minimum(columns, outputs), outputs
+
+
+def _overlaps(some: Any, size: Any, others: Any, other_size: Any) -> Any:
+    """Pairs that overlap of two divisions of a line, each with so many stretches of a size; at most that many."""
+    even = (size % other_size == 0) | (other_size % size == 0)
+    return where(even, maximum(some, others), some + others - 1)
+
+
+def streamed(propose: Callable[[Chip], closed_streamed.Job], chip: Chip, of: Kept, *, table: bool) -> Cached:
+    """What is done row by row; rows that are looked up in a `table` are weights."""
+    left = 1 - of.activations
+
+    def moved(job: closed_streamed.Job) -> tuple[Any, Any]:
+        total = closed_streamed.price(job).activity.memory_bytes
+        return total, total * ((1 - of.weights + left) / 2 if table else left)
+
+    return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block))
+
+
+def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
+    """The chip as blocks reach its memory, a share of whose bytes is not in the cache.
+
+    Returns:
+        The chip; the share that main memory moves; and whether the cache is what takes the time.
+    """
+    hbm, count = chip.hbm, channels_used(chip)
+    crowded = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
+    near = count / chip.l2.bandwidth
+    used = near < crowded
+    share = where(used, share, 1.0)
+    pace = where(used, maximum(near, share * crowded), crowded)
+    alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
+    changes = {"hbm.bandwidth": hbm.bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
+    return replaced(chip, changes), share, used * (near > share * crowded)
+
+
+def _best(
+    propose: Callable[[Chip], Any], chip: Chip, moved: Callable[[Any], tuple[Any, Any]], sizes: Callable[[Any], Any],
+    sized: Callable[[Any, Any], Any],
+) -> Cached:  # fmt: skip
+    """Of groups and slices that suit one memory or another, those that take the least time by the closed form.
+
+    Args:
+        propose: a job on a chip.
+        chip: where.
+        moved: bytes of a job between memory and tiles, and those of them that main memory moves.
+        sizes, sized: groups and slices of a job; the job with others.
+    """
+
+    def priced(job: Any) -> tuple[Cached, Any]:
+        total, main = moved(job)
+        on, share, cache = through(chip, minimum(main / total, 1.0))
+        faster = job._replace(chip=on)
+        return Cached(faster, share, cache), SECONDS[type(job)](faster)
+
+    best: Any = None
+    least: Any = None
+    for times in FASTER:
+        job = propose(replaced(chip, {"hbm.bandwidth": chip.hbm.bandwidth * times}))
+        seconds = priced(job)[1]
+        best = sizes(job) if best is None else either(seconds < least, sizes(job), best)
+        least = seconds if least is None else minimum(seconds, least)
+    return priced(sized(job, best))[0]
+
+
+SECONDS: dict[type, Callable[[Any], Any]] = {
+    closed_summa.Job: closed_summa.seconds,
+    closed_attention.Job: lambda job: closed_attention.price(job).seconds,
+    closed_streamed.Job: lambda job: closed_streamed.price(job).seconds,
+}
+"""Time of a job by the closed form."""
+
+
+def either(condition: Any, one: Any, other: Any) -> Any:
+    """Leaf by leaf, of one record or of the other."""
+    if isinstance(one, tuple):
+        return type(one)(*(where(condition, *leaves) for leaves in zip(one, other, strict=True)))
+    assert is_dataclass(one)
+    names = [spec.name for spec in fields(one)]
+    return type(one)(**{name: where(condition, getattr(one, name), getattr(other, name)) for name in names})  # type: ignore

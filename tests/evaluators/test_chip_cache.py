@@ -1,0 +1,128 @@
+"""A cache in front of the main memory of tiles that all work on one operator: what main memory still moves."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate, explain
+from dse.evaluators.kernels.gemm import summa_diagonal
+from dse.evaluators.kernels.gemm.summa_diagonal import Part
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.readers.through_cache import apart
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from tests.samples import asked, metrics
+
+MODELS = ("qwen3_1b7", "deepseek_v2_lite")
+PART = "+part@chip.l2=l2_256mb"
+TIMES = ("ttft", "tpot", "latency", "hbm_bytes")
+
+
+def question(model: str, *more: str) -> Question:
+    return asked("chip=tile_gh200", f"model={model}", *more)
+
+
+def columns(designs: list[Design], of: Question) -> dict[str, Any]:
+    return dict(evaluate(stacked(designs), of.workload).columns.items())
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.integers(1, 24), st.integers(1, 900), st.sampled_from((4, 8, 16, 32)),
+    st.lists(st.floats(0, 4e10), min_size=2, max_size=2), st.floats(5e11, 5e13), st.floats(1, 8),
+)  # fmt: skip
+def test_a_larger_or_faster_cache_never_takes_longer_nor_moves_more(
+    model: str, batch: int, prompt: int, side: int, sizes: list[float], rate: float, faster: float
+) -> None:
+    said = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", "workload.output=3")
+    of, plain = question(model, PART, *said), question(model, *said)
+    tiles = {"chip.mesh.rows": side, "chip.mesh.cols": side}
+    before = columns([replaced(plain.base, tiles)], plain)
+    small, large = sorted(sizes)
+    ladder = ((0.0, rate), (small, rate), (large, rate), (large, rate * faster))
+    base = replaced(of.base, tiles)
+    after = columns([replaced(base, {"chip.l2.size": size, "chip.l2.bandwidth": speed}) for size, speed in ladder], of)
+    for name in TIMES[:3]:
+        for less, more in pairwise([before[name][0], *after[name]]):
+            assert more <= less * (1 + 1e-9), name
+    assert np.all(after["hbm_bytes"] >= 0)
+
+
+def test_a_cache_that_is_slower_than_the_memory_behind_it_changes_nothing() -> None:
+    said = ("workload.batch=[4]", "workload.prompt=300", "workload.output=4")
+    of, plain = question("qwen3_1b7", PART, *said), question("qwen3_1b7", *said)
+    before, after = columns([plain.base], plain), columns([replaced(of.base, {"chip.l2.bandwidth": 1e12})], of)
+    for name in TIMES:
+        assert after[name] == pytest.approx(before[name], rel=1e-9), name
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 5), st.integers(1, 600), st.integers(1, 600), st.sampled_from(((8, 8), (6, 4), (4, 12), (1, 3))),
+    st.integers(1, 40), st.integers(1, 40), st.data(),
+)  # fmt: skip
+def test_groups_of_a_turn_read_a_block_once(
+    copies: int, m: int, n: int, sides: tuple[int, int], high: int, wide: int, data: st.DataObject
+) -> None:
+    mesh = Mesh(*sides)
+    part = Part(high, 16, wide, data.draw(st.sampled_from([r for r in range(1, mesh.rows + 1) if mesh.rows % r == 0])))
+    blocks, groups = summa_diagonal.cut(Shape(m, 64, n), part, mesh, copies), mesh.rows // part.rows
+    item = np.arange(copies * blocks.down * blocks.across)
+    turn, copy = item // groups, item // (blocks.down * blocks.across)
+    down, across = item // blocks.across % blocks.down, item % blocks.across
+    counted = [len(np.unique(np.stack([turn, copy, place]), axis=1).T) for place in (down, across)]
+    rows, cols, outputs = apart(blocks, groups, copies)
+    assert outputs == len(item)
+    assert counted[0] <= rows <= counted[0] + copies * blocks.down
+    assert counted[1] <= cols <= len(item)
+    if blocks.across % groups == 0 or groups % blocks.across == 0:
+        assert rows == counted[0]
+
+
+def test_what_all_fits_never_comes_from_main_memory() -> None:
+    found = metrics("chip=tile_gh200", "model=qwen3_1b7", PART, "chip.l2.size='60 GB'", "workload.batch=[4]")
+    assert found["hbm_bytes"] == 0
+    assert found["hbm_utilisation"] == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_add_up_to_the_latency(model: str) -> None:
+    of = question(model, PART, "chip.l2.size='2 GB'", "workload.batch=[8]", "workload.prompt=500", "workload.output=10")
+    (latency,) = columns([of.base], of)["latency"]
+    found = explain(of.base, of.workload.cases[0])
+    assert found.seconds == pytest.approx(latency, rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
+    assert found.by_bound()["l2"] > 0
+    assert found.by_bound()["hbm"] > 0
+
+
+def test_a_batch_is_its_designs_one_by_one() -> None:
+    rng, of = np.random.default_rng(6), question("qwen3_1b7", PART, "workload.batch=[8]", "workload.output=4")
+    designs = [
+        replaced(of.base, {"chip.l2.size": 10 ** rng.uniform(7, 10.5), "chip.l2.bandwidth": 10 ** rng.uniform(12, 14)})
+        for _ in range(8)
+    ]
+    together = columns(designs, of)
+    for place, design in enumerate(designs):
+        for name, column in columns([design], of).items():
+            assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
+
+
+def test_tiles_that_serve_read_less_of_main_memory() -> None:
+    load = ("chip=tile_gh200", "model=qwen3_1b7", "workload=serving", "workload.requests=12")
+    plain, cached = metrics(*load), metrics(*load, PART, "chip.l2.size='4 GB'")
+    assert cached["tpot"] < plain["tpot"]
+    assert cached["hbm_utilisation"] < 0.5 * plain["hbm_utilisation"]
+
+
+@pytest.mark.parametrize("fidelity", ["events", "cycles", "events@8"])
+def test_readers_without_programs_for_it_refuse(fidelity: str) -> None:
+    of = question("qwen3_1b7", PART, "workload.batch=[1]")
+    with pytest.raises(DesignError, match="valid: closed"):
+        evaluate(stacked([of.base]), of.workload, fidelity=fidelity)
