@@ -41,7 +41,7 @@ class Node:
     least: Number = quantity("V", "lowest supply at which memories work", positive=True)
     most: Number = quantity("V", "highest supply that lasts", positive=True)
     threshold: Number = quantity("V", "of transistors")
-    speed: Number = quantity("Hz", "clock of a usual design at `volts`", positive=True)
+    speed: Number = quantity("Hz", "clock of a usual design at `volts`; a chip may be built for another", positive=True)
     wafer: Number = quantity("USD", "price of a wafer of 300 mm", positive=True)
     defects: Number = quantity("1/cm2", "that kill what they hit")
     clustering: Number = quantity("1", "of defects (alpha of the negative binomial)", positive=True)
@@ -98,6 +98,7 @@ class Die:
     registers: Number = quantity("B", "register files of a core")
     private: Number = quantity("B", "memories of a core of a pool, which software does not see")
     reuse: Number = quantity("1", "multiply-adds of a matrix engine for each operand that it reads", positive=True)
+    speed: Number = quantity("Hz", "clock at the node's own supply; 0 for that of a usual design of the node")
     near: str = word("how far links between the dies of the chip reach: package, module or board", REACHES)
     between: Number = quantity(
         "B/s", "of links between the dies of the chip, both directions, at both ends of each; a mesh that is cut adds"

@@ -20,12 +20,12 @@ def limits(chip: Chip) -> list[Limit]:
     watts = energy.design_power(chip) / whole
     made = [
         Limit("chip.die.reticle", one, most, "mm2", tuple(found.items())),
-        Limit("chip.clock", chip.clock, supply.fastest(chip.technology), "Hz"),
+        Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
         Limit("chip.die.cooling", watts, own.cooling, "W/mm2"),
     ]
     if chip.dram is None:
         return made
-    needed, edges = energy.devices(chip) * own.spare * chip.dram.edge, EDGES * one**0.5 * count * own.shore
+    needed, edges = energy.devices(chip) * own.sites * chip.dram.edge, EDGES * one**0.5 * count * own.shore
     return [*made, Limit("chip.die.shore", needed, edges, "mm")]
 
 

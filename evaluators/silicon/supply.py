@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, interpolated
+from dse.space.elementwise import Array, interpolated, where
 from dse.space.remember import same
 from dse.space.technology import Node
 
@@ -18,24 +18,28 @@ POINTS = 512
 
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
-    tech = chip.technology
-    return interpolated(chip.clock, *_law(tech))
+    return interpolated(chip.clock / nominal(chip), *_law(chip.technology))
+
+
+def nominal(chip: Chip) -> Any:
+    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]"""
+    return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
 
 
 @same
 def _law(tech: Node) -> tuple[Array, Array]:
-    """Clocks and the supplies that they need, the lowest at which memories work and more. [Hz], [V]"""
+    """Clocks over the nominal one and the supplies that they need, the lowest at which memories work and more. [1], [V]"""
     supplies = np.linspace(tech.least, MOST * tech.most, POINTS)
-    return tech.speed * _relative(supplies, tech), supplies
+    return _relative(supplies, tech), supplies
 
 
 MOST = 2.0
 """Supplies that are looked at, over the highest that lasts; beyond that a limit refuses a design."""
 
 
-def fastest(tech: Node) -> Any:
+def fastest(chip: Chip) -> Any:
     """Clock at the highest supply that lasts. [Hz]"""
-    return tech.speed * _relative(tech.most, tech)
+    return nominal(chip) * _relative(chip.technology.most, chip.technology)
 
 
 @same
