@@ -18,7 +18,6 @@ MACHINES: dict[str, Parts] = {
             "l2": Cache,
             "hbm": Hbm,
             "network": Network,
-            "operator_overhead": None,
             "technology": Technology,
         },
         ("power",),

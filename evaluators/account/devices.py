@@ -46,7 +46,7 @@ ALONE = ()
 def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
     chip, mapping = _of(design)
-    machine, reader = of_die(chip, mapping.precision), READERS[fidelity]
+    machine, reader = of_die(chip, mapping), READERS[fidelity]
     held = _footprint(job, mapping.prefill.tp, mapping.precision)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:

@@ -67,7 +67,7 @@ def transfer(design: Design, load: Load) -> tuple[float, float]:
     """Every die sends or takes its share of a cache by a port of its own."""
     chip, mapping = _of(design)
     fullest = max(_held(design, load, plan.tp).kv for plan in _plans(mapping))
-    return fullest / (float(chip.network.bandwidth) * float(chip.network.achieved)), float(chip.network.latency)
+    return fullest / (float(chip.network.bandwidth) * float(mapping.stack.network_achieved)), float(chip.network.latency)
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def areas(design: Design) -> tuple[float, float]:
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
-    matrix = pooled(chip, mapping.precision)[0].matrix * chip.core.achieved
+    matrix = pooled(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
     flop = nbytes = 0.0
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
@@ -104,7 +104,7 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
     """Calls of an iteration."""
     chip, mapping = _of(design)
     found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.rows("", times, found, of_die(chip, mapping.precision))
+    return breakdown.rows("", times, found, of_die(chip, mapping))
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -154,7 +154,7 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     pairs = prompt * prompt_context + decodes * context
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
     cut = blocks(transformer(load.model, at), plan.tp, precision, plan.allreduce, recorded=phase == "decode")
-    return step(cut, chip, plan, of_die(chip, precision), READER)
+    return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
 def _held(design: Design, load: Load, tp: Any) -> Footprint:
