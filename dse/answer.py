@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OF_PART = "part."
 """What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
 
-CHOICES = ("chip", "mapping", "workload")
+CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
 
 
@@ -81,6 +81,7 @@ class Evaluation:
         changed = [s for s in self.sources if s.source == "override" and s.address.startswith("chip.")]
         values = "".join(f", {source.address}={source.value}" for source in changed)
         plans = _plans(self.design)
+        plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
         found += [*(plan for plan in plans if plan not in formats), *formats, ("fidelity", self.fidelity)]
