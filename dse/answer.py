@@ -17,6 +17,7 @@ from dse.evaluators.evaluation import infeasible, on_part
 from dse.evaluators.passes.part import PART
 from dse.records import Source
 from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.limits import Infeasible
 from dse.space.units import show
@@ -120,6 +121,10 @@ class Evaluation:
 def answered(config: Mapping[str, Any]) -> Evaluation:
     """The design of a composed configuration, evaluated."""
     asked, fidelity = question(dict(config), folder_of(config)), config["fidelity"]
+    if len(config.get("chips") or ()) > 1:
+        raise DesignError(
+            f"evaluate: one design of {', '.join(config['chips'])}: say whose, as in chips=[{next(iter(config['chips']))}]"
+        )
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([asked.base]), workload, fidelity=fidelity, cases=True)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf, strangers
+from dse import chips, from_hf, strangers
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.space.errors import DesignError, nearest
 from dse.strangers import TRUST
@@ -62,9 +62,14 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
     trust = len(words) < len(arguments)
     with _refused(words, trust=trust):
         typed = line(words, trust=trust)
-        jobs = _under_hydra(typed) if typed.flags or trust or typed.sets_hydra else [_plain(*_composed(typed), typed)]
+        jobs = _under_hydra(typed) if typed.flags or trust or typed.sets_hydra else [_job(typed)]
     for plain in jobs:
         task(plain)
+
+
+def _job(typed: Line) -> dict[str, Any]:
+    """The configuration of a line, of one chip or several."""
+    return chips.composed(typed, lambda line: _plain(*_composed(line), line))
 
 
 def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
@@ -168,7 +173,7 @@ def _under_hydra(typed: Line) -> list[dict[str, Any]]:
 
     def job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
-        jobs.append(_plain(*_composed(replace(typed, overrides=mine)), typed))
+        jobs.append(_job(replace(typed, overrides=mine)))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()

@@ -202,7 +202,8 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> 
     if not asked.higher:
         wanted = asked.verify["fidelity"]
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
-        others = " and ".join(alone(asked.question.base, wanted))
+        each = asked.question.space.each
+        others = " and ".join(dict.fromkeys(what for _, space in each for what in alone(space.base, wanted)))
         more = f"; for {others} by themselves it has" if others else ""
         say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
         return None

@@ -16,7 +16,6 @@ from dse.advice import rejections, smallest_relaxation
 from dse.evaluators import METRICS
 from dse.progress import Terminal
 from dse.space.errors import DesignError
-from dse.space.fields import spec_at
 from dse.space.units import show
 from dse.study import Study, stored_at
 from dse.verify import Verified
@@ -144,7 +143,7 @@ def knob_text(asked: Study, address: str, value: Any) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    unit = spec_at(asked.question.base, asked.question.space.targets[address][0]).metadata["unit"]
+    unit = asked.question.space.spec(address).metadata["unit"]
     return show(float(value), unit)
 
 

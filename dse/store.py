@@ -23,6 +23,7 @@ from dse.database import DAMAGED, engine, told, written_ahead
 from dse.progress import say_once
 from dse.samplers import Ask
 from dse.sound import faults, read, rebuilt, upgraded
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study_lock import FileHold, ServerHold, number
 from dse.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
@@ -283,7 +284,7 @@ class Store:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
         texts = {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
-        return {row.design: texts[row.base] for row in rows if row.base in texts}
+        return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
@@ -468,6 +469,18 @@ def whereabouts() -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return orjson.dumps(value).decode()
+
+
+BY_CHIP = "by chip"
+"""The field of a base's text under which those of several chips are, by the value of the knob `chip`."""
+
+
+def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
+    """The leaves of a base; of those of several chips, the one that values choose."""
+    if BY_CHIP not in text:
+        return text
+    leaves: dict[str, Any] = text[BY_CHIP].get(str(orjson.loads(values).get(CHIP)), {})
+    return leaves
 
 
 def _plain(text: str) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from dse.evaluators import METRICS
-from dse.space.fields import spec_at
 from dse.study import Study
 
 LEVELS = 256
@@ -25,7 +24,7 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
     for study in studies:
         space = study.question.space
         for knob in space.knobs:
-            spec = spec_at(study.question.base, space.targets[knob.address][0])
+            spec = space.spec(knob.address)
             units.setdefault(knob.address, spec.metadata["unit"])
             docs.setdefault(knob.address, spec.metadata["doc"])
             orders[knob.address] = [*orders.get(knob.address, []), *map(str, getattr(knob, "values", ()))]
