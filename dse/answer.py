@@ -120,11 +120,11 @@ class Evaluation:
 
 def answered(config: Mapping[str, Any]) -> Evaluation:
     """The design of a composed configuration, evaluated."""
-    asked, fidelity = question(dict(config), folder_of(config)), config["fidelity"]
-    if len(config.get("chips") or ()) > 1:
-        raise DesignError(
-            f"evaluate: one design of {', '.join(config['chips'])}: say whose, as in chips=[{next(iter(config['chips']))}]"
-        )
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+    # a chip of a study of several need not have the knobs of the others
+    asked, fidelity = question({**config, **({"space": {}} if chips else {})}, folder_of(config)), config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
     found = evaluate(stacked([asked.base]), workload, fidelity=fidelity, cases=True)
 

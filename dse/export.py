@@ -55,6 +55,7 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
 
 
 NOTES = {
+    "formats": "number formats that it computes in",
     "number": "of the ask in the search; none of a design that was screened only",
     "limit": "the limit that binds; none where all hold",
     "excess": "by how much the limit is broken, relative to it",

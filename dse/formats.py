@@ -1,13 +1,16 @@
 """Number formats of several chips: the same for all, so that no front compares eight bits with sixteen unsaid."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dse.space.chips import CHIP
+from dse.space.chips import CHIP, AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves
 from dse.space.knobs import Knob
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RULES = ("equal", "own")
 """What a study of several chips may say of their formats."""
@@ -21,14 +24,28 @@ def of(design: Design) -> dict[str, str]:
 
 
 def text(design: Design) -> str:
-    """The formats in words: one where all are alike.
-
-    >>> text(Design(chip, Mapping(precision=Precision(weights="int8", activations="fp16", kv="fp16"))))  # doctest: +SKIP
-    'weights int8, activations fp16, kv fp16'
-    """
+    """The formats in words: one where all are alike, as in "fp16"; else each, as in "weights int8, kv fp16"."""
     found = of(design)
     words = dict.fromkeys(found.values())
     return next(iter(words)) if len(words) == 1 else ", ".join(f"{name} {word}" for name, word in found.items())
+
+
+def said(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
+    """The chips in words, with the mapping and the formats of each; formats that all share once."""
+    formats = {name: text(base) for name, base in bases.items()}
+    alike = len(set(formats.values())) == 1
+    each = ", ".join(f"{name} ({mappings[name]}{'' if alike else f', {formats[name]}'})" for name in bases)
+    return f"{each}, all in {next(iter(formats.values()))}" if alike else each
+
+
+def column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":
+    """The formats of each design of a frame in words: those of its chip, or of the knobs that move them."""
+    moved = [knob.address for knob in space.knobs if knob.address.startswith(PRECISION)]
+    found = {}
+    for cells in frame[[CHIP, *moved]].drop_duplicates().itertuples(index=False, name=None):
+        values = {name: cell for name, cell in zip((CHIP, *moved), cells, strict=True) if isinstance(cell, str)}
+        found[cells] = text(space.at(values))
+    return frame[[CHIP, *moved]].apply(lambda row: found[tuple(row)], axis=1)
 
 
 def check(bases: Mapping[str, Design], knobs: Sequence[Knob], config: Mapping[str, Any]) -> None:

@@ -58,6 +58,8 @@ def run_study(asked: Study) -> int:
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
     say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
+    if asked.chips:
+        say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store)
 

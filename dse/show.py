@@ -39,6 +39,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     first, direction = next(iter(asked.objectives.items()))
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
     knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
+    knobs[1:1] = ["formats"] if "formats" in best else []
     across = len(knobs) + len(asked.objectives) <= COLUMNS
     most = ROWS if across else COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
@@ -165,6 +166,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
     console = Terminal(140)
     console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
+    if asked.chips:
+        console.print(f"chips        {escape(asked.chips)}")
     goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")

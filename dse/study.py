@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dse import formats
 from dse.build import Question, question
 from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
 from dse.evaluators.account.metrics import METRICS, metric
@@ -131,6 +132,13 @@ class Study:
 
     def _smaller(self, base: Design) -> str:
         return smaller(base, self.question.workload)
+
+    @property
+    def chips(self) -> str:
+        """In words, its chips with the mapping and formats of each; "" where it is of one."""
+        several = self.config.get("chips") or {}
+        bases = {str(chosen[CHIP]): space.base for chosen, space in self.question.space.each if chosen}
+        return formats.said(bases, {name: of["choices"]["mapping"] for name, of in several.items()}) if bases else ""
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for its results to go on, and how it is searched; flat, so that a difference has a name."""

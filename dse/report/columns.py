@@ -33,6 +33,10 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
         parts = [frame[address] if address in frame else pd.Series([None] * len(frame), dtype=object) for frame in frames]
         found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+    if any("formats" in frame for frame in frames):
+        parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
+        about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
+        found.append(about | _words(pd.concat(parts, ignore_index=True)))
     for name, metric in METRICS.items():
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)

@@ -120,6 +120,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
     return {
         "name": asked.name,
         "question": asked.text,
+        "chips": asked.chips,
         "start": start,
         "rows": len(frame),
         "objectives": asked.objectives,

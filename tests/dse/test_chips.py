@@ -133,3 +133,11 @@ def test_another_chip_is_another_study(place: Path) -> None:
     ran("same")
     with pytest.raises(DesignError, match=r"chips\.wse2"):
         ran("same", "chips=[a100,npu64]", "~space.mapping.decode")
+
+
+def test_formats_of_their_own_stand_with_every_design(place: Path) -> None:
+    (place / "studies/own").mkdir()
+    (place / "studies/own/study.yaml").write_text("chips: [a100, npu_dse]\nformats: own\n")
+    found = ran("unlike", "~space.mapping.decode", of="own")
+    assert found.frame().groupby(CHIP)["formats"].unique().map(list).to_dict() == {"a100": ["fp16"], "npu_dse": ["int8"]}
+    assert found.study.chips == "a100 (sglang, fp16), npu_dse (tensor_parallel, int8)"
