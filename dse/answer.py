@@ -9,7 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.build import question
+from dse.build import Question, question
 from dse.compose import folder_of
 from dse.evaluators import METRICS, evaluate, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
@@ -124,9 +124,15 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
     # a chip of a study of several need not have the knobs of the others
-    asked, fidelity = question({**config, **({"space": {}} if chips else {})}, folder_of(config)), config["fidelity"]
+    asked = question({**config, **({"space": {}} if chips else {})}, folder_of(config))
+    return evaluation(asked.base, asked, config)
+
+
+def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
+    """A design of a question, evaluated at the fidelity of its configuration."""
+    fidelity = config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
-    found = evaluate(stacked([asked.base]), workload, fidelity=fidelity, cases=True)
+    found = evaluate(stacked([design]), workload, fidelity=fidelity, cases=True)
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""
@@ -137,9 +143,9 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
         for row, case in enumerate(workload.cases)
     ]
     metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = infeasible(asked.base, workload)
+    why = infeasible(design, workload)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    return Evaluation(asked.base, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
+    return Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
 
 
 def shown(name: str, value: float) -> str:
