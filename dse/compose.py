@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf, spelling, strangers
+from dse import chips, from_hf, spelling, strangers
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
@@ -72,7 +72,7 @@ def _jobs(typed: Line) -> list[dict[str, Any]]:
     from hydra.errors import HydraException
 
     def jobs(of: Line) -> list[dict[str, Any]]:
-        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_plain(*_composed(of), of)]
+        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
 
     typed = _spelled(typed) if spelling.mentioned(typed.overrides) else typed
     try:
@@ -94,6 +94,11 @@ def _spelled(typed: Line) -> Line:
     except HydraException:  # what is wrong with them is said when they are composed with all that was typed
         return typed
     return replace(typed, overrides=spelling.spelled(typed.overrides, config))
+
+
+def _job(typed: Line) -> dict[str, Any]:
+    """The configuration of a line, of one chip or several."""
+    return chips.composed(typed, lambda line: _plain(*_composed(line), line))
 
 
 def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
@@ -210,7 +215,7 @@ def _under_hydra(typed: Line) -> list[dict[str, Any]]:
 
     def job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
-        jobs.append(_plain(*_composed(replace(typed, overrides=mine)), typed))
+        jobs.append(_job(replace(typed, overrides=mine)))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
