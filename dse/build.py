@@ -17,7 +17,7 @@ from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
-from dse.space.software import software_of
+from dse.space.software import SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
 
@@ -83,6 +83,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     if software_of(on) not in kind.software:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
     _refuse(of, case)
+    _refuse_ahead(on)
     return Design(of, on)
 
 
@@ -104,6 +105,16 @@ def _refuse(chip: Chip, case: type) -> None:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":
         raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
+
+
+def _refuse_ahead(mapping: Mapping) -> None:
+    """Refuses what is read ahead where requests come and go."""
+    for phase in ("prefill", "decode"):
+        if software_of(mapping) == SERVED_WHOLE_CHIP and getattr(mapping, phase).prefetch is not None:
+            raise DesignError(
+                f"mapping.{phase}.prefetch: tiles that serve requests as they come do not read ahead; leave it out, or ask for "
+                "batches"
+            )
 
 
 def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:

@@ -112,15 +112,25 @@ class AttentionPlan:
 
 
 @record
+class PrefetchPlan:
+    """What is read from main memory before it is needed, while that has nothing else to do."""
+
+    policy: str = word("policy for weights and KV cache while memory is idle", PREFETCH)
+    cap: Number = quantity(
+        "1",
+        "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
+        "operator, that is set aside for prefetched data; none where policy is none",
+        high=1.0,
+    )
+
+
+@record
 class FlatPlan:
     """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
 
     attention: AttentionPlan
     gemm: SummaPlan
-    prefetch: Any = refused(
-        "all tiles work on one operator, whose blocks come from memory while those before them are multiplied; leave it out, "
-        "or choose mapping=npu_prefetch"
-    )
+    prefetch: Any = part("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
 
 
 PREEMPTION = ("recompute", "swap")
@@ -160,18 +170,6 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 
 EXPERTS = ("divided", "whole")
 """Where the experts of a layer are: each over all cores of the group, or each on one of them."""
-
-
-@record
-class PrefetchPlan:
-    """What a core reads from its memory before it is needed, while its own messages keep the links busy and the memory idle."""
-
-    policy: str = word("policy for weights and KV cache while partial sums or operands are exchanged", PREFETCH)
-    cap: Number = quantity(
-        "1",
-        "share of the local memory beside activations that is set aside for prefetched data; none where policy is none",
-        high=1.0,
-    )
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
