@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dse import formats
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.pareto import front
@@ -70,6 +71,8 @@ def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.D
         frame: with objectives, metrics of constraints, ``limit`` and ``error``.
         digits: of the objectives that count for the front; None for all.
     """
+    if asked.config.get("formats") == "own":
+        frame = frame.assign(formats=formats.column(asked.question.space, frame))
     feasible = frame["limit"].isna() & frame["error"].isna()
     for bound in asked.bounds:
         feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0

@@ -58,6 +58,8 @@ def run_study(asked: Study) -> int:
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
     say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
+    if asked.chips:
+        say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store)
 
@@ -202,7 +204,8 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> 
     if not asked.higher:
         wanted = asked.verify["fidelity"]
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
-        others = " and ".join(alone(asked.question.base, wanted))
+        each = asked.question.space.each
+        others = " and ".join(dict.fromkeys(what for _, space in each for what in alone(space.base, wanted)))
         more = f"; for {others} by themselves it has" if others else ""
         say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
         return None

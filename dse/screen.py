@@ -24,6 +24,7 @@ from dse.evaluators.account.metrics import LIMITS
 from dse.pareto import front
 from dse.progress import say_once
 from dse.samplers import sobol
+from dse.space.chips import CHIP
 from dse.space.design import digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
@@ -155,6 +156,13 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
         for name in names:
             if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
                 raise DesignError(f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}")
+    for name in study.objectives if CHIP in columns else ():
+        absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
+        if len(absent):
+            chips = ", ".join(str(space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
+            raise DesignError(
+                f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
+            )
     arrays: dict[str, Any] = {}
     for knob in space.knobs:
         column = columns[knob.address]

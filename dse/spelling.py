@@ -75,7 +75,8 @@ def settled(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
             continue
         _hint(old, new)
         value, found = _at(found, old), _without(found, old.split("."))
-        if not {new, f"{new}.value"} & typed:
+        other = "stack" in typed and new.startswith("mapping.stack.")  # one was chosen in the place of the file's
+        if not other and not {new, f"{new}.value"} & typed:
             found = _with(found, new.split("."), value)
     space = {
         address: knob | {"when": renamed(knob["when"], machine, f"space.{address}.when")} if knob.get("when") else knob

@@ -24,6 +24,7 @@ from dse.progress import say_once
 from dse.samplers import Ask
 from dse.sound import faults, read, rebuilt, upgraded
 from dse.space.aliases import of_leaves, renames
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study_lock import FileHold, ServerHold, number
 from dse.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
@@ -286,7 +287,7 @@ class Store:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
         texts = {key: _now_at(renames(of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
-        return {row.design: texts[row.base] for row in rows if row.base in texts}
+        return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
 
     def _bases(self) -> dict[str, dict[str, Any]]:
         return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
@@ -479,6 +480,18 @@ def _now_at(table: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, An
 
 def _text(value: Any) -> str:
     return orjson.dumps(value).decode()
+
+
+BY_CHIP = "by chip"
+"""The field of a base's text under which those of several chips are, by the value of the knob `chip`."""
+
+
+def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
+    """The leaves of a base; of those of several chips, the one that values choose."""
+    if BY_CHIP not in text:
+        return text
+    leaves: dict[str, Any] = text[BY_CHIP].get(str(orjson.loads(values).get(CHIP)), {})
+    return leaves
 
 
 def _plain(text: str) -> str:

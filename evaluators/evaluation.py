@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Later, Outcomes, empty, now
+from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
 from dse.evaluators.silicon import limits as silicon
@@ -21,6 +21,7 @@ from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
 from dse.space.kinds import KINDS
+from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit
 from dse.space.machines import machine_of
 from dse.space.software import (
@@ -371,9 +372,7 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted
 
 def _asked(metrics: dict[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
     """Metrics worked out, less those that somebody would have to ask for."""
-    if wanted is not None:
-        metrics = {name: value for name, value in metrics.items() if name in wanted or not isinstance(value, Later)}
-    return now(metrics)
+    return now(metrics if wanted is None else asked(metrics, wanted))
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from dse.space.errors import DesignError
-from dse.space.machines import TILES, machine_named
+from dse.space.machines import POOL, TILES, machine_named
 
 T = TypeVar("T")
 
@@ -21,7 +21,15 @@ class Alias(NamedTuple):
     machine: str
 
 
-ALIASES = (Alias("chip.hbm.bandwidth", "chip.hbm.channel_bandwidth", TILES),)
+ALIASES = (
+    Alias("chip.hbm.bandwidth", "chip.hbm.channel_bandwidth", TILES),
+    Alias("chip.core.achieved", "mapping.stack.matrix_achieved", POOL),
+    Alias("chip.core.attention_passes", "mapping.stack.attention_passes", POOL),
+    Alias("chip.hbm.achieved", "mapping.stack.hbm_achieved", POOL),
+    Alias("chip.network.achieved", "mapping.stack.network_achieved", POOL),
+    Alias("chip.network.call", "mapping.stack.collective_call", POOL),
+    Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
+)
 """What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
 
 

@@ -14,10 +14,6 @@ class Core:
 
     matrix: Number = quantity("op/s", "peak of the matrix engine on 8-bit values; halves on 16-bit ones", positive=True)
     vector: Number = quantity("op/s", "peak of the vector engine, one operation an element", positive=True)
-    attention_passes: Number = quantity(
-        "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
-    )
-    achieved: Number = quantity("1", "share of the matrix peak that products reach", high=1.0, positive=True, default=1.0)
 
 
 @record
@@ -36,7 +32,6 @@ class Hbm:
     bandwidth: Number = quantity("B/s", "bandwidth of a contiguous stream", positive=True)
     gap: Number = quantity("s", "time lost on each row of a strided read; 0 where strides are free")
     waste: Number = quantity("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
-    achieved: Number = quantity("1", "share of the bandwidth that a stream reaches", high=1.0, positive=True, default=1.0)
 
 
 @record
@@ -56,8 +51,6 @@ class Network:
     bandwidth: Number = quantity("B/s", "one port, one direction", positive=True)
     latency: Number = quantity("s", "start-up time, charged as `latency_per` says")
     latency_per: str = word("what one latency is charged for", ("collective", "hop"))
-    achieved: Number = quantity("1", "share of the bandwidth that a collective reaches", high=1.0, positive=True, default=1.0)
-    call: Number = quantity("s", "start of a collective by the host, where no recorded graph of launches holds it", default=0.0)
     nodes: Nodes | None = None
 
 
@@ -242,7 +235,6 @@ class Chip:
     )
     hbm: Any = part("off-die memory: of a die, or of a mesh", Hbm, MainMemory)
     network: Any = part("the ports of one die towards its peers", Network)
-    operator_overhead: Any = quantity("s", "launch and synchronisation of one operator", absent=True)
     power: Any = quantity("W", "of the whole chip at work; 0 where it is not known", absent=True)
     technology: Any = part("the process node: areas, energies, supply, price of a wafer", Node)
     areas: Any = part("a paper's own area model, in the place of the node's", Areas)

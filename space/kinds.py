@@ -47,7 +47,7 @@ KINDS: dict[tuple[str, type], Kind] = {
     (TILES, Case): Kind(
         (PIPELINES, WHOLE_CHIP),
         "the chip is a mesh of tiles",
-        "flat, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
+        "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),

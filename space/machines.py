@@ -21,7 +21,6 @@ MACHINES: dict[str, Parts] = {
             "l2": Cache,
             "hbm": Hbm,
             "network": Network,
-            "operator_overhead": None,
             "clock": None,
             **SILICON,
             "dram": Dram,

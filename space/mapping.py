@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record, refused, whole, word
+from dse.space.stack import Stack
 
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 """Number formats and their size. [B]"""
@@ -111,15 +112,25 @@ class AttentionPlan:
 
 
 @record
+class PrefetchPlan:
+    """What is read from main memory before it is needed, while that has nothing else to do."""
+
+    policy: str = word("policy for weights and KV cache while memory is idle", PREFETCH)
+    cap: Number = quantity(
+        "1",
+        "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
+        "operator, that is set aside for prefetched data; none where policy is none",
+        high=1.0,
+    )
+
+
+@record
 class FlatPlan:
     """The mapping of one phase whose operators go one after the other over all tiles of a mesh."""
 
     attention: AttentionPlan
     gemm: SummaPlan
-    prefetch: Any = refused(
-        "all tiles work on one operator, whose blocks come from memory while those before them are multiplied; leave it out, "
-        "or choose mapping=npu_prefetch"
-    )
+    prefetch: Any = part("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
 
 
 PREEMPTION = ("recompute", "swap")
@@ -159,18 +170,6 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 
 EXPERTS = ("divided", "whole")
 """Where the experts of a layer are: each over all cores of the group, or each on one of them."""
-
-
-@record
-class PrefetchPlan:
-    """What a core reads from its memory before it is needed, while its own messages keep the links busy and the memory idle."""
-
-    policy: str = word("policy for weights and KV cache while partial sums or operands are exchanged", PREFETCH)
-    cap: Number = quantity(
-        "1",
-        "share of the local memory beside activations that is set aside for prefetched data; none where policy is none",
-        high=1.0,
-    )
 
 
 GROUP_SUMS = ("ring", "ktree", "two_level")
@@ -265,6 +264,7 @@ class Mapping:
     prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
     decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
     precision: Any = part("number formats", Precision)
+    stack: Any = part("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
     kv: Any = word("where a new token's keys and values go", absent=True)
     kv_heads: Any = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
     kv_projection: Any = word(

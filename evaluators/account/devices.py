@@ -21,7 +21,6 @@ from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
-from dse.evaluators.remember import remembered
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
@@ -29,6 +28,7 @@ from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Plan, Precision
+from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = ("closed",)
 """Readers: there is no mesh of cores to play."""
@@ -49,7 +49,7 @@ ALONE = ()
 def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
     chip, mapping = _of(design)
-    machine, reader = of_die(chip, mapping.precision), READERS[fidelity]
+    machine, reader = of_die(chip, mapping), READERS[fidelity]
     held = _footprint(job, mapping.prefill.tp, mapping.precision)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
@@ -111,7 +111,7 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
         values |= energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
 
     def dynamic(phase: Phase, plan: Plan) -> Any:
-        done = _done(job, phase.name, plan, mapping.precision, chip.core.attention_passes, phase.machine.cache)
+        done = _done(job, phase.name, plan, mapping.precision, mapping.stack.attention_passes, phase.machine.cache)
         return of_pool(done, chip) * plan.tp
 
     def spent() -> Spent:

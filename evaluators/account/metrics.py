@@ -1,8 +1,6 @@
 """What comes out: the metrics by name, with unit, direction and definition, and the outcomes of many designs."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -232,40 +230,6 @@ class Judged:
     rows: tuple[int, ...]
     metrics: dict[str, Any]
     limits: list[Limit]
-
-
-class Later:
-    """A metric that is worked out when somebody asks for it.
-
-    Args:
-        name: of the metric.
-        all_of: it and others that are worked out together.
-    """
-
-    __slots__ = ("_all", "_name")
-
-    def __init__(self, name: str, all_of: Callable[[], dict[str, Any]]) -> None:
-        self._name, self._all = name, all_of
-
-    def __call__(self) -> Any:
-        """The metric."""
-        return self._all()[self._name]
-
-
-def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Metrics that are worked out together, once, when somebody asks for one of them.
-
-    >>> found = later(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
-    >>> now(found)
-    {'energy': 6.0, 'power': 3.0}
-    """
-    all_of = cache(work)
-    return {name: Later(name, all_of) for name in names}
-
-
-def now(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics, all of them worked out."""
-    return {name: value() if isinstance(value, Later) else value for name, value in metrics.items()}
 
 
 class Work(Protocol):

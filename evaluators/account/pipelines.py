@@ -29,7 +29,6 @@ from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
-from dse.evaluators.remember import remembered
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_of_core
@@ -40,6 +39,7 @@ from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
+from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = tuple(READERS)
 """Readers: products on groups have programs."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dse.evaluators.account.metrics import later
 from dse.evaluators.silicon import energy, price
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum
+from dse.space.later import later
 
 Spent = Sequence[tuple[Any, Any]]
 """Of each phase, the energy of what is done on all chips, and its time. [J], [s]"""

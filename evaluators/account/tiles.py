@@ -38,13 +38,13 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
     flop = 0.0
     runs: dict[int, tuple[float, Cost]] = {}
     for of in parts:
-        for call, cost in zip(of.block.calls, of.costs, strict=True):
+        for call, cost, taken in zip(of.block.calls, of.costs, of.durations, strict=True):
+            seconds = seconds + of.block.times * taken
             count, _ = runs.get(id(call.job), (0.0, cost))
             runs[id(call.job)] = count + of.block.times, cost
             flop += of.block.times * call.flop
     activity = Activity()
     for count, cost in runs.values():  # operators that are alike have one and the same job
-        seconds = seconds + count * cost.engines
         assert cost.activity is not None
         activity = activity + cost.activity * count
     return seconds, activity, flop
@@ -112,16 +112,21 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     word, side = cut(fidelity)
     found: dict[tuple[str, str], Row] = {}
     for of in phase.timed:
-        for call in of.block.calls:
+        for call, cost, taken, ahead in zip(of.block.calls, of.costs, of.durations, of.resident, strict=True):
             job, turns_ = job_on(call.job, side) if side else (call.job, 1.0)
             times = of.block.times * turns_
             parts = {name: times * float(value) for name, value in reversed(jobs.split(word, job).items())}
+            saved = 0.0 if ahead is None else of.block.times * float(cost.engines - taken)
+            for name in ("hbm", "l2"):  # what was read ahead is not waited for
+                less = min(saved, parts.get(name, 0.0))
+                saved, parts[name] = saved - less, parts.get(name, 0.0) - less
             parts = {name: value for name, value in parts.items() if value}
             nbytes = times * float(jobs.price(word, job).activity.memory_bytes)
             shape = " x ".join(f"{float(size):.0f}" for size in call.shape)
+            share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
             flop = of.block.times * turns_ * call.flop
-            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, 0.0, bound, sum(parts.values()), parts)
+            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, sum(parts.values()), parts)
             key = row.segment, row.operator
             found[key] = _together(found[key], row) if key in found else row
     return list(found.values())

@@ -11,20 +11,23 @@ from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.layouts.whole_chip import itemsize_of, turns
-from dse.evaluators.machine.machine import of_tiles
+from dse.evaluators.layouts.whole_chip import itemsize_of, reads_ahead, turns
+from dse.evaluators.machine.machine import Machine, of_tiles
+from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
+from dse.evaluators.readers.ahead import Ahead, timed_ahead
 from dse.evaluators.readers.part_jobs import WAVES
-from dse.evaluators.readers.price import timed
+from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.readers.through_cache import kept
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels
 from dse.space.design import Design
+from dse.space.elementwise import maximum
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping
+from dse.space.mapping import FlatPlan, Mapping
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -32,8 +35,8 @@ FIDELITIES = ("closed", "events")
 IN_PART = tuple(READERS)
 """Of models whose operators are played on a part of their mesh each."""
 
-CACHED = ("closed",)
-"""With a cache in front of main memory, through which no program says how blocks go."""
+FORMULAS = ("closed",)
+"""With a cache in front of main memory, or where that reads ahead: no program says how."""
 
 SMALLER = (
     f"each operator on a part of its mesh, at most {WAVES} turns of it, which stand for all; memory channels as many fewer"
@@ -58,16 +61,39 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     """
     chip, mapping, (case,) = _chip(design), _mapping(design), job.cases
     machine, reader = of_tiles(chip), reader_of(fidelity)
-    keep = {name: kept(chip, *(nbytes for _, nbytes in _held(design, job, name))) for name in ("prefill", "decode")}
+    plans = {"prefill": mapping.prefill, "decode": mapping.decode}
+    keep = {name: kept(chip, _held(design, job, name), _aside(chip, plan)) for name, plan in plans.items()}
     found = []
     for name, passes in turns(case, chip, mapping, job.decode_at, keep).items():
-        blocks = [block._replace(times=count * block.times) for count, of in passes for block in of]
-        parts = timed(blocks, machine, reader)
+        scaled = [[block._replace(times=count * block.times) for block in of] for count, of in passes]
+        parts = _timed(scaled, machine, reader, chip, plans[name])
         seconds, activity, flop = sums(parts)
         full = (_held(design, job, name), filled(parts))
         whole = activity if not cut(fidelity)[1] else None  # a part has other shares of memory, and of what is sent
         found.append(Phase(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, full, whole, flop))
     return tuple(found)
+
+
+def _aside(chip: Chip, plan: FlatPlan) -> Any:
+    """Of a cache in front of main memory, what is set aside for what is read ahead. [B]"""
+    return plan.prefetch.cap * chip.l2.size if reads_ahead(plan) and chip.l2 is not None else 0.0
+
+
+def _timed(turns: list[list[Block]], machine: Machine, reader: Reader, chip: Chip, plan: FlatPlan) -> list[Timed]:
+    """Blocks of turns one after the other, with what is read ahead in each."""
+    parts, of = timed([block for blocks in turns for block in blocks], machine, reader), plan.prefetch
+    if not reads_ahead(plan):
+        return parts
+    # without a cache, of what the slices of all operators leave of local memories: nothing, where these are full
+    free = maximum(chip.tile.sram - most(nbytes for _, nbytes in filled(parts)), 0.0) * chip.mesh.rows * chip.mesh.cols
+    ahead = Ahead(of.policy, of.cap * free if chip.l2 is None else _aside(chip, plan))
+    return [one for blocks in turns for one in timed_ahead(blocks, machine, reader, chip, ahead)]
+
+
+def formulas(design: Design) -> bool:
+    """Whether a design has closed forms alone."""
+    chip, mapping = _chip(design), _mapping(design)
+    return chip.l2 is not None or reads_ahead(mapping.prefill) or reads_ahead(mapping.decode)
 
 
 def areas(design: Design) -> tuple[Any, Any]:

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dse.evaluators.account.metrics import now
 from dse.space.design import Design
 from dse.space.fields import leaves, replaced
+from dse.space.later import now
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
-from dse.evaluators.account.metrics import Judged, later
+from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.attention import attention
@@ -21,6 +21,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
+from dse.space.later import later
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import AttentionPlan
 from dse.space.workload import Attention, Workload

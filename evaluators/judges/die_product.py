@@ -39,7 +39,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     """Where the time of a product goes: into the share of one device, and into the allreduce."""
     chip, mapping = _parts(design)
     found = _timed(design, case)
-    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping.precision)))
+    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping)))
     areas = {name: float(value) for name, value in area.parts(chip).items()}
     spans = {case.kind: {of.block.name: bars(of) for of in found}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)
@@ -54,7 +54,7 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
     chip, mapping = _parts(design)
     multiplying, sums = (of.seconds for of in _timed(design, product))
     seconds, dies, die = multiplying + sums, mapping.decode.tp, area.die(chip)
-    ideal = 2.0 * product.m * product.k * product.n * _matrix(chip, mapping) * chip.core.achieved
+    ideal = 2.0 * product.m * product.k * product.n * _matrix(chip, mapping) * mapping.stack.matrix_achieved
     values = {
         "latency": seconds,
         "efficiency": multiplying / seconds,
@@ -69,7 +69,7 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
 
     def dynamic() -> Any:
         blocks = tuple(of.block for of in _timed(design, product))
-        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping.precision)[1]), chip) * dies
+        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping)[1]), chip) * dies
 
     return values | alone(chip, dynamic, seconds, chips=dies)
 
@@ -91,7 +91,7 @@ def _timed(design: Design, product: Product) -> list[Timed]:
         Block("product", (_call(design, product),), (0,), (0,), 1.0),
         Block("sums", (), (), (), 1.0, sums),
     )
-    return timed(blocks, of_die(chip, mapping.precision), READER)
+    return timed(blocks, of_die(chip, mapping), READER)
 
 
 def _call(design: Design, product: Product) -> Call:
@@ -102,7 +102,7 @@ def _call(design: Design, product: Product) -> Call:
 
 def _matrix(chip: Chip, mapping: Mapping) -> Any:
     """Seconds of an operation of the matrix engines."""
-    return pooled(chip, mapping.precision)[0].matrix
+    return pooled(chip, mapping)[0].matrix
 
 
 def _parts(design: Design) -> tuple[Chip, Mapping]:

@@ -29,8 +29,8 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
     layout = layout_of(design)
     found: tuple[str, ...] = layout.IN_PART if part else layout.FIDELITIES
-    if design.chip.l2 is not None and hasattr(layout, "CACHED"):
-        found = layout.CACHED
+    if hasattr(layout, "formulas") and layout.formulas(design):
+        found = layout.FORMULAS
     return found
 
 

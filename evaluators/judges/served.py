@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
-from dse.evaluators.account.metrics import Judged, now, per_area
+from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
 from dse.evaluators.serving.loop import Served
 from dse.evaluators.serving.measures import Slo, measures
@@ -19,6 +19,7 @@ from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, t
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
+from dse.space.later import now
 from dse.space.limits import Limit
 from dse.space.workload import Load, Workload
 

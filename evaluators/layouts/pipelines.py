@@ -57,13 +57,13 @@ def blocks(
             for call in _calls(model, part, operator, plan, precision, attending or (at,), on)
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
-    return tuple(found) if plan.prefetch is None else _one_after_another(found, plan)
+    return tuple(found) if plan.prefetch is None else one_after_another(found, plan.pp)
 
 
-def _one_after_another(parts: list[Block], plan: TilePlan) -> tuple[Block, ...]:
+def one_after_another(parts: list[Block], stages: Any) -> tuple[Block, ...]:
     """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
     embedding, attention, *layers, head = parts
-    first = minimum(plan.pp * 1.0, attention.times)
+    first = minimum(stages * 1.0, attention.times)
     last = 1 + len(layers)
     return (
         embedding,

@@ -19,10 +19,11 @@ from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import attended
+from dse.evaluators.layouts.pipelines import one_after_another
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
-from dse.evaluators.readers.through_cache import Kept
+from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
 from dse.space.errors import DesignError
@@ -39,14 +40,24 @@ def turns(
     One prefill of all prompts, and the decode steps between two requests' ends. `keep` says what a cache has of each phase.
     """
     itemsize, first = itemsize_of(mapping), prefill(case)
-    on = On(case.model, chip, mapping.prefill, itemsize, {}, keep.get("prefill"))
+    on = On(case.model, chip, mapping.prefill, itemsize, {}, _wrapped(mapping.prefill, keep.get("prefill")))
     prompts = [(1.0, blocks(first, _alike(case), on))]
-    on = On(case.model, chip, mapping.decode, itemsize, {}, keep.get("decode"))
+    on = On(case.model, chip, mapping.decode, itemsize, {}, _wrapped(mapping.decode, keep.get("decode")))
     tokens = []
     for count, at in decode(case, decode_at):
         some = Attending(False, int(at.requests), 1, ceil_div(at.positions, at.requests), at.positions / at.requests)
         tokens.append((count, blocks(at, [some], on)))
     return {"prefill": prompts, "decode": tokens}
+
+
+def _wrapped(plan: FlatPlan, of: Kept | None) -> Kept | None:
+    """What a cache has; nothing where there is none and jobs still have to say what can be read ahead."""
+    return NOTHING if of is None and reads_ahead(plan) else of
+
+
+def reads_ahead(plan: FlatPlan) -> bool:
+    """Whether main memory does."""
+    return plan.prefetch is not None and plan.prefetch.policy != "none"
 
 
 KEYS_AND_VALUES = ("k_proj", "v_proj", "kv_down")
@@ -111,7 +122,7 @@ def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...
                 calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
         same = tuple(calls)
         found.append(Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times)))
-    return tuple(found)
+    return one_after_another(found, 1.0) if reads_ahead(on.plan) else tuple(found)
 
 
 def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> Call:

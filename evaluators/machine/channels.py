@@ -75,6 +75,12 @@ def column_memory(chip: Chip) -> ColumnMemory:
     return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
 
 
+def ahead_byte(chip: Chip) -> Any:
+    """Of a stream that is ahead of its use, beside other blocks: into a cache in front of memory, or up all columns. [s/B]"""
+    memory = column_memory(chip) if chip.l2 is None else _raw(chip)
+    return memory.crowded / memory.count
+
+
 def chip_channels(chip: Chip) -> Channels:
     """The same with their places, for who plays links."""
     raw, hbm = _raw(chip), chip.hbm

@@ -65,6 +65,21 @@ class Window(NamedTuple):
         bytes_in = minimum(fitting, self.seconds / byte)
         return bytes_in, Window(maximum(self.seconds - bytes_in * byte, 0.0), used)
 
+    def after(self, idle: Any, byte: Any, budget: Any) -> "Window":
+        """The window when one more call has run, beside which memory had nothing to do for so long.
+
+        Where every call is an opener, what was read for calls behind the next one is there already: as much as the budget has
+        room for, since what a call has used makes room again.
+
+        Args:
+            idle: beside the call. [s]
+            byte, budget: as of `read`.
+
+        >>> Window(1.0).after(3.0, 2.0, 1.5)
+        Window(seconds=3.0, used=0.0)
+        """
+        return Window(minimum(maximum(self.seconds + idle, 0.0), budget * byte))
+
 
 def _fitting(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:
     """Bytes of a call that the budget has room for, and bytes that were asked for up to it."""

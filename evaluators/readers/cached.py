@@ -10,11 +10,15 @@ class Cached(NamedTuple):
         job: on the chip as blocks reach its memory.
         share: of the bytes between memory and tiles that main memory moves; all of them go through the cache.
         cache: whether the cache is what takes the time of blocks.
+        there: the job with all that can be read ahead there when it starts.
+        nbytes: that can be read ahead: weights, and keys and values of earlier steps, which main memory moves. [B]
     """
 
     job: Any
     share: Any
     cache: Any
+    there: Any
+    nbytes: Any
 
 
 def asked(job: Any) -> Any:

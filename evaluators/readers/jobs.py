@@ -25,7 +25,8 @@ def price(fidelity: str, job: Any) -> Cost:
     if isinstance(job, Cached):
         of = price(fidelity, job.job)
         nbytes = of.activity.memory_bytes
-        return Cost(of.seconds, replace(of.activity, memory_bytes=nbytes * job.share, cache_bytes=nbytes))
+        through = 0.0 if job.job.chip.l2 is None else nbytes
+        return Cost(of.seconds, replace(of.activity, memory_bytes=nbytes * job.share, cache_bytes=through))
     found: Cost = _readers(fidelity)[type(job)].price(job)
     return found
 

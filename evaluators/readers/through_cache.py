@@ -36,20 +36,26 @@ class Kept(NamedTuple):
     activations: Any
 
 
-def kept(chip: Chip, weights: Any, kv: Any, activations: Any) -> Kept | None:
+NOTHING = Kept(0.0, 0.0, 0.0)
+"""Where there is no cache."""
+
+
+def kept(chip: Chip, stored: tuple[tuple[str, Any], ...], buffer: Any = 0.0) -> Kept | None:
     """What of a phase stays in the cache: half of it is for activations, if they need as much; else weights first, then KV.
 
     Args:
         chip: where.
-        weights, kv, activations: of the phase, in all. [B]
+        stored: weights, KV cache and activations of the phase, in all. [B]
+        buffer: of the cache, set aside for what is read ahead. [B]
 
     Returns:
         Shares; None where there is no cache.
     """
     if chip.l2 is None:
         return None
-    moving = minimum(activations, SHARE * chip.l2.size)
-    room = chip.l2.size - moving
+    (_, weights), (_, kv), (_, activations) = stored
+    moving = minimum(activations, minimum(SHARE * chip.l2.size, chip.l2.size - buffer))
+    room = chip.l2.size - buffer - moving
     stays = minimum(weights, room)
     return Kept(stays / maximum(weights, 1.0), minimum(kv, room - stays) / maximum(kv, 1.0), moving / maximum(activations, 1.0))
 
@@ -58,13 +64,15 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
     """Products from memory; what leaves keys and values, `cached`, leaves them for later steps as well."""
     beyond = maximum(1 - of.activations, 1 - of.kv) if cached else 1 - of.activations
 
-    def moved(job: closed_summa.Job) -> tuple[Any, Any]:
+    def moved(job: closed_summa.Job) -> tuple[Any, Any, Any]:
         part, mesh = job.part, job.mesh
         blocks = summa_diagonal.cut(job.shape, part, mesh, job.copies)
         m, k, n = part.m * part.rows, part.k * blocks.chunks, part.n * mesh.cols
         rows, columns, outputs = apart(blocks, mesh.rows // part.rows, job.copies)
         main = rows * m * k * (1 - of.activations) + columns * k * n * (1 - of.weights) + outputs * m * n * beyond
-        return summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies), main * job.itemsize
+        ahead = job.copies * job.shape.k * job.shape.n * (1 - of.weights)
+        total = summa_diagonal.memory_bytes(job.shape, part, mesh, job.itemsize, job.copies)
+        return total, main * job.itemsize, ahead * job.itemsize
 
     return _best(propose, chip, moved, lambda job: job.part, lambda job, part: job._replace(part=part))
 
@@ -72,13 +80,15 @@ def product(propose: Callable[[Chip], closed_summa.Job], chip: Chip, of: Kept, *
 def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: Kept, known: float) -> Cached:
     """Attention to keys and values, of which the share `known` was there before the step."""
 
-    def moved(job: closed_attention.Job) -> tuple[Any, Any]:
+    def moved(job: closed_attention.Job) -> tuple[Any, Any, Any]:
         counts, (q, _, _, o) = cut_heads(job.shape, job.tiling, job.mesh), closed_attention.slices(job)
         total = closed_attention.price(job).activity.memory_bytes
         own = counts.items * job.tiling.rows * (q + o)
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems), counts.items) / counts.items
         beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
-        return total, own * (1 - of.activations) + (total - own) * apart * beyond
+        shape = job.shape
+        ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.itemsize * known * (1 - of.kv)
+        return total, own * (1 - of.activations) + (total - own) * apart * beyond, ahead
 
     return _best(propose, chip, moved, lambda job: job.tiling, lambda job, tiling: job._replace(tiling=tiling))
 
@@ -105,32 +115,32 @@ def streamed(propose: Callable[[Chip], closed_streamed.Job], chip: Chip, of: Kep
     """What is done row by row; rows that are looked up in a `table` are weights."""
     left = 1 - of.activations
 
-    def moved(job: closed_streamed.Job) -> tuple[Any, Any]:
+    def moved(job: closed_streamed.Job) -> tuple[Any, Any, Any]:
         total = closed_streamed.price(job).activity.memory_bytes
-        return total, total * ((1 - of.weights + left) / 2 if table else left)
+        return total, total * ((1 - of.weights + left) / 2 if table else left), 0.0
 
     return _best(propose, chip, moved, lambda job: job.block, lambda job, block: job._replace(block=block))
 
 
 def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
-    """The chip as blocks reach its memory, a share of whose bytes is not in the cache.
+    """The chip as blocks reach its memory, a share of whose bytes is not in the cache; nor, without one, in local memories.
 
     Returns:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
     hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
-    near = count / chip.l2.bandwidth
+    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
+    near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
     alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
-    changes = {"hbm.bandwidth": hbm.bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
+    changes = {"hbm.channel_bandwidth": hbm.channel_bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
     return replaced(chip, changes), share, used * (near > share * crowded)
 
 
 def _best(
-    propose: Callable[[Chip], Any], chip: Chip, moved: Callable[[Any], tuple[Any, Any]], sizes: Callable[[Any], Any],
+    propose: Callable[[Chip], Any], chip: Chip, moved: Callable[[Any], tuple[Any, Any, Any]], sizes: Callable[[Any], Any],
     sized: Callable[[Any, Any], Any],
 ) -> Cached:  # fmt: skip
     """Of groups and slices that suit one memory or another, those that take the least time by the closed form.
@@ -138,20 +148,23 @@ def _best(
     Args:
         propose: a job on a chip.
         chip: where.
-        moved: bytes of a job between memory and tiles, and those of them that main memory moves.
+        moved: bytes of a job between memory and tiles, those of them that a memory behind a cache moves, and those that can be
+            read ahead.
         sizes, sized: groups and slices of a job; the job with others.
     """
 
     def priced(job: Any) -> tuple[Cached, Any]:
-        total, main = moved(job)
-        on, share, cache = through(chip, minimum(main / total, 1.0))
+        total, main, ahead = moved(job)
+        main = total if chip.l2 is None else minimum(main, total)
+        on, share, cache = through(chip, main / total)
+        before = through(chip, maximum(main - ahead, 0.0) / total)[0]
         faster = job._replace(chip=on)
-        return Cached(faster, share, cache), SECONDS[type(job)](faster)
+        return Cached(faster, share, cache, job._replace(chip=before), minimum(ahead, main)), SECONDS[type(job)](faster)
 
     best: Any = None
     least: Any = None
-    for times in FASTER:
-        job = propose(replaced(chip, {"hbm.bandwidth": chip.hbm.bandwidth * times}))
+    for times in FASTER if chip.l2 is not None else FASTER[:1]:
+        job = propose(replaced(chip, {"hbm.channel_bandwidth": chip.hbm.channel_bandwidth * times}))
         seconds = priced(job)[1]
         best = sizes(job) if best is None else either(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.remember import same
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, where
+from dse.space.remember import same
 from dse.space.technology import Node
 
 SPECIAL = 1.0

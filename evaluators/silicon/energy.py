@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.remember import same
 from dse.evaluators.silicon import area, supply
 from dse.space.chip import Chip, memory_channels
 from dse.space.elementwise import maximum, where
+from dse.space.remember import same
 
 WORD = 2.0
 """Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""

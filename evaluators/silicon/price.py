@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.remember import same
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import design_power
 from dse.space.chip import Chip, memory_of
 from dse.space.elementwise import exponential, extremes, maximum, minimum, where
+from dse.space.remember import same
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.remember import same
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, where
+from dse.space.elementwise import Array, interpolated, where
+from dse.space.remember import same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -18,10 +18,7 @@ POINTS = 512
 
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
-    clocks, supplies = _law(chip.technology)
-    asked = chip.clock / nominal(chip)
-    found = np.interp(asked, clocks, supplies)
-    return found if isinstance(asked, np.ndarray) else float(found)
+    return interpolated(chip.clock / nominal(chip), *_law(chip.technology))
 
 
 def nominal(chip: Chip) -> Any:

@@ -137,9 +137,15 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
+        (("mapping=flat", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.cap: missing"),
         (
-            ("mapping=flat", "+mapping.decode.prefetch.policy=partial"),
-            "mapping.decode.prefetch: all tiles work on one operator",
+            (
+                "mapping=flat_serving",
+                "workload=serving",
+                "+mapping.both.prefetch.policy=partial",
+                "+mapping.both.prefetch.cap=1",
+            ),
+            "mapping.prefill.prefetch: tiles that serve requests as they come do not read ahead",
         ),
         (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch: pipelines that serve"),
         (("mapping=npu_prefetch", "mapping.both.prefetch.policy=partly"), "no option 'partly'; .*partial"),

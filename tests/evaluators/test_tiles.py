@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dse.compose import compose
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon.area import tile_parts
+from dse.evaluators.silicon.area import parts
 from dse.sheet import sheet
 from dse.space.chip import memory_channels, memory_of, memory_of_core
 from dse.space.design import Design, stacked
@@ -147,7 +147,7 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
     larger = replaced(npu, {"mesh.rows": 2 * npu.mesh.rows})
     assert memory_of(larger) == 2 * memory_of(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
     assert memory_channels(larger) == 2 * memory_channels(npu)
-    before, after = (tile_parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
+    before, after = (parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
     assert after == pytest.approx(before)
     few = {"mapping.prefill.tp": 1, "mapping.prefill.pp": 1, "mapping.decode.tp": 1, "mapping.decode.pp": 1}
     tight = replaced(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)

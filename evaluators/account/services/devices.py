@@ -69,7 +69,7 @@ def transfer(design: Design, load: Load) -> tuple[float, float]:
     """Every die sends or takes its share of a cache by a port of its own."""
     chip, mapping = _of(design)
     fullest = max(_held(design, load, plan.tp).kv for plan in _plans(mapping))
-    return fullest / (float(chip.network.bandwidth) * float(chip.network.achieved)), float(chip.network.latency)
+    return fullest / (float(chip.network.bandwidth) * float(mapping.stack.network_achieved)), float(chip.network.latency)
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -81,13 +81,13 @@ def areas(design: Design) -> tuple[float, float]:
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
-    engines, cache, _ = pooled(chip, mapping.precision)
-    matrix = engines.matrix * chip.core.achieved
+    engines, cache, _ = pooled(chip, mapping)
+    matrix = engines.matrix * mapping.stack.matrix_achieved
     work = Pooled()
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
-            here = done_in(tuple(of.block for of in timed), mapping.precision, chip.core.attention_passes, cache)
+            here = done_in(tuple(of.block for of in timed), mapping.precision, mapping.stack.attention_passes, cache)
             work = work.plus(here.times(count * float(plan.tp)))
     dies = _dies(design)
     values = {
@@ -104,7 +104,7 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
     """Calls of an iteration."""
     chip, mapping = _of(design)
     found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.rows("", times, found, of_die(chip, mapping.precision))
+    return breakdown.rows("", times, found, of_die(chip, mapping))
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -154,7 +154,7 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     pairs = prompt * prompt_context + decodes * context
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
     cut = blocks(transformer(load.model, at), plan.tp, precision, plan.allreduce, recorded=phase == "decode")
-    return step(cut, chip, plan, of_die(chip, precision), READER)
+    return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
 def _held(design: Design, load: Load, tp: Any) -> Footprint:

@@ -311,7 +311,7 @@ def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
     """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
     chip, mapping = _of(design)
     stored = _stored(design, load, int(mapping.serving.batch))
-    return {phase: kept(chip, *(nbytes for _, nbytes in of)) for phase, of in stored.items()}
+    return {phase: kept(chip, of) for phase, of in stored.items()}
 
 
 def _position(design: Design, load: Load) -> float:

@@ -1,0 +1,125 @@
+"""Prefetching where all tiles work on one operator: into a cache, or local memories, while main memory has nothing to do."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.stretches import by_case
+from dse.evaluators.account.whole_chip import phases
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from tests.samples import asked
+
+MODELS = ("qwen3_1b7", "deepseek_v2_lite")
+L2 = "+part@chip.l2=l2_256mb"
+SIZES = ("workload.batch=[8]", "workload.prompt=300", "workload.output=6")
+
+
+def question(*more: str, model: str = "qwen3_1b7") -> Question:
+    return asked("chip=tile_gh200", f"model={model}", "mapping=flat_prefetch", *SIZES, *more)
+
+
+def said(design: Design, **knobs: Any) -> Design:
+    return replaced(design, {f"mapping.{phase}.prefetch.{name}": value for name, value in knobs.items()
+                             for phase in ("prefill", "decode")})  # fmt: skip
+
+
+def columns(designs: list[Design], of: Question) -> dict[str, Any]:
+    return dict(evaluate(stacked(designs), of.workload).columns.items())
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(("whole", "partial")), st.sampled_from((4, 8, 32)), st.floats(0.2, 8),
+    st.floats(2e5, 4e6), st.floats(0, 1), st.floats(0, 1),
+)  # fmt: skip
+def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it_can(
+    model: str, policy: str, side: int, rate: float, sram: float, one: float, other: float
+) -> None:
+    of = question(model=model)
+    changes = {"chip.mesh.rows": side, "chip.mesh.cols": side, "chip.tile.sram": sram}
+    base = replaced(of.base, changes | {"chip.hbm.bandwidth": of.base.chip.hbm.bandwidth * rate})
+    none, *some = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((one, other)))]
+    found = [columns([design], of) for design in (none, *some)]
+    for less, more in ((found[0], found[1]), (found[1], found[2])):
+        for name in ("ttft", "tpot", "latency"):
+            assert more[name][0] <= less[name][0] * (1 + 1e-9), name
+        assert more["hbm_bytes"] == pytest.approx(less["hbm_bytes"], rel=1e-9)
+    assert all(one["hbm_utilisation"][0] <= base.chip.hbm.achieved * (1 + 1e-9) for one in found)
+
+
+@pytest.mark.parametrize("policy", ["whole", "partial"])
+def test_what_is_read_ahead_fits(policy: str) -> None:
+    of = question(L2, "chip.l2.size='40 MB'")
+    for cap in (0.05, 0.4, 1.0):
+        design = said(of.base, policy=policy, cap=cap)
+        taken = 0.0
+        for phase in phases(design, by_case(of.workload)[0], "closed", detailed=True):
+            for one in phase.timed:
+                for call, share in zip(one.block.calls, one.resident, strict=True):
+                    nbytes = float(share * call.job.nbytes)
+                    assert 0 <= nbytes <= cap * 40e6 * (1 + 1e-9)
+                    assert policy == "partial" or not nbytes or call.job.nbytes <= cap * 40e6
+                    taken += nbytes
+        assert taken > 0 or policy == "whole"
+
+
+def test_without_room_nothing_changes() -> None:
+    plain = asked("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", *SIZES)
+    before = columns([plain.base], plain)
+    for knobs in ({"policy": "none"}, {"cap": 0.0}):
+        after = columns([said(question().base, **knobs)], plain)
+        for name, column in before.items():
+            assert after[name] == pytest.approx(column, rel=1e-9, nan_ok=True), name
+
+
+@pytest.mark.parametrize("more", [(), (L2,)])
+def test_reading_ahead_pays_where_engines_leave_memory_idle(more: tuple[str, ...]) -> None:
+    of = question(*more, "workload.batch=[16]", "workload.prompt=1024", model="qwen3_8b")
+    tpot = [columns([said(of.base, policy=word)], of)["tpot"][0] for word in ("none", "partial")]
+    assert tpot[1] < 0.97 * tpot[0]
+
+
+@pytest.mark.parametrize("more", [(), (L2,)])
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_add_up_to_the_latency(model: str, more: tuple[str, ...]) -> None:
+    of = question(*more, model=model)
+    (latency,) = columns([of.base], of)["latency"]
+    found = explain(of.base, of.workload.cases[0])
+    assert found.seconds == pytest.approx(latency, rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
+    assert 0 < max(row.prefetched for row in found.rows) <= 1 + 1e-9
+
+
+def test_a_batch_is_its_designs_one_by_one() -> None:
+    rng, of = np.random.default_rng(7), question(L2)
+    designs = [replaced(said(of.base, cap=float(rng.random())), {"chip.l2.size": 10 ** rng.uniform(7, 9)}) for _ in range(6)]
+    together = columns(designs, of)
+    for place, design in enumerate(designs):
+        for name, column in columns([design], of).items():
+            assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
+
+
+def test_steps_of_several_lengths_are_read_ahead_alike() -> None:
+    of = question(L2)
+    (case,) = of.workload.cases
+    times = []
+    for requests in (((8, 300, 4),), ((8, 300, 9),), ((4, 300, 4), (4, 300, 9))):
+        workload = replace(of.workload, cases=(replace(case, requests=requests),))
+        found = evaluate(stacked([of.base, said(of.base, policy="none")]), workload).columns["latency"]
+        assert found[0] < found[1]
+        times.append(found[0])
+    assert times[0] < times[2] < times[1]
+
+
+@pytest.mark.parametrize("fidelity", ["events", "events@8"])
+def test_readers_without_programs_for_it_refuse(fidelity: str) -> None:
+    with pytest.raises(DesignError, match="valid: closed"):
+        evaluate(stacked([question().base]), question().workload, fidelity=fidelity)
