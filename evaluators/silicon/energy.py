@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, supply
 from dse.space.chip import Chip, memory_channels
@@ -38,6 +40,10 @@ class Pooled(NamedTuple):
     def plus(self, other: "Pooled") -> "Pooled":
         """Both, of operands as wide."""
         return Pooled(*(a + b for a, b in zip(self, other, strict=True)))._replace(width=other.width)
+
+    def summed(self) -> "Pooled":
+        """Over all steps."""
+        return Pooled(*(float(np.sum(value)) for value in self))._replace(width=self.width)
 
     def times(self, count: Any) -> "Pooled":
         """So often."""

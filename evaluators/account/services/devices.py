@@ -88,7 +88,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
             here = done_in(tuple(of.block for of in timed), mapping.precision, mapping.stack.attention_passes, cache)
-            work = work.plus(here.times(count * float(plan.tp)))
+            work = work.plus(here.times(count * float(plan.tp)).summed())
     dies = _dies(design)
     values = {
         "utilisation": 2.0 * float(work.macs) * float(matrix) / (dies * seconds),
@@ -97,7 +97,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     if chip.power:
         values["power_energy"] = float(chip.power) * dies * seconds
     tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, lambda: [(float(np.sum(of_pool(work, chip))), seconds)], tokens, chips=dies)
+    return values | of_phases(chip, lambda: [(float(of_pool(work, chip)), seconds)], tokens, chips=dies)
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
