@@ -15,7 +15,23 @@ from dse.space.design import stacked
 from dse.space.fields import at, leaves, replaced
 from tests.samples import asked as question_of
 
-CHIPS = ("a100", "ascend910b", "npu_dse", "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo")
+POOLS = (
+    "a100",
+    "h100",
+    "h200",
+    "gh200",
+    "h800",
+    "b200",
+    "mi250x",
+    "mi300x",
+    "rtx4090",
+    "tpu_v5p",
+    "groq",
+    "ascend910b",
+    "ascend910c",
+    "npu_dse",
+)
+CHIPS = (*POOLS, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo")
 
 METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 

@@ -53,7 +53,7 @@ VARIED = {
 }
 """Studies of figures whose axes are the chip's: what the paper itself varies there ([zhu2025] table 3)."""
 
-MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2, "silicon": 14}
+MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2, "silicon": 15}
 """Studies that compare a wafer with GPUs, large cores with small ones, and chips that exist."""
 
 
