@@ -17,7 +17,7 @@ from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
-from dse.space.software import SERVED_WHOLE_CHIP, software_of
+from dse.space.software import SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
 
@@ -80,8 +80,9 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
     on = record(Mapping, mapping, "mapping", sources)
-    if software_of(on) not in kind.software:
+    if plans_of(on) not in kind.software:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
+    software_of(on)
     _refuse(of, case)
     _refuse_ahead(on)
     return Design(of, on)

@@ -20,6 +20,7 @@ from dse.frame import search_frame, values_of, with_front
 from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, say
 from dse.provenance import Clock, facts
+from dse.records import NOTES
 from dse.report import Part, write
 from dse.samplers import every, suited
 from dse.screen import Screened, screen
@@ -285,7 +286,8 @@ def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
     if before is None or before == now:
         return
     # another way to search asks anew, of the same designs and results
-    changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
+    keys = sorted((before.keys() | now.keys()) - {f"chip.{note}" for note in NOTES})  # the mapping itself is compared
+    changed = [k for k in keys if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
     if not changed:
         return
     first = changed[0]

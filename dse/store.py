@@ -23,7 +23,7 @@ from dse.database import DAMAGED, engine, told, written_ahead
 from dse.progress import say_once
 from dse.samplers import Ask
 from dse.sound import faults, read, rebuilt, upgraded
-from dse.space.aliases import of_leaves, renames
+from dse.space.aliases import of_leaves, of_study, renames
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study_lock import FileHold, ServerHold, number
@@ -100,7 +100,7 @@ class Store:
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
         rows = self._rows(STUDIES, study=study)
-        return orjson.loads(rows[0].identity) if rows else None
+        return of_study(orjson.loads(rows[0].identity)) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
         """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.

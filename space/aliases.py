@@ -70,6 +70,19 @@ def renamed(values: Mapping[str, T], machine: str, where: str) -> dict[str, T]:
     return found
 
 
+def of_study(said: Mapping[str, T]) -> dict[str, T]:
+    """What a stored study says of itself, by the addresses of now; ``space.`` begins those of knobs.
+
+    >>> of_study({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
+    {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
+    """
+    machine, knob = of_leaves(said), "space."
+    return {
+        knob + current(key.removeprefix(knob), machine) if key.startswith(knob) else current(key, machine): value
+        for key, value in said.items()
+    }
+
+
 def of_leaves(addresses: Iterable[str]) -> str:
     """The machine of a design by the addresses of its leaves."""
     return machine_named(address.split(".")[1] for address in addresses if address.startswith("chip."))

@@ -55,15 +55,15 @@ def machine_of(chip: Chip) -> str:
 
 
 def machine_named(parts: Iterable[str]) -> str:
-    """The machine whose parts have most of some names, as a file or a stored design has them, whatever else they say.
+    """The machine that has parts of some names, or most of them, as a file or a stored design says them.
 
-    >>> machine_named(["mesh", "clock", "tile", "noc", "hbm"]), machine_named(["cores", "core", "l2", "hbm"])
-    ('tiles', 'pool')
+    >>> machine_named(["tile", "hbm"]), machine_named(["cores", "core", "l2", "hbm", "old"]), machine_named(["core", "mesh"])
+    ('tiles', 'pool', 'wafer')
     """
     have = set(parts)
 
-    def unlike(machine: str) -> int:
+    def unlike(machine: str) -> tuple[int, int]:
         of = MACHINES[machine]
-        return len(set(of.needs) - have) + len(have - set(of.needs) - set(of.may))
+        return len(have - set(of.needs) - set(of.may)), len(set(of.needs) - have)
 
     return min(MACHINES, key=unlike)

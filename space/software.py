@@ -55,6 +55,13 @@ SOFTWARE: dict[str, Parts] = {
 _SOFTWARE = Wholes(Mapping, "mapping", SOFTWARE)
 
 
+def _any_stack(of: Parts) -> Parts:
+    return of._replace(needs={name: kind for name, kind in of.needs.items() if name != "stack"}, may=(*of.may, "stack"))
+
+
+_PLANS = Wholes(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
+
+
 def software_of(mapping: Mapping) -> str:
     """The software that a mapping's parts make: a name of `SOFTWARE`.
 
@@ -62,3 +69,8 @@ def software_of(mapping: Mapping) -> str:
         DesignError: a part that is missing from the software that is nearest, or that nothing reads there.
     """
     return _SOFTWARE.of(mapping)
+
+
+def plans_of(mapping: Mapping) -> str:
+    """The same by all parts but the stack, which goes with the chip: what a mapping is for, whatever chip it was put on."""
+    return _PLANS.of(mapping)

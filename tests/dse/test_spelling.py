@@ -1,5 +1,6 @@
 """Old addresses work at every door as the new ones do, alone but not beside them."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,18 @@ def test_any_value_by_the_old_and_by_the_new_address_is_one_design(alias: Alias,
 
 
 BASES = {machine: design(f"chip={name}") for machine, name in CHIPS.items()}
+
+
+@each
+def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, here: Path) -> None:
+    leaves = [f"chip.{part}.x" for part in MACHINES[alias.machine].needs]
+    said = dict.fromkeys(leaves, "1") | {alias.old: "2", f"space.{alias.old}.unit": "s"}
+    with closing(Store(str(here / "s.sqlite"))) as store:
+        store.begin("s", said, {})
+        assert store.identity("s") == dict.fromkeys(leaves, "1") | {alias.new: "2", f"space.{alias.new}.unit": "s"}
+
+
+def test_the_manual_has_every_address_that_was_renamed() -> None:
+    manual = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    for alias in ALIASES:
+        assert re.search(rf"^\| `{re.escape(alias.old)}` \| `{re.escape(alias.new)}`", manual, re.MULTILINE), alias

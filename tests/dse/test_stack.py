@@ -79,6 +79,12 @@ def test_a_stack_is_refused_where_nothing_reads_it() -> None:
         design("chip=wse2", "stack=tuned")
 
 
+@pytest.mark.parametrize("words", [("chip=a100", "mapping=waferllm"), ("chip=wse2", "mapping=tensor_parallel")], ids=" ".join)
+def test_a_mapping_for_another_machine_is_refused_as_that(words: tuple[str, str]) -> None:
+    with pytest.raises(DesignError, match="mapping: this one is for something else"):
+        design(*words)
+
+
 def test_a_stack_that_there_is_not_is_named_with_those_that_there_are() -> None:
     with pytest.raises(DesignError, match="stack: no option 'tund'; did you mean 'tuned'"):
         design("chip=a100", "stack=tund")
