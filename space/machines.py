@@ -24,7 +24,7 @@ MACHINES: dict[str, Parts] = {
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, "technology": MeshTechnology},
-        ("faults",),
+        ("faults", "hbm"),
     ),
     TILES: Parts(
         "a mesh of tiles",
