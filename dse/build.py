@@ -17,7 +17,7 @@ from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
-from dse.space.software import SERVED_WHOLE_CHIP, plans_of, software_of
+from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
 
@@ -84,7 +84,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
     software_of(on)
     _refuse(of, case)
-    _refuse_ahead(on)
+    _refuse_ahead(of, on)
     return Design(of, on)
 
 
@@ -97,6 +97,7 @@ def _refuse(chip: Chip, case: type) -> None:
     elif chip.mesh is not None:
         network.faults(chip)
     if chip.tile is None:
+        _refuse_edge(chip, case)
         return
     if chip.hbm.banks is not None:
         memory.refuse(chip.hbm.banks, "chip.hbm.banks")
@@ -108,10 +109,30 @@ def _refuse(chip: Chip, case: type) -> None:
         raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
 
 
-def _refuse_ahead(mapping: Mapping) -> None:
-    """Refuses what is read ahead where requests come and go."""
+def _refuse_edge(chip: Chip, case: type) -> None:
+    """Refuses main memory of a mesh of cores that nothing reads so."""
+    if chip.mesh is None or chip.hbm is None:
+        return
+    if getattr(chip.hbm, "place", "core") == "core":
+        raise DesignError(
+            "chip.hbm.place: main memory of a mesh of cores is at an edge; say south, or add +part@chip.hbm=hbm3_edge"
+        )
+    if chip.hbm.banks is not None:
+        raise DesignError("chip.hbm.banks: a mesh of cores has the closed form of its main memory only; leave them out")
+    if case is not Case:
+        raise DesignError(f"chip.hbm: {_plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
+
+
+def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
+    """Refuses what is read ahead where requests come and go, or of a memory that is not there."""
+    software = software_of(mapping)
     for phase in ("prefill", "decode"):
-        if software_of(mapping) == SERVED_WHOLE_CHIP and getattr(mapping, phase).prefetch is not None:
+        if software in (REGIONS, SERVED_REGIONS) and chip.hbm is None and getattr(mapping, phase).prefetch is not None:
+            raise DesignError(
+                f"mapping.{phase}.prefetch: this chip has no main memory to read ahead from; add +part@chip.hbm=hbm3_edge, or "
+                "leave it out"
+            )
+        if software == SERVED_WHOLE_CHIP and getattr(mapping, phase).prefetch is not None:
             raise DesignError(
                 f"mapping.{phase}.prefetch: tiles that serve requests as they come do not read ahead; leave it out, or ask for "
                 "batches"

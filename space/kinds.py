@@ -43,7 +43,7 @@ CASES = {
 
 KINDS: dict[tuple[str, type], Kind] = {
     (POOL, Case): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, t10 or ladder"),
+    (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, waferllm_prefetch, t10 or ladder"),
     (TILES, Case): Kind(
         (PIPELINES, WHOLE_CHIP),
         "the chip is a mesh of tiles",

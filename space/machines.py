@@ -30,7 +30,7 @@ MACHINES: dict[str, Parts] = {
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
-        ("faults",),
+        ("faults", "hbm", "dram"),
     ),
     TILES: Parts(
         "a mesh of tiles",

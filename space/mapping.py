@@ -41,6 +41,19 @@ KV_HEADS = ("own", "full")
 
 
 @record
+class PrefetchPlan:
+    """What is read from main memory before it is needed, while that has nothing else to do."""
+
+    policy: str = word("policy for weights and KV cache while memory is idle", PREFETCH)
+    cap: Number = quantity(
+        "1",
+        "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
+        "operator, that is set aside for prefetched data; none where policy is none",
+        high=1.0,
+    )
+
+
+@record
 class MeshPlan:
     """The mapping of one phase on a mesh of cores."""
 
@@ -50,6 +63,7 @@ class MeshPlan:
     gemm: str = word("matrix products")
     gemv: str = word("vector-matrix products and allreduces")
     ktree_k: Number = whole("phases of the K-tree (K)")
+    prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
 
 
 SUMS = ("root", "all")
@@ -109,19 +123,6 @@ class AttentionPlan:
     cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0)
     queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)
     keys: Number = whole("keys of a tile's slice; 0 for as many as take the least time", low=0)
-
-
-@record
-class PrefetchPlan:
-    """What is read from main memory before it is needed, while that has nothing else to do."""
-
-    policy: str = word("policy for weights and KV cache while memory is idle", PREFETCH)
-    cap: Number = quantity(
-        "1",
-        "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
-        "operator, that is set aside for prefetched data; none where policy is none",
-        high=1.0,
-    )
 
 
 @record

@@ -10,6 +10,7 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers.edge_stream import Stream, in_turn, streamed
 from dse.evaluators.readers.price import NO_PREFETCH, Cost, Prefetch, Reader, Timed, timed
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import TilePlan
@@ -171,20 +172,22 @@ class InRegions(NamedTuple):
 
 
 def through_regions(
-    of: Sequence[Block], model: Model, place: Region, resident_layers: Any, machine: Machine, reader: Reader
-) -> InRegions:
+    of: Sequence[Block], model: Model, place: Region, resident_layers: Any, machine: Machine, reader: Reader,
+    stream: Stream | None = None,
+) -> InRegions:  # fmt: skip
     """A pass through all layers, from one layer of each kind, the way between regions and the head."""
-    parts = tuple(timed(of, machine, reader))
-    seconds = {one.block.name: one.seconds for one in parts}
-    times = {one.block.name: one.block.times for one in parts}
+    parts = tuple(timed(of, machine, reader)) if stream is None else streamed(in_turn(of), machine, reader, stream)
+    (way,) = (one.seconds for one in parts if one.block.name == "region")
     activity = Activity()
     for one in parts:
         for call, cost in zip(one.block.calls, one.costs, strict=True):
             assert call.kernel is not None
             assert cost.activity is not None
             activity = activity + cost.activity * (one.block.times * call.kernel.times * call.kernel.copies)
-    total = sum((seconds[part] * times[part] for part in times), 0.0)
-    layer = sum(seconds[part] * times[part] for part in times if part not in ("region", "head")) / model.layers
-    full = place.layers * layer + seconds["region"]
+    if stream is not None:
+        activity = activity + stream.activity(parts)
+    total = sum((one.seconds * one.block.times for one in parts), 0.0)
+    layer = sum(one.seconds * one.block.times for one in parts if one.block.name not in ("region", "head")) / model.layers
+    full = place.layers * layer + way
     rest = maximum(total - (place.count - 1) * scale(model, resident_layers) * full, 0.0)
     return InRegions(parts, total, where(place.count > 1, maximum(full, minimum(rest, total)), total), activity)

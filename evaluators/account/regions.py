@@ -22,15 +22,17 @@ from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
-from dse.evaluators.layouts.held import Held, held
+from dse.evaluators.layouts.held import VALUE, Held, held, streaming
 from dse.evaluators.layouts.regions import Region, blocks, kv_dim, region
 from dse.evaluators.layouts.residency import width
+from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
+from dse.evaluators.readers.edge_stream import Stream
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
@@ -44,6 +46,9 @@ from dse.space.model import Model, parameters
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
+
+FORMULAS = ("closed",)
+"""Of models whose weights come from the edge of the mesh."""
 
 IN_PART = tuple(READERS)
 """Of models whose kernels are played on a part of their mesh each."""
@@ -76,10 +81,11 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
-    def passed(name: str, at: Step, generated: Any = 0.0) -> InRegions:
+    def passed(name: str, at: Step, at_work: Any, generated: Any = 0.0) -> InRegions:
         place = places[name]
         of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
-        return through_regions(of, job.model, place, mapping.resident_layers, machine, reader)
+        stream = _stream(design, job, name, place, at_work)
+        return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream)
 
     def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
         held = _held(design, job, name, places[name])
@@ -87,8 +93,9 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
             name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
         )
 
+    requests = _by_entry(job, "prefill", reduced(np.add, job.copies, job.prompt_starts))
     pairs = causal_pairs(job.prompts, job.model.window) + job.prompts * job.past
-    of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, job.past))
+    of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, job.past), minimum(requests, places["prefill"].count))
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
     first = phase("prefill", of, job.copies, ttft, job.prompt_starts)
@@ -96,11 +103,38 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     turns = minimum(job.requests, places["decode"].count)
     together = ceil_div(job.requests, turns)
     positions = together * job.context
-    of = passed("decode", Step("decode", together, together, positions, positions), job.generated)
+    of = passed("decode", Step("decode", together, together, positions, positions), turns, job.generated)
     step = maximum(of.seconds, turns * of.stage)
     token = phase("decode", of, job.steps * turns, reduced(np.add, job.steps * step, job.step_starts), job.step_starts)
     moved = _transition(design, job, machine, fidelity)
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
+
+
+def formulas(design: Design) -> bool:
+    """Whether a design has closed forms alone: no program says how weights come from the edge of the mesh."""
+    return _chip(design).hbm is not None
+
+
+def _by_entry(job: Job, phase: str, values: Any) -> Any:
+    """What is said of each case, of each of its entries in a phase."""
+    starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
+    if not isinstance(entries, np.ndarray) or not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) == 1:
+        return values
+    return np.repeat(values, np.diff(np.append(starts, len(entries))), axis=0)
+
+
+def _stream(design: Design, job: Job, phase: str, place: Region, at_work: Any) -> Stream | None:
+    """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
+    chip, plan = _chip(design), getattr(_mapping(design), phase)
+    if chip.hbm is None:
+        return None
+    full, last = _held(design, job, phase, place)
+    away = _by_entry(job, phase, _away((full, last)))
+    ahead = _by_entry(job, phase, minimum(full.ahead, last.ahead))
+    policy = "partial" if plan.prefetch is None or plan.prefetch.policy == "none" else plan.prefetch.policy
+    return Stream(
+        away, edge(chip, place.mesh.rows, place.mesh.cols, at_work), policy, ahead * place.mesh.rows * place.mesh.cols
+    )
 
 
 def areas(design: Design) -> tuple[Any, Any]:
@@ -139,7 +173,16 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1])),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **of_phases(chip, spent, job.output_tokens),
+        **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
     }
+
+
+def _memory(chip: Chip, model: Model, nbytes: Any, seconds: Any) -> dict[str, Any]:
+    """What main memory holds and moves, where there is one."""
+    if chip.hbm is None:
+        return {}
+    most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
+    return {"hbm_used": parameters(model) * VALUE, "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
 
 
 def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
@@ -158,12 +201,14 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     found = []
     assert phase.machine.fabric is not None
     for of in phase.timed:
-        for call, cost in zip(of.block.calls, of.costs, strict=True):
+        for call, cost, duration in zip(of.block.calls, of.costs, of.durations, strict=True):
             kernel, times = call.kernel, phase.runs * of.block.times
             assert kernel is not None
             assert cost.activity is not None
             split = spent(kernel, phase.machine, fidelity)
             parts = {name: float(np.sum(times * kernel.times * value)) for name, value in split.items()}
+            if duration is not cost.engines:  # waiting for weights, and storing them
+                parts["hbm"] = float(np.sum(times * (duration - cost.engines)))
             total = sum(parts.values())
             if not total:
                 continue
@@ -179,6 +224,8 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
     """In words, what would do for each phase that breaks a limit."""
     if worst.limit == "model.latent":
         return "latent attention (MLA) runs on a die with a cache, as in chip=npu_dse"
+    if worst.limit == "chip.hbm.capacity":
+        return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
     texts = []
     for phase, plan in plans(_mapping(design)):
 
@@ -255,15 +302,39 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
     cached = job.prompt_tokens * job.model.layers * 2 * width(kv_dim(job.model, mapping.kv_heads))
-    values = parameters(job.model) * resident + cached
+    weights = parameters(job.model) * resident
     before, after = places["prefill"], places["decode"]
-    cost = READERS["closed"].kernel(
-        Kernel("", "", "move", "reshuffle", Shape(1.0, 1, values), _rectangle(before, chip), {"into": _rectangle(after, chip)}),
-        machine,
-    )
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0)
-    return Cost(cost.seconds * moved, cost.activity * moved)
+
+    def reshuffled(values: Any) -> Cost:
+        on, into = _rectangle(before, chip), _rectangle(after, chip)
+        kernel = Kernel("", "", "move", "reshuffle", Shape(1.0, 1, values), on, {"into": into})
+        cost = READERS["closed"].kernel(kernel, machine)
+        return Cost(cost.seconds * moved, cost.activity * moved)
+
+    if chip.hbm is None:
+        return reshuffled(weights + cached)
+    first, then = (1 - _away(_held(design, job, name, places[name])) for name in ("prefill", "decode"))
+    both = minimum(first, then)
+    byte = edge(chip, after.mesh.rows, after.mesh.cols, after.count).byte / after.count
+
+    def loaded(values: Any, cost: Cost) -> Cost:
+        nbytes = values * VALUE
+        return Cost(cost.seconds + nbytes * byte, cost.activity + Activity(sent_bytes=nbytes, memory_bytes=nbytes))
+
+    # weights that stay in both phases go from layout to layout, or come anew
+    kept, anew = (
+        loaded((then - both) * weights, reshuffled(weights * both + cached)),
+        loaded(then * weights, reshuffled(cached)),
+    )
+    quicker = where(kept.seconds <= anew.seconds, 1.0, 0.0)
+    return Cost(minimum(kept.seconds, anew.seconds), kept.activity * quicker + anew.activity * (1 - quicker))
+
+
+def _away(regions: tuple[Held, Held]) -> Any:
+    """Share of weights that comes from main memory each time, of the region that has more of it."""
+    return maximum(regions[0].away, regions[1].away)
 
 
 def plans(mapping: Mapping) -> tuple[tuple[str, MeshPlan], ...]:
@@ -290,12 +361,18 @@ def _most(regions: tuple[Held, Held]) -> Any:
 
 
 def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, Held]:
-    mapping = _mapping(design)
+    chip, mapping = _chip(design), _mapping(design)
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
         cached = ceil_div(job.prompt_tokens, place.mesh.rows)
-        return held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
-    return held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+        found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
+    else:
+        found = held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+    if chip.hbm is None:
+        return found
+    plan = getattr(mapping, phase).prefetch
+    cap = 0.0 if plan is None or plan.policy == "none" else plan.cap
+    return streaming(found[0], chip.core.sram, cap), streaming(found[1], chip.core.sram, cap)
 
 
 def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:
@@ -313,6 +390,9 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
         return [Limit("model.latent", 1.0, 0.0, "layout")]
     places = _regions(design, job.model)
     found = []
+    if chip.hbm is not None:
+        weights = parameters(job.model) * VALUE
+        found.append(Limit("chip.hbm.capacity", weights, chip.hbm.capacity, "B", (("weights", weights),)))
     for name, plan in plans(mapping):
         if only and name != only:
             continue
@@ -334,7 +414,8 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
         if name == "prefill":
             least = maximum(least, gemm(plan.gemm).LEAST)
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
-        found.append(Limit("chip.noc.paths", _paths(name, plan, mesh), chip.noc.paths, "1"))
+        from_edge = 0 if chip.hbm is None else 1  # the way of weights
+        found.append(Limit("chip.noc.paths", _paths(name, plan, mesh) + from_edge, chip.noc.paths, "1"))
         if name == "prefill":
             found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
     return found

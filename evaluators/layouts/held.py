@@ -3,7 +3,7 @@
 A table of embeddings is not on the chip: the host looks them up.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -12,7 +12,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.regions import Region, attention_group, columns, kv_dim, stretches
 from dse.evaluators.layouts.residency import width
-from dse.space.elementwise import ceil_div, maximum
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 
@@ -30,6 +30,9 @@ class Held:
         activations: the residual stream, scores, and the widest intermediate.
         buffers: second versions of what travels, and sums in single precision.
         per_token: of K and V for each token that a core holds.
+        largest: of the tiles that one product multiplies with.
+        away: share of all weights that comes from main memory each time. [1]
+        ahead: of what is there as weights, room for what is read ahead.
     """
 
     weights: Any
@@ -37,6 +40,9 @@ class Held:
     activations: Any
     buffers: Any
     per_token: Any = field(default=0.0)
+    largest: Any = field(default=0.0)
+    away: Any = field(default=0.0)
+    ahead: Any = field(default=0.0)
 
     @property
     def total(self) -> Any:
@@ -75,10 +81,30 @@ def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: 
     activations, buffers = VALUE * (rows * (2 * stream + wide) + matrix), VALUE * second + 4.0 * rows * maximum(wide, stream)
     each = VALUE * 2 * ceil_div(width(kv_dim(model, mapping.kv_heads)), mesh.cols)
 
-    def core(layers: Any, weights: Any) -> Held:
-        return Held(VALUE * weights, each * layers * cached, activations, buffers, each * layers)
+    wide_tile = VALUE * reduce(maximum, (of for of, _ in tiles))
 
-    return core(place.layers, place.layers * weights), core(rest, rest * weights + tile(*last))
+    def core(layers: Any, weights: Any, largest: Any) -> Held:
+        return Held(VALUE * weights, each * layers * cached, activations, buffers, each * layers, largest)
+
+    head_tile = tile(*last)
+    return (
+        core(place.layers, place.layers * weights, wide_tile),
+        core(rest, rest * weights + head_tile, maximum(wide_tile, VALUE * head_tile)),
+    )
+
+
+def streaming(of: Held, sram: Any, cap: Any) -> Held:
+    """What a core holds where main memory has all weights: as many as there is room for.
+
+    All of them, if they fit beside caches, activations and buffers. Else the tile of the product that runs has to be there, a
+    share `cap` of what is left is for tiles that are read ahead, and the rest for weights that stay.
+    """
+    room = sram - of.kv - of.activations - of.buffers
+    whole, left = of.weights <= room, maximum(room - of.largest, 0.0)
+    ahead = where(whole, 0.0, cap * left)
+    stays = where(whole, of.weights, minimum(left - ahead, of.weights))
+    away = 1 - stays / maximum(of.weights, 1e-9)
+    return replace(of, weights=where(whole, of.weights, stays + of.largest + ahead), away=away, ahead=ahead)
 
 
 @lru_cache(maxsize=256)

@@ -18,6 +18,7 @@ from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.kv import kv
 from dse.evaluators.layouts.residency import width
+from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.passes.call import ONCE, Block, Call, Kernel, alike
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import Mapping, MeshPlan, ProductPlan
@@ -129,9 +130,11 @@ def _block(name: str, calls: list[Call], times: Any) -> Block:
     return Block(name, tuple(calls), alike(tuple(calls)), tuple(range(len(calls))), times)
 
 
-def _call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0) -> Call:
+def _call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None) -> Call:
     shape = (of.shape.m, of.shape.k, of.shape.n)
-    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators)
+    reads = "" if weights is None else "weights"
+    fetch = 0.0 if weights is None else weights * VALUE
+    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch)
 
 
 def _calls(part: Part, on: _On) -> list[Call]:
@@ -161,7 +164,8 @@ def _product(part: Part, name: str, together: tuple[Any, ...], on: _On, each: An
     if on.vectors:
         how = ("gemv", on.plan.gemv, shape, on.over(k), {"phases": on.plan.ktree_k})
     flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
-    call = _call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop)
+    weights = width(k) * sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together) * times
+    call = _call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop, weights)
     if of.name not in ("experts_gate", "experts_down"):
         return [call]
     h, what = Dim(on.model.hidden), "combine" if k.split else "dispatch"

@@ -163,6 +163,8 @@ def _around(chip: Chip) -> dict[str, Any]:
     if chip.mesh is None:
         found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
         outside = outside + 2 * chip.network.ports * chip.network.bandwidth
+    elif chip.tile is None and chip.hbm is not None:
+        found["hbm_phy"] = memory_channels(chip) * _channel(chip)
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     return found | {"links": outside * getattr(tech, own.reach)}

@@ -1,0 +1,197 @@
+"""A wafer with main memory at its edge: weights that do not fit its cores stream from there, ahead of their use or not."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.passes import through_regions
+from dse.evaluators.account.regions import _regions, _stream, phases
+from dse.evaluators.account.stretches import jobs
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.regions import blocks
+from dse.evaluators.layouts.residency import values
+from dse.evaluators.machine.edge import edge
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.readers import READERS
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from tests.samples import asked
+
+MODELS = ("llama2_13b", "llama2_70b", "mixtral_8x7b")
+SIZES = ("workload.batch=[1]", "workload.prompt=512", "workload.output=8")
+TIMES = ("ttft", "tpot", "latency")
+
+
+def question(model: str, *more: str, chip: str = "wse2_hbm") -> Question:
+    return asked(f"chip={chip}", f"model={model}", *SIZES, *more)
+
+
+def said(design: Design, **knobs: Any) -> Design:
+    return replaced(design, {f"mapping.{phase}.{name.replace('__', '.')}": value for name, value in knobs.items()
+                             for phase in ("prefill", "decode")})  # fmt: skip
+
+
+def columns(designs: list[Design], of: Question) -> dict[str, Any]:
+    return dict(evaluate(stacked(designs), of.workload).columns.items())
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(560, 750), st.integers(340, 700), st.integers(0, 3))
+def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode: int, regions: int) -> None:
+    sides = {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode, "mapping.decode.regions": regions}
+    plain, edged = (question("qwen3_1b7", chip=chip) for chip in ("wse2", "wse2_hbm"))
+    before, after = (columns([replaced(of.base, sides)], of) for of in (plain, edged))
+    for name in TIMES[:2]:
+        assert after[name] == pytest.approx(before[name], rel=1e-9)
+    assert after["transition"][0] <= before["transition"][0] * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(("meshgemm", "cannon", "summa")), st.integers(150, 700), st.integers(150, 700),
+    st.floats(0.1, 10), st.floats(30e3, 200e3), st.floats(1, 4),
+)  # fmt: skip
+def test_more_memory_or_bandwidth_never_slows(
+    model: str, gemm: str, prefill: int, decode: int, rate: float, sram: float, more: float
+) -> None:
+    of = question(model)
+    base = replaced(said(of.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode})
+    base = replaced(base, {"chip.hbm.bandwidth": base.chip.hbm.bandwidth * rate, "chip.core.sram": sram})
+    before = columns([base], of)
+    for address, value in (("chip.hbm.bandwidth", base.chip.hbm.bandwidth), ("chip.core.sram", sram)):
+        after = columns([replaced(base, {address: value * more})], of)
+        for name in TIMES:
+            assert after[name][0] <= before[name][0] * (1 + 1e-9), (address, name)
+    assert before["hbm_utilisation"][0] <= base.chip.hbm.achieved * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.sampled_from(("whole", "partial")), st.integers(200, 700), st.sampled_from((0, 1)),
+    st.floats(0, 1e9), st.floats(0, 1e9),
+)  # fmt: skip
+def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
+    model: str, policy: str, side: int, phase: int, one: float, other: float
+) -> None:
+    design = said(question(model, "mapping=waferllm_prefetch").base, rows=side, prefetch__policy=policy)
+    (job,) = jobs(question(model).workload)
+    name = ("prefill", "decode")[phase]
+    at = Step(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else Step(name, 1.0, 1.0, 300.0, 300.0)
+    place = _regions(design, job.model)[name]
+    stream = _stream(design, job, name, place, 1.0)
+    assert stream is not None
+    of, seconds = blocks(job.model, at, place, design.mapping), []
+    for budget in (0.0, *sorted((one, other))):
+        found = through_regions(
+            of, job.model, place, 0, of_mesh(design.chip), READERS["closed"], stream._replace(away=1.0, budget=budget)
+        )
+        seconds.append(found.seconds)
+        assert all(np.all(here <= budget * (1 + 1e-9)) for part in found.timed for here in part.resident if here is not None)
+        assert np.all(found.seconds >= found.activity.memory_bytes * stream.edge.byte * (1 - 1e-9))
+    assert seconds[2] <= seconds[1] * (1 + 1e-12)
+    assert seconds[1] <= seconds[0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("model", ["llama2_13b", "llama2_70b"])
+def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
+    of = question(model, "mapping.both.rows=600")
+    (job,) = jobs(of.workload)
+    _, decode, _ = phases(of.base, job, "closed")
+    away = max(float(part.away) for part in decode.held)
+    step = Step("decode", 1.0, 1.0, 1.0, 1.0)
+    weights = sum(part.times * values(part) for part in transformer(job.model, step) if part.name != "embedding")
+    assert decode.activity is not None
+    assert np.max(decode.activity.memory_bytes) == pytest.approx(2 * weights * away * float(np.sum(job.steps)), rel=1e-9)
+
+
+def test_the_slower_of_channels_and_links_sets_the_pace() -> None:
+    chip = question("llama2_70b").base.chip
+    link = chip.noc.word_bytes * chip.clock
+    channels = chip.hbm.bandwidth * chip.hbm.channels * chip.hbm.achieved
+    assert 1 / edge(chip, 360, 360, 1.0).byte == pytest.approx(360 * link)
+    assert 1 / edge(chip, 360, 360, 3.0).byte == pytest.approx(360 * link)  # three side by side, one has a third
+    assert 1 / edge(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
+    slow = replaced(chip, {"hbm.bandwidth": 1e9})
+    assert 1 / edge(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.bandwidth)
+    side = replaced(chip, {"hbm.place": "west"})
+    assert 1 / edge(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
+
+
+def test_reading_ahead_pays_in_prefill() -> None:
+    plain, ahead = (
+        question("llama2_70b", f"mapping={name}", "workload.prompt=2048") for name in ("waferllm", "waferllm_prefetch")
+    )
+    assert columns([ahead.base], ahead)["ttft"][0] < 0.96 * columns([plain.base], plain)["ttft"][0]
+
+
+def test_a_model_runs_that_does_not_fit_without() -> None:
+    without, beside = (question("llama2_70b", chip=chip) for chip in ("wse2", "wse2_hbm"))
+    assert infeasible(without.base, without.workload) is not None
+    assert infeasible(beside.base, beside.workload) is None
+    larger = question("llama3_405b")
+    verdict = infeasible(larger.base, larger.workload)
+    assert verdict is not None
+    assert verdict.limit == "chip.hbm.capacity"
+
+
+@pytest.mark.parametrize("mapping", ["waferllm", "waferllm_prefetch"])
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_add_up_to_the_latency(model: str, mapping: str) -> None:
+    of = question(model, f"mapping={mapping}", "workload.batch=[1,4]")
+    latency = evaluate(stacked([of.base]), of.workload, cases=True).cases["latency"]
+    for case, wanted in zip(of.workload.cases, latency, strict=True):
+        found = explain(of.base, case)
+        assert found.seconds == pytest.approx(wanted[0], rel=1e-9)
+        assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12) for row in found.rows)
+
+
+def test_a_batch_is_its_designs_one_by_one() -> None:
+    rng, of = np.random.default_rng(8), question("mixtral_8x7b", "mapping=waferllm_prefetch", "workload.batch=[1,4]")
+    designs = []
+    for _ in range(30):
+        sides = {f"mapping.{phase}.rows": int(rng.integers(200, 700)) for phase in ("prefill", "decode")}
+        one = said(
+            of.base, prefetch__cap=float(rng.random() / 4), prefetch__policy=str(rng.choice(["none", "whole", "partial"]))
+        )
+        designs.append(replaced(one, sides | {"chip.hbm.bandwidth": 10 ** rng.uniform(9, 11)}))
+    together = columns(designs, of)
+    for place, design in enumerate(designs):
+        for name, column in columns([design], of).items():
+            assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ("chip=wse2", "model=qwen3_1b7", "mapping=waferllm_prefetch"),
+            "mapping.prefill.prefetch: this chip has no main memory",
+        ),
+        (("chip=wse2_hbm", "model=qwen3_1b7", "workload=serving"), "chip.hbm: loads on a mesh of cores do not read it"),
+        (("chip=wse2_hbm", "workload=gemv"), "chip.hbm: products on a mesh of cores do not read it"),
+        (
+            ("chip=wse2_hbm", "model=qwen3_1b7", "chip.hbm.place=core"),
+            "chip.hbm.place: main memory of a mesh of cores is at an edge",
+        ),
+    ],
+)
+def test_what_nothing_reads_is_refused(words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        asked(*words)
+
+
+def test_readers_without_programs_for_it_refuse() -> None:
+    of = question("qwen3_1b7")
+    workload = replace(of.workload, cases=of.workload.cases[:1])
+    for fidelity in ("events", "cycles@8"):
+        with pytest.raises(DesignError, match="valid: closed"):
+            evaluate(stacked([of.base]), workload, fidelity=fidelity)
