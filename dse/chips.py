@@ -107,7 +107,7 @@ def _precise(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(formats, Mapping):
         raise DesignError(f"precision: {formats!r} is not formats by name, as in precision={{weights: fp16, kv: fp16}}")
     if not isinstance(own, Mapping):
-        raise DesignError("precision: nothing computes here; leave it out")
+        raise DesignError("precision: this mapping has no number formats of its own; leave it out")
     for name in formats:
         if name not in own:
             raise DesignError(f"precision: no field 'precision.{name}'; {nearest(str(name), own)}")

@@ -98,7 +98,13 @@ def _spelled(typed: Line) -> Line:
 
 def _job(typed: Line) -> dict[str, Any]:
     """The configuration of a line, of one chip or several."""
-    return chips.composed(typed, lambda line: _plain(*_composed(line), line))
+
+    def one(line: Line) -> dict[str, Any]:
+        own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
+        with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
+            return _plain(*_composed(line), line)
+
+    return chips.composed(typed, one)
 
 
 def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:

@@ -33,9 +33,10 @@ def text(design: Design) -> str:
 def said(bases: Mapping[str, Design], mappings: Mapping[str, str]) -> str:
     """The chips in words, with the mapping and the formats of each; formats that all share once."""
     formats = {name: text(base) for name, base in bases.items()}
-    alike = len(set(formats.values())) == 1
-    each = ", ".join(f"{name} ({mappings[name]}{'' if alike else f', {formats[name]}'})" for name in bases)
-    return f"{each}, all in {next(iter(formats.values()))}" if alike else each
+    alike = next(iter(formats.values())) if len(set(formats.values())) == 1 else ""
+    own = {name: f", {word}" if word and not alike else "" for name, word in formats.items()}
+    each = ", ".join(f"{name} ({mappings[name]}{own[name]})" for name in bases)
+    return f"{each}, all in {alike}" if alike else each
 
 
 def column(space: AnySpace, frame: "pd.DataFrame") -> "pd.Series":

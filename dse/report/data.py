@@ -187,13 +187,16 @@ def _evaluating(asked: Study) -> list[str]:
 
 
 def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """By objective and knob, over the feasible designs of the screen, or where it has few, of all."""
+    """By objective and knob, over the feasible designs of the screen or, if few, of all; of chips that have the knob."""
     rows = frame[frame["feasible"]]
     screened = rows[rows["stage"] == "screen"]
     rows = screened if len(screened) >= len(rows) / 2 else rows
-    knobs = {knob.address: _numbers(rows[knob.address]) for knob in asked.question.space.knobs}
+    own = {}
+    for address in asked.question.space.targets:
+        chips = [chosen[CHIP] for chosen, space in asked.question.space.each if chosen and address in (CHIP, *space.targets)]
+        own[address] = rows[rows[CHIP].isin(chips)] if chips else rows
     return {
-        name: {address: importance(rows[name].to_numpy(dtype=float), knob) for address, knob in knobs.items()}
+        name: {address: importance(some[name].to_numpy(dtype=float), _numbers(some[address])) for address, some in own.items()}
         for name in asked.objectives
     }
 

@@ -141,3 +141,27 @@ def test_formats_of_their_own_stand_with_every_design(place: Path) -> None:
     found = ran("unlike", "~space.mapping.decode", of="own")
     assert found.frame().groupby(CHIP)["formats"].unique().map(list).to_dict() == {"a100": ["fp16"], "npu_dse": ["int8"]}
     assert found.study.chips == "a100 (sglang, fp16), npu_dse (tensor_parallel, int8)"
+
+
+def test_designs_of_chips_that_have_the_higher_fidelity_are_verified(place: Path) -> None:
+    words = ("mappings={a100: sglang}", "workload=gemv", "workload.shapes=[1x512x512]", "verify=next", "workers=serial")
+    goals = ("+objectives.latency=min", "+objectives.system_mm2=min")
+    found = dse.run("three", "chips=[a100,wse2]", *words, *goals, "+space.mapping.rows=choice(16,32)")
+    verified = found.verified()
+    assert verified is not None
+    assert (verified.low, verified.high) == ("closed", "events")
+    assert set(verified.before[CHIP]) == {"wse2"}
+    assert set(found.front()[CHIP]) == {"a100", "wse2"}
+
+
+def test_a_metric_that_a_chip_lacks_is_no_objective(place: Path) -> None:
+    words = ("chips=[a100,npu_dse]", FP16, "~space.mapping.decode", "+objectives.energy=min")
+    for more in ((), ("screen.run=false", "search=random", "search.budget=2")):
+        with pytest.raises(DesignError, match=r"objectives\.energy: .*(a100|npu_dse) has no energy"):
+            ran("lacking", *words, *more)
+
+
+def test_evaluate_takes_one_chip_of_a_study_and_not_all(place: Path) -> None:
+    with pytest.raises(DesignError, match=r"chips=\[a100\]"):
+        dse.evaluate("study=three", *SIZES)
+    assert dse.evaluate("study=three", "chips=[wse2]", *KNOBS, *SIZES).names["chip"] == "wse2"
