@@ -19,6 +19,7 @@ from dse.evaluators.account.metrics import metric
 from dse.evaluators.evaluation import infeasible, plays
 from dse.possible import Limits
 from dse.samplers import Uniform, Values, sobol
+from dse.space.chips import having
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at
@@ -70,7 +71,9 @@ class Side:
     @property
     def mapping(self) -> str:
         """In words: the mapping's name, and what the search chose."""
-        chosen = ", ".join(f"{address.removeprefix('mapping.')} {value}" for address, value in self.values.items())
+        chosen = ", ".join(
+            f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
+        )
         return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}" if self.found else ""
 
 
@@ -98,7 +101,10 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
             sides[name] = Side(name, None, {}, (0, 0), str(error))
     if not configs:
         raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
-    formats.check({name: _base(config).base for name, config in configs.items()}, (), {"formats": rule})
+    bases = {name: _base(config).base for name, config in configs.items()}
+    formats.check(bases, (), {"formats": rule})
+    for address in next(iter(configs.values()))["space"] if _has_space(others) else ():
+        having(bases, address)  # of one's own space, each knob is of some chip
     for name, config in configs.items():
         try:
             sides[name] = _best(name, config, objective, others)
@@ -129,10 +135,15 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
     config = compose(words, trust=trust)
     if config["fidelity"] != "closed":
         raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
-    if any(word.lstrip("+").startswith(("space=", "space.")) for word in others):
+    if _has_space(others):
         return config
     space = "best_serving" if kind_of(config["workload"]) is Load else "best"
     return compose([*words, f"space={space}"], trust=trust)
+
+
+def _has_space(words: Sequence[str]) -> bool:
+    """Whether a user names a space, or knobs."""
+    return any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
 
 
 def _base(config: Mapping[str, Any]) -> Question:

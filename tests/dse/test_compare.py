@@ -80,12 +80,19 @@ def test_what_the_user_sets_is_not_searched() -> None:
         (("model=llama3_8b",), "say which chips"),
         (("chip=[a100,a100]",), "twice"),
         (("chip=[a100]", "study=quickstart"), "study is of studies"),
+        (("chip=[a100,wse2]", "+space.mapping.both.tpp=choice(1,2)"), "no field 'mapping.both.tpp'; did you mean 'tp'"),
         (("chip=[a100]", "workload.btach=[1]"), "none of these chips.*batch"),
     ],
 )
 def test_what_is_wrong_for_all_is_refused(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(DesignError, match=says):
         dse.compare_chips(*words)
+
+
+def test_a_space_of_ones_own_is_searched_in_place_of_the_usual_one() -> None:
+    one, two = dse.compare_chips("chip=[a100,wse2]", *SIZES, "+space.mapping.both.tp=choice(2,4)")
+    assert one.values in ({"mapping.both.tp": 2}, {"mapping.both.tp": 4}, {"mapping.both.tp": 8})  # or as it is
+    assert (one.looked[0], two.values, two.looked[0]) == (3, {}, 1)
 
 
 def test_unlike_formats_are_said() -> None:
