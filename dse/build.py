@@ -96,6 +96,13 @@ def _refuse(chip: Chip, case: type) -> None:
         network.refuse(chip)
     elif chip.mesh is not None:
         network.faults(chip)
+    if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
+        said = (
+            "nothing reads it without chip.hbm"
+            if chip.hbm is None
+            else "missing; say as what it is bought: +dram@chip.dram=hbm3"
+        )
+        raise DesignError(f"chip.dram: {said}")
     if chip.tile is None:
         _refuse_edge(chip, case)
         return

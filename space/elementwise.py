@@ -77,14 +77,13 @@ def exponential(a: Any) -> Any:
     return np.exp(a) if isinstance(a, np.ndarray) else math.exp(a)
 
 
-def interpolated(at: Any, places: Array, values: Array) -> Any:
-    """Values between known ones, on a straight line; beyond them the nearest.
+def logarithm(a: Any) -> Any:
+    """The natural logarithm.
 
-    >>> interpolated(1.5, np.array([1.0, 2.0]), np.array([0.0, 4.0]))
-    2.0
+    >>> logarithm(1.0), logarithm(np.array([1.0])).tolist()
+    (0.0, [0.0])
     """
-    found = np.interp(at, places, values)
-    return found if isinstance(at, np.ndarray) else float(found)
+    return np.log(a) if isinstance(a, np.ndarray) else math.log(a)
 
 
 def extremes(a: Any) -> tuple[float, float]:

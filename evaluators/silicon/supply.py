@@ -2,23 +2,31 @@
 
 from typing import Any
 
-import numpy as np
-
 from dse.space.chip import Chip
-from dse.space.elementwise import Array, interpolated, where
+from dse.space.elementwise import logarithm, maximum, where
 from dse.space.remember import same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
 """Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
 
-POINTS = 512
-"""Supplies between which the law is interpolated."""
+STEPS = 8
+"""Of Newton's method, from below; the law's logarithm is concave, so that none of them goes too far."""
+
+ABOVE = 1e-3
+"""Supply above the threshold from which on transistors switch. [V]"""
 
 
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
-    return interpolated(chip.clock / nominal(chip), *_law(chip.technology))
+    tech = chip.technology
+    least = maximum(tech.least, tech.threshold + ABOVE)
+    wanted = logarithm(chip.clock / nominal(chip)) + _law(tech.volts, tech)
+    found = least
+    for _ in range(STEPS):
+        slope = EXPONENT / (found - tech.threshold) - 1 / found
+        found = maximum(found + (wanted - _law(found, tech)) / slope, least)
+    return found
 
 
 def nominal(chip: Chip) -> Any:
@@ -26,20 +34,11 @@ def nominal(chip: Chip) -> Any:
     return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
 
 
-@same
-def _law(tech: Node) -> tuple[Array, Array]:
-    """Clocks over the nominal one and the supplies that they need, the lowest at which memories work and more. [1], [V]"""
-    supplies = np.linspace(tech.least, MOST * tech.most, POINTS)
-    return _relative(supplies, tech), supplies
-
-
-MOST = 2.0
-"""Supplies that are looked at, over the highest that lasts; beyond that a limit refuses a design."""
-
-
 def fastest(chip: Chip) -> Any:
     """Clock at the highest supply that lasts. [Hz]"""
-    return nominal(chip) * _relative(chip.technology.most, chip.technology)
+    tech = chip.technology
+    law = _power(tech.most, tech) / _power(tech.volts, tech)
+    return nominal(chip) * law
 
 
 @same
@@ -48,10 +47,10 @@ def squared(chip: Chip) -> Any:
     return (volts(chip) / chip.technology.volts) ** 2
 
 
-def _relative(supply: Any, tech: Node) -> Any:
-    """Clock at a supply over that at the node's own."""
+def _law(supply: Any, tech: Node) -> Any:
+    """Logarithm of the law."""
+    return EXPONENT * logarithm(maximum(supply - tech.threshold, ABOVE)) - logarithm(supply)
 
-    def law(at: Any) -> Any:
-        return (at - tech.threshold) ** EXPONENT / at
 
-    return law(supply) / law(tech.volts)
+def _power(supply: Any, tech: Node) -> Any:
+    return maximum(supply - tech.threshold, ABOVE) ** EXPONENT / supply
