@@ -46,7 +46,8 @@ def record(side: Side) -> dict[str, Any]:
     return {
         "chip": side.chip,
         "why_not": side.why or None,
-        "dies": side.dies,
+        "chips": side.chips,
+        "dies_of_a_chip": side.dies,
         "mapping": side.found.names["mapping"] if side.found else None,
         "knobs": side.values,
         "formats": formats.of(side.found.design) if side.found else {},
@@ -74,7 +75,10 @@ def _table(sides: Sequence[Side], objective: str) -> Table:
     def row(name: str, texts: Sequence[str], **how: Any) -> None:
         table.add_row(name, *(escape(text) if text else "-" for text in texts), **how)
 
-    row("dies", [str(side.dies or "") for side in sides])
+    row(
+        "chips",
+        [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
+    )
     row("mapping", [side.mapping for side in sides])
     row("formats", [side.formats for side in sides], end_section=True)
     for name in names:

@@ -17,6 +17,7 @@ from dse.compose import compose, folder_of
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.account.metrics import metric
 from dse.evaluators.evaluation import infeasible, plays
+from dse.evaluators.silicon import area
 from dse.possible import Limits
 from dse.samplers import Uniform, Values, sobol
 from dse.space.chips import having
@@ -57,11 +58,16 @@ class Side:
     why: str = ""
 
     @property
+    def chips(self) -> int | None:
+        """How many work together, where areas say it."""
+        whole = self.found.metrics.get("system_mm2") if self.found else None
+        return round(whole / float(area.total(self.found.design.chip))) if self.found and whole else None
+
+    @property
     def dies(self) -> int | None:
-        """How many, where areas say it."""
-        metrics = self.found.metrics if self.found else {}
-        whole, one = metrics.get("system_mm2"), metrics.get("die_mm2")
-        return round(whole / one) if whole and one else None
+        """Of one of them, those below others included."""
+        chip = self.found.design.chip if self.found else None
+        return int(sum(area.dies(chip, area.total(chip)))) if chip else None
 
     @property
     def formats(self) -> str:
