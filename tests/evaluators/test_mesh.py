@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.silicon.energy import static
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -213,8 +214,9 @@ def test_queries_and_keys_of_each_head_are_normed_in_both_phases_before_they_are
         assert not {"q_norm", "k_norm"} & set(names[names.index("rope") :])
 
 
-def test_dynamic_and_static_energy_are_near_the_rated_power() -> None:
-    """[he2025] tables 6 to 8 divide power x time; ours is counted, and comes within a tenth."""
+def test_energy_is_below_the_rated_power_whose_product_with_time_the_paper_divides() -> None:
+    """[he2025] tables 6 to 8 divide power x time; ours is counted: a wafer that waits for words takes less than its rating."""
     asked_ = asked(*ONE)
     found = columns(asked_.base, asked_.workload)
-    assert found["energy"] == pytest.approx(asked_.base.chip.power * found["latency"], rel=0.1)
+    assert static(asked_.base.chip) * found["latency"] < found["energy"] < asked_.base.chip.power * found["latency"]
+    assert found["power_energy"] == pytest.approx(asked_.base.chip.power * found["latency"])
