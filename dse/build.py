@@ -69,7 +69,19 @@ def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
         except DesignError as error:
             raise DesignError(f"chips: {name}: {error}") from None
         sources += [replace(source, address=f"{name}: {source.address}") for source in own]
+    _refuse_mixed(bases)
     return bases
+
+
+def _refuse_mixed(bases: Dict[str, Design]) -> None:
+    """Refuses areas of a paper's own model beside those of nodes: in one front they would be compared."""
+    own = [name for name, base in bases.items() if base.chip.areas is not None]
+    others = [name for name in bases if name not in own]
+    if own and others:
+        raise DesignError(
+            f"chips: {own[0]} has areas of a paper's own (chip.areas), {others[0]} those of its node, which do not compare; "
+            "leave chip.areas out"
+        )
 
 
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:

@@ -158,6 +158,7 @@ METRICS: dict[str, Metric] = {
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
     "peak_power": Metric("W", "min", "of the phase that takes most, all chips", "max"),
     "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
+    "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
     "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
     "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
     "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dse.evaluators.silicon import energy, price
+from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum
 from dse.space.later import later
@@ -32,6 +32,7 @@ OF_PHASES = (
     "power",
     "peak_power",
     "tdp",
+    "power_density",
     "system_price",
     "price_per_mtoken",
     "chips_per_mtoken",
@@ -39,7 +40,7 @@ OF_PHASES = (
 )
 """Metrics of phases, which are worked out when somebody asks."""
 
-ALONE = ("energy", "power", "tdp")
+ALONE = ("energy", "power", "tdp", "power_density")
 """Metrics of a kernel by itself, likewise."""
 
 
@@ -57,6 +58,7 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
         "power": joules / latency,
         "peak_power": peak + chips * idle,
         "tdp": rated,
+        "power_density": rated / area.total(chip, decode_cores),
         "system_price": chips * price.system(chip),
         "price_per_mtoken": parts["chips"] + parts["electricity"],
         "chips_per_mtoken": parts["chips"],
@@ -76,7 +78,7 @@ def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 
     def work() -> dict[str, Any]:
         idle, rated = _watts(chip, 0)
         joules = dynamic() + chips * idle * seconds
-        return {"energy": joules, "power": joules / seconds, "tdp": rated}
+        return {"energy": joules, "power": joules / seconds, "tdp": rated, "power_density": rated / area.total(chip)}
 
     return later(ALONE, work)
 

@@ -154,10 +154,19 @@ def test_designs_of_chips_that_have_the_higher_fidelity_are_verified(place: Path
     assert set(found.front()[CHIP]) == {"a100", "wse2"}
 
 
+def test_areas_of_a_paper_are_not_beside_those_of_nodes(place: Path) -> None:
+    (place / "studies/mixed/chip").mkdir(parents=True)
+    paper = "defaults:\n  - npu_dse\n  - /areas@areas: preserve_table2\n  - _self_\n"
+    (place / "studies/mixed/chip/paper.yaml").write_text(paper)
+    (place / "studies/mixed/study.yaml").write_text("chips: [a100, paper]\n")
+    with pytest.raises(DesignError, match=r"chips: paper has areas of a paper's own.*a100 those of its node"):
+        asks("study=mixed", FP16)
+
+
 def test_a_metric_that_a_chip_lacks_is_no_objective(place: Path) -> None:
-    words = ("chips=[a100,npu_dse]", FP16, "~space.mapping.decode", "+objectives.energy=min")
+    words = ("chips=[a100,npu_dse]", FP16, "~space.mapping.decode", "+objectives.power_energy=min")
     for more in ((), ("screen.run=false", "search=random", "search.budget=2")):
-        with pytest.raises(DesignError, match=r"objectives\.energy: .*(a100|npu_dse) has no energy"):
+        with pytest.raises(DesignError, match=r"objectives\.power_energy: .*(a100|npu_dse) has no power_energy"):
             ran("lacking", *words, *more)
 
 
