@@ -1,12 +1,12 @@
-"""The driver: config in, front and report out. From a notebook: `evaluate`, `run`, `load`."""
+"""The driver: config in, front and report out. From a notebook: `evaluate`, `compare_chips`, `run`, `load`."""
 
 from functools import cache
 from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`dse.evaluate`, `dse.run` and `dse.load`, imported when first used so that the command line starts fast."""
-    if name in ("evaluate", "run", "load"):
+    """`dse.evaluate` and the others of `dse.api`, imported when first used so that the command line starts fast."""
+    if name in ("evaluate", "run", "load", "compare_chips"):
         from dse import api
 
         return getattr(api, name)

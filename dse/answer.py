@@ -9,7 +9,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dse.build import question
+from dse.build import Question, question
 from dse.compose import folder_of
 from dse.evaluators import METRICS, evaluate, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
@@ -17,6 +17,7 @@ from dse.evaluators.evaluation import infeasible, on_part
 from dse.evaluators.passes.part import PART
 from dse.records import Source
 from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.limits import Infeasible
 from dse.space.units import show
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 OF_PART = "part."
 """What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
 
-CHOICES = ("chip", "mapping", "workload")
+CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
 
 
@@ -81,6 +82,7 @@ class Evaluation:
         changed = [s for s in self.sources if s.source == "override" and s.address.startswith("chip.")]
         values = "".join(f", {source.address}={source.value}" for source in changed)
         plans = _plans(self.design)
+        plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
         found += [*(plan for plan in plans if plan not in formats), *formats, ("fidelity", self.fidelity)]
@@ -119,9 +121,19 @@ class Evaluation:
 
 def answered(config: Mapping[str, Any]) -> Evaluation:
     """The design of a composed configuration, evaluated."""
-    asked, fidelity = question(dict(config), folder_of(config)), config["fidelity"]
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
+    # a chip of a study of several need not have the knobs of the others
+    asked = question({**config, **({"space": {}} if chips else {})}, folder_of(config))
+    return evaluation(asked.base, asked, config)
+
+
+def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:
+    """A design of a question, evaluated at the fidelity of its configuration."""
+    fidelity = config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
-    found = evaluate(stacked([asked.base]), workload, fidelity=fidelity, cases=True)
+    found = evaluate(stacked([design]), workload, fidelity=fidelity, cases=True)
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""
@@ -132,9 +144,9 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
         for row, case in enumerate(workload.cases)
     ]
     metrics = own((name, column[0]) for name, column in found.columns.items())
-    why = infeasible(asked.base, workload)
+    why = infeasible(design, workload)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    return Evaluation(asked.base, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
+    return Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
 
 
 def shown(name: str, value: float) -> str:

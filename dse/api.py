@@ -15,6 +15,7 @@ import pandas as pd
 
 from dse.answer import Evaluation, answered
 from dse.ask_tell import searched
+from dse.compare import OBJECTIVE, Side, compared
 from dse.compose import compose, folder_of
 from dse.database import exists
 from dse.evaluators import METRICS
@@ -117,6 +118,20 @@ def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation
         DesignError: naming the override that is wrong.
     """
     return answered(compose(words(overrides), trust=trust))
+
+
+def compare_chips(*overrides: str | Sequence[str], objective: str = OBJECTIVE, trust: bool = False) -> list[Side]:
+    """Chips side by side on one question, each with the best mapping that a short search finds.
+
+    Args:
+        overrides: as of `evaluate`, with ``chip=[NAME, NAME]``.
+        objective: the metric that the best mapping is best in.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+    """
+    return compared(words(overrides), objective, trust=trust)
 
 
 def words(overrides: Iterable[str | Sequence[str]]) -> list[str]:

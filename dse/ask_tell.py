@@ -8,10 +8,12 @@ from typing import Any
 from dse.possible import RuledOut, is_ruled_out, nothing_ruled_out
 from dse.progress import say
 from dse.samplers import Ask, Sampler, Told, Values
+from dse.space.chips import CHIP
 from dse.space.design import key
+from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.stop import Stops
-from dse.store import Result, Store
+from dse.store import BY_CHIP, Result, Store
 from dse.study import Study
 from dse.workers import Workers
 
@@ -246,9 +248,14 @@ def searched(asked: Study, store: Store) -> dict[int, tuple[Ask, Result]]:
 
 
 def base_of(asked: Study) -> tuple[str, str]:
-    """Key and text of the design that a study's values change."""
-    base = asked.question.base
-    return key(base), json.dumps({address: value for address, value, _ in leaves(base)})
+    """Key and text of the design that a study's values change, or of those of its chips."""
+    found = {
+        str(chosen.get(CHIP, "")): {address: value for address, value, _ in leaves(space.base)}
+        for chosen, space in asked.question.space.each
+    }
+    if CHIP not in asked.question.space.targets:
+        return key(asked.question.base), json.dumps(found[""])
+    return asked.question.space.key, json.dumps({BY_CHIP: found})
 
 
 def told(asked: Study, result: Result) -> Told:
@@ -259,4 +266,8 @@ def told(asked: Study, result: Result) -> Told:
     if is_ruled_out(result):
         return Told(None, constraints)
     constraints |= {str(bound): float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
+    absent = next((name for name in asked.objectives if name not in result.metrics), None)
+    if absent is not None:
+        whose = f"chip {result.values[CHIP]}" if CHIP in result.values else "this kind of chip or workload"
+        raise DesignError(f"objectives.{absent}: {whose} has no {absent}; it has {', '.join(result.metrics)}")
     return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)

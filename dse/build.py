@@ -1,13 +1,15 @@
 """Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
 
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dse import formats
 from dse.records import NOTES, Source, parsed, record
-from dse.space import memory, network
+from dse.space import chips, memory, network
 from dse.space.chip import Chip
+from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
@@ -15,7 +17,7 @@ from dse.space.kinds import KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
-from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
 
@@ -26,7 +28,7 @@ class Question:
 
     base: Design
     workload: Workload
-    space: Space
+    space: AnySpace
     sources: tuple[Source, ...]
 
 
@@ -42,12 +44,32 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     """
     _check_shape(config)
     sources: list[Source] = []
-    base = _design(config["chip"], config["mapping"], config["workload"], sources)
-    knobs = tuple(_knob(address, knob, base) for address, knob in config["space"].items())
-    _refuse_idle(base.mapping, knobs)
+    bases = _bases(config, sources)
+    knobs = tuple(_knob(address, knob, bases) for address, knob in config["space"].items())
+    for base in bases.values():
+        _refuse_idle(base.mapping, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
-    return Question(base, workload(config, folder), Space(base, knobs), tuple(sources))
+    base = next(iter(bases.values()))
+    space = chips.over(bases, knobs) if config.get("chips") else Space(base, knobs)
+    if config.get("chips"):
+        formats.check(bases, knobs, config)
+    return Question(base, workload(config, folder), space, tuple(sources))
+
+
+def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
+    """The designs that knobs move, by chip; of a study of one chip, that one by no name."""
+    if not config.get("chips"):
+        return {"": _design(config["chip"], config["mapping"], config["workload"], sources)}
+    bases = {}
+    for name, group in config["chips"].items():
+        own: list[Source] = []
+        try:
+            bases[name] = _design(group["chip"], group["mapping"], config["workload"], own)
+        except DesignError as error:
+            raise DesignError(f"chips: {name}: {error}") from None
+        sources += [replace(source, address=f"{name}: {source.address}") for source in own]
+    return bases
 
 
 def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, Any], sources: list[Source]) -> Design:
@@ -58,8 +80,9 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
         raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
     on = record(Mapping, mapping, "mapping", sources)
-    if software_of(on) not in kind.software:
+    if plans_of(on) not in kind.software:
         raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
+    software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)
     _refuse_products(on)
@@ -74,6 +97,13 @@ def _refuse(chip: Chip, case: type) -> None:
         network.refuse(chip)
     elif chip.mesh is not None:
         network.faults(chip)
+    if chip.mesh is not None and chip.die is not None and (chip.hbm is None) != (chip.dram is None):
+        said = (
+            "nothing reads it without chip.hbm"
+            if chip.hbm is None
+            else "missing; say as what it is bought: +dram@chip.dram=hbm3"
+        )
+        raise DesignError(f"chip.dram: {said}")
     if chip.tile is None:
         _refuse_edge(chip, case)
         return
@@ -175,12 +205,13 @@ def _check_shape(config: Dict[str, Any]) -> None:
         raise DesignError(f"name: {name!r} cannot name a folder")
 
 
-def _knob(address: str, config: Dict[str, Any], base: Design) -> Knob:
+def _knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Knob:
     where = f"space.{address}"
     try:
-        leaf = addresses(base, address)[0]
+        base = bases[chips.having(bases, address)[0]]
     except DesignError as error:
         raise DesignError(f"space: {error}") from None
+    leaf = addresses(base, address)[0]
     spec = spec_at(base, leaf)
     unit = spec.metadata["unit"]
     scale = parsed(f"1 {config['unit']}", unit, where) if config.get("unit") else 1.0

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse import from_hf, strangers
+from dse import chips, from_hf, spelling, strangers
 from dse.overrides import DEFAULT, Line, line, studies
+from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
 from dse.strangers import TRUST
 
@@ -61,17 +62,56 @@ def hydra_job(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> No
     words = [word for word in arguments if word != TRUST]
     trust = len(words) < len(arguments)
     with _refused(words, trust=trust):
-        typed = line(words, trust=trust)
-        jobs = _under_hydra(typed) if typed.flags or trust or typed.sets_hydra else [_plain(*_composed(typed), typed)]
+        jobs = _jobs(line(words, trust=trust))
     for plain in jobs:
         task(plain)
+
+
+def _jobs(typed: Line) -> list[dict[str, Any]]:
+    """The configurations of a line, mostly one; addresses are spelled as the files have them."""
+    from hydra.errors import HydraException
+
+    def jobs(of: Line) -> list[dict[str, Any]]:
+        return _under_hydra(of) if of.flags or of.trust or of.sets_hydra else [_job(of)]
+
+    typed = _spelled(typed) if spelling.mentioned(typed.overrides) else typed
+    try:
+        return jobs(typed)
+    except HydraException:  # a new address, of a file that has the old one?
+        again = _spelled(typed)
+        if again == typed:
+            raise
+        return jobs(again)
+
+
+def _spelled(typed: Line) -> Line:
+    """A line whose overrides have the addresses of the files that are chosen; as it is where these cannot be composed."""
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    try:
+        config: Any = OmegaConf.to_container(_by_hydra(replace(typed, usual=_supposed(typed)).choices)[0], resolve=False)
+    except HydraException:  # what is wrong with them is said when they are composed with all that was typed
+        return typed
+    return replace(typed, overrides=spelling.spelled(typed.overrides, config))
+
+
+def _job(typed: Line) -> dict[str, Any]:
+    """The configuration of a line, of one chip or several."""
+
+    def one(line: Line) -> dict[str, Any]:
+        own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
+        with _refused([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
+            return _plain(*_composed(line), line)
+
+    return chips.composed(typed, one)
 
 
 def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
     """The configuration of a line, and what is chosen in it by group.
 
-    Where nobody chose a mapping it is the one that the composed chip or workload names. Hydra needs it before it has composed
-    the chip, so one is supposed; where another comes out, Hydra composes again.
+    Where nobody chose a mapping or a stack they are those that the composed chip or workload names. Hydra needs them before it
+    has composed the chip, so some are supposed; where others come out, Hydra composes again.
     """
     from hydra.errors import HydraException
 
@@ -79,34 +119,41 @@ def _composed(typed: Line) -> tuple[Any, dict[str, Any]]:
     try:
         config, choices = _by_hydra(supposed)
     except HydraException:  # a value that the mapping which was supposed does not have?
-        named = _named(*_by_hydra(supposed.choices))
-        if named in (None, supposed.usual):
+        named = _named(*_by_hydra(supposed.choices), supposed.usual)
+        if named == supposed.usual:
             raise
     else:
-        named = _named(config, choices)
-        if named in (None, supposed.usual):
-            return config, choices | {"mapping": named or choices.get("mapping")}
-    config, choices = _by_hydra(replace(typed, usual=str(named)))
-    return config, choices | {"mapping": named}
+        named = _named(config, choices, supposed.usual)
+    if named != supposed.usual:
+        config, choices = _by_hydra(replace(typed, usual=named))
+    usual = dict(zip(USUAL, named, strict=True))
+    chosen = {group: usual.get(group, "") if name == "usual" else name for group, name in choices.items()}
+    return config, {group: name for group, name in chosen.items() if name != "" or group not in USUAL}
 
 
-def _supposed(typed: Line) -> str:
-    """The usual mapping as far as the chosen chip's own file says it; the composed chip has the last word."""
+def _supposed(typed: Line) -> tuple[str, str]:
+    """The usual mapping and stack as far as the chosen chip's own file says them; the composed chip has the last word."""
     chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
-    if not chips:
-        for place in typed.places:
-            path = Path(place.partition("://")[2]) / "study.yaml"
-            if path.is_file():
-                with path.open(errors="replace") as stream:
-                    chips += re.findall(r"^ *- override /chip: *(\w+)", stream.read(strangers.MOST_BYTES), re.MULTILINE)
+    places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
+    chips = chips or [name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed("chip", path)]
     loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
-    for group, names, fields in [*files, ("chip", chips[-1:], ["mapping"])]:
-        for path, field in ((CONF / group / f"{name}.yaml", field) for name in names for field in fields):
-            found = re.search(rf"^{re.escape(field)}: *(\w+)", path.read_text(), re.MULTILINE) if path.is_file() else None
-            if found:
-                return found[1]
-    return DEFAULT
+    mapping = [found for of in (*files, ("chip", chips[-1:], ["mapping"])) for found in _said(*of)]
+    return (mapping or DEFAULT)[0], (_said("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
+
+
+def _listed(group: str, path: Path) -> list[str]:
+    """What a list of defaults chooses of a group."""
+    with path.open(errors="replace") as stream:
+        return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MOST_BYTES), re.MULTILINE)
+
+
+def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
+    """What files of ours say first of some fields."""
+    texts = [path.read_text() for path in (CONF / group / f"{name}.yaml" for name in names) if path.is_file()]
+    return [
+        name for text in texts for field in fields for name in re.findall(rf"^{re.escape(field)}: *(\w+)", text, re.MULTILINE)
+    ]
 
 
 def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
@@ -133,30 +180,36 @@ def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
     return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
 
 
-def _named(config: Any, choices: Mapping[str, Any]) -> str | None:
-    """The mapping that the composed chip names for this kind of workload, or the workload does, or the chip for most.
+def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
+    """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
 
-    None where one was chosen.
+    The mapping is the one that the chip names for this kind of workload, or the workload does, or the chip for most.
     """
     from omegaconf import DictConfig
 
     from dse.space.kinds import called
+    from dse.space.machines import POOL, machine_named
 
-    if choices.get("mapping") != "usual":
-        return None
     chip, workload = (
         {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
     )
-    for group, name, field in (
-        (chip, "chip", f"mapping_{called(workload)}"),
-        (workload, "workload", "mapping"),
-        (chip, "chip", "mapping"),
-    ):
-        if (named := group.get(field)) is not None:
-            if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
-                raise DesignError(f"{name}.{field}: {named!r} is not the name of a mapping")
-            return named
-    return DEFAULT
+
+    def first(*places: tuple[Any, str, str], default: str) -> str:
+        for group, name, field in places:
+            if (named := group.get(field)) is not None:
+                if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
+                    raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
+                return named
+        return default
+
+    mapping, stack = supposed
+    if choices.get("mapping") == "usual":
+        of_kind = (chip, "chip", f"mapping_{called(workload)}")
+        mapping = first(of_kind, (workload, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+    if choices.get("stack") == "usual":
+        pooled = machine_named(name for name in chip if chip.get(name) is not None) == POOL
+        stack = first((chip, "chip", "stack"), default="ideal" if pooled else "")
+    return mapping, stack
 
 
 def _under_hydra(typed: Line) -> list[dict[str, Any]]:
@@ -168,14 +221,15 @@ def _under_hydra(typed: Line) -> list[dict[str, Any]]:
 
     def job(config: Any) -> None:
         mine = tuple(word for word in HydraConfig.get().overrides.task)  # of one job where there are several
-        jobs.append(_plain(*_composed(replace(typed, overrides=mine)), typed))
+        jobs.append(_job(replace(typed, overrides=mine)))
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
     several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
     try:
         if not several:
-            typed = replace(typed, usual=_composed(typed)[1]["mapping"])
+            choices = _composed(typed)[1]
+            typed = replace(typed, usual=(choices["mapping"], choices.get("stack", "")))
         else:
             from dse.sources import register
 
@@ -223,7 +277,7 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
         strangers.check_cluster(plain, typed.typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    return {**plain, **named, "model": _models({**plain, **named}, words)}
+    return {**spelling.settled({**plain, **named}, typed.overrides), "model": _models({**plain, **named}, words)}
 
 
 def _values(node: Any, left: list[int]) -> Any:

@@ -3,8 +3,9 @@
 import numpy as np
 
 from dse.samplers import Values, at_unit
+from dse.space.chips import AnySpace
 from dse.space.elementwise import Array
-from dse.space.knobs import Choice, Interval, Knob, Space
+from dse.space.knobs import Choice, Interval, Knob, ordered
 
 
 class Places:
@@ -17,7 +18,7 @@ class Places:
         groups: the knob that a feature is of, shape (features,).
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: AnySpace) -> None:
         self._knobs = space.knobs
         self._index = {knob.address: i for i, knob in enumerate(space.knobs)}
         self._counts = np.array([len(knob.values) if isinstance(knob, Choice) else 0 for knob in space.knobs])
@@ -54,7 +55,7 @@ class Places:
         """The same rows with NaN where a knob is inactive."""
         active: dict[str, Array] = {}
         rows = rows.copy()
-        for knob in sorted(self._knobs, key=lambda knob: bool(knob.when)):
+        for knob in ordered(self._knobs):
             on = np.ones(len(rows), dtype=bool)
             for other, allowed in knob.when:
                 i = self._index[other]

@@ -13,7 +13,6 @@ from dse.drafts import draft
 from dse.evaluators import METRICS
 from dse.progress import say
 from dse.space.errors import DesignError
-from dse.space.fields import spec_at
 from dse.space.shown import printable
 
 
@@ -48,7 +47,7 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
             found[name] = {"unit": METRICS[name].unit, "definition": METRICS[name].definition}
         elif name in space.targets:
             words = frame[name].map(lambda value: isinstance(value, str)).any()
-            unit = "" if words else spec_at(asked.question.base, space.targets[name][0]).metadata["unit"] or "1"
+            unit = "" if words else space.spec(name).metadata["unit"] or "1"
             found[name] = {"unit": unit, "definition": "knob"}
         else:
             found[name] = {"unit": "1" if name in ("number", "excess") else "", "definition": NOTES[name]}
@@ -56,6 +55,7 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
 
 
 NOTES = {
+    "formats": "number formats that it computes in",
     "number": "of the ask in the search; none of a design that was screened only",
     "limit": "the limit that binds; none where all hold",
     "excess": "by how much the limit is broken, relative to it",

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dse import formats
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.pareto import front
 from dse.samplers import Ask
-from dse.screen import Screened
+from dse.screen import Screened, coded
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice
 from dse.store import Result
 from dse.study import Study
 
@@ -70,6 +70,8 @@ def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.D
         frame: with objectives, metrics of constraints, ``limit`` and ``error``.
         digits: of the objectives that count for the front; None for all.
     """
+    if asked.config.get("formats") == "own":
+        frame = frame.assign(formats=formats.column(asked.question.space, frame))
     feasible = frame["limit"].isna() & frame["error"].isna()
     for bound in asked.bounds:
         feasible &= bound.excess(frame[bound.metric].to_numpy(dtype=float)) <= 0
@@ -106,15 +108,7 @@ def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.Data
     rows = frame[frame["feasible"]]
     if not len(rows):
         return {}
-    columns = {}
-    for knob in space.knobs:
-        cells = rows[knob.address]
-        if isinstance(knob, Choice) and knob.words:
-            codes = {value: code for code, value in enumerate(knob.values)}
-            columns[knob.address] = np.array([codes.get(cell, -1) for cell in cells], dtype=np.int16)
-        else:
-            columns[knob.address] = cells.to_numpy(dtype=float)
-    found = evaluate(space.stack(columns), workload, fidelity=asked.fidelity, cases=True).cases[metric]
+    found = evaluate(space.stack(coded(space, rows)), workload, fidelity=asked.fidelity, cases=True).cases[metric]
     return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
 
 

@@ -13,8 +13,8 @@ from dse.acquisition import Known, Promise
 from dse.encoding import Places
 from dse.pareto import minimised
 from dse.samplers import Ask, Possible, Told, Values, every, sobol
+from dse.space.chips import AnySpace
 from dse.space.elementwise import Array
-from dse.space.knobs import Space
 
 FURTHER = 32
 """Times as far that the Sobol sequence of the first asks is looked through for possible designs."""
@@ -47,7 +47,7 @@ class Local:
 
     designs = None
 
-    def __init__(self, space: Space, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
+    def __init__(self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: Possible = every) -> None:
         knobs = len(space.knobs)
         self._possible = possible
         self._places = Places(space)

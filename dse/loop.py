@@ -20,6 +20,7 @@ from dse.frame import search_frame, values_of, with_front
 from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, say
 from dse.provenance import Clock, facts
+from dse.records import NOTES
 from dse.report import Part, write
 from dse.samplers import every, suited
 from dse.screen import Screened, screen
@@ -58,6 +59,8 @@ def run_study(asked: Study) -> int:
     size = f"{grid:,} combinations" if grid is not None else "not enumerable"
     cases = len(asked.question.workload.cases)
     say(f"  {len(space.knobs)} knobs, {size}; {cases} case{'s' * (cases > 1)}; fidelity {asked.fidelity}; seed {asked.seed}")
+    if asked.chips:
+        say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:
         return _run(asked, store)
 
@@ -202,7 +205,8 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> 
     if not asked.higher:
         wanted = asked.verify["fidelity"]
         what = f"no fidelity above {asked.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
-        others = " and ".join(alone(asked.question.base, wanted))
+        each = asked.question.space.each
+        others = " and ".join(dict.fromkeys(what for _, space in each for what in alone(space.base, wanted)))
         more = f"; for {others} by themselves it has" if others else ""
         say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
         return None
@@ -282,7 +286,8 @@ def _same(asked: Study, store: Store, now: dict[str, Any]) -> None:
     if before is None or before == now:
         return
     # another way to search asks anew, of the same designs and results
-    changed = [k for k in sorted(before.keys() | now.keys()) if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
+    keys = sorted((before.keys() | now.keys()) - {f"chip.{note}" for note in NOTES})  # the mapping itself is compared
+    changed = [k for k in keys if before.get(k) != now.get(k) and not k.startswith(SEARCH)]
     if not changed:
         return
     first = changed[0]

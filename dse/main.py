@@ -79,6 +79,7 @@ def _command(arguments: list[str]) -> int:
     does: dict[str, Callable[[Namespace], int]] = {
         "run": _run,
         "evaluate": _evaluate,
+        "compare": _compare,
         "report": _report,
         "validate": _validate,
         "list": _list,
@@ -114,6 +115,14 @@ def _evaluate(typed: Namespace) -> int:
         sheet(config, as_json=typed.json, trace=typed.trace)
 
     hydra_job(_line(typed), task)
+    return 0
+
+
+def _compare(typed: Namespace) -> int:
+    from dse.beside import beside
+    from dse.compare import OBJECTIVE
+
+    beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
     return 0
 
 

@@ -116,6 +116,30 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
         ),
         hydra=True,
     ),
+    "compare": Command(
+        "chip=[NAME,NAME] [overrides]",
+        "chips side by side on one question, each with the best mapping that a short search finds",
+        """\
+Looks for the best mapping of each chip by the closed form, over its usual one and a small space of its software's knobs, and
+prints the chips side by side: per mm2, joule and dollar, and what takes the time. Formats are equal, or it is refused. A chip
+that cannot be asked says why.
+
+overrides that count:
+  model=NAME workload=NAME      what is asked, as of dse evaluate; workload.batch=[8] and others
+  precision={weights: int8}     the formats of all; formats=own compares unlike ones
+  space=NAME                    other mappings than those of conf/space/best.yaml""",
+        (
+            Flag(("--objective",), "the metric that the best mapping is best in", "METRIC", "tpot"),
+            Flag(("--json",), "print everything as JSON"),
+            TRUSTED,
+        ),
+        (
+            "dse compare chip=[a100,npu64,wse2] model=llama3_8b workload.batch=[4]",
+            "dse compare --objective tpot chip=[a100,wse2] workload.batch=[1]",
+            "dse compare --json chip=[a100,npu_dse] 'precision={weights: fp16, activations: fp16, kv: fp16}'",
+        ),
+        hydra=True,
+    ),
     "report": Command(
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",

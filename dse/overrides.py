@@ -8,8 +8,8 @@ from pathlib import Path
 from dse.space.errors import DesignError, nearest
 from dse.strangers import CONF, STUDIES
 
-DEFAULT = "tensor_parallel"
-"""The mapping of a chip and a workload that name none."""
+DEFAULT = ("tensor_parallel", "")
+"""The mapping of a chip and a workload that name none, and no stack."""
 
 
 def studies() -> dict[str, Path]:
@@ -30,7 +30,7 @@ class Line:
         places: folders of the user's for Hydra's search path, as URLs.
         overrides: as Hydra knows them: sweeps quoted, a field for each phase, and ``study=NAME`` as its file.
         trust: whether files may run code.
-        usual: the mapping that stands for the name `usual`.
+        usual: the mapping and the stack that stand for the name `usual`.
     """
 
     typed: tuple[str, ...]
@@ -38,7 +38,7 @@ class Line:
     places: tuple[str, ...]
     overrides: tuple[str, ...]
     trust: bool
-    usual: str = DEFAULT
+    usual: tuple[str, str] = DEFAULT
 
     @property
     def sets_hydra(self) -> bool:
@@ -58,7 +58,7 @@ class Line:
     @property
     def words(self) -> list[str]:
         """Overrides and search path."""
-        path = ", ".join(_quoted(place) for place in (*self.places, f"usual://{self.usual}"))
+        path = ", ".join(_quoted(place) for place in (*self.places, f"usual://{':'.join(self.usual)}"))
         return [f"hydra.searchpath=[{path}]", *self.overrides]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dse.evaluators.evaluation import binding, plays
 from dse.samplers import Values
-from dse.space.knobs import Space
+from dse.space.chips import AnySpace
 from dse.space.workload import Workload
 from dse.store import Result
 
@@ -29,7 +29,7 @@ class Limits:
         workload: what is asked of them.
     """
 
-    def __init__(self, space: Space, workload: Workload) -> None:
+    def __init__(self, space: AnySpace, workload: Workload) -> None:
         self._space = space
         self._workload = workload
         self._known: dict[str, Result | None] = {}
@@ -46,9 +46,10 @@ class Limits:
         return self.ruled_out(self._space.key_at(values), values) is None
 
 
-def limits_of(space: Space, workload: Workload, fidelity: str) -> Limits | None:
+def limits_of(space: AnySpace, workload: Workload, fidelity: str) -> Limits | None:
     """The limits to look at before a design is asked; None where an evaluation takes no longer than they do."""
-    return Limits(space, workload) if plays(space.base, workload, fidelity) else None
+    played = any(plays(one.base, workload, fidelity) for _, one in space.each)
+    return Limits(space, workload) if played else None
 
 
 def is_ruled_out(result: Result) -> bool:

@@ -14,9 +14,13 @@ T = TypeVar("T")
 
 
 CONSTANT = {"value", "source", "page", "note"}
-NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv"}
-"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving; the command line reads that
-(`dse.compose`)."""
+NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "stack"}
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
+line reads that (`dse.compose`)."""
+
+
+USUAL = ("mapping", "stack")
+"""Groups of which a chip names its usual choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
         origin = {key: str(value.get(key, "")) for key in ("page", "note")}
         sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
         value = value["value"]
-    elif address.startswith("chip"):
+    elif address.startswith(("chip", "mapping.stack")):
         sources.append(Source(address, str(value), "override"))
     unit = spec.metadata["unit"]
     if unit and not isinstance(value, bool):

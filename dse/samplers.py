@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dse.space.chips import AnySpace
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice, Knob, Space
+from dse.space.knobs import Choice, Knob
 
 Values = dict[str, Any]
 
@@ -88,7 +89,7 @@ MODELLED = 2_000
 """Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
 
 
-def suited(space: Space, objectives: int, budget: int) -> tuple[str, str]:
+def suited(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
     """The sampler for a space and a budget, and why; `studies/search_quality` has the measurements.
 
     Args:
@@ -116,7 +117,7 @@ class Uniform:
 
     designs = None
 
-    def __init__(self, space: Space, seed: int, possible: Possible = every) -> None:
+    def __init__(self, space: AnySpace, seed: int, possible: Possible = every) -> None:
         self._space = space
         self._seed = seed
         self._possible = possible
@@ -145,7 +146,7 @@ class Quasirandom:
     designs = None
     BLOCK = 256
 
-    def __init__(self, space: Space, seed: int, possible: Possible = every) -> None:
+    def __init__(self, space: AnySpace, seed: int, possible: Possible = every) -> None:
         self._space = space
         self._seed = seed
         self._possible = possible
@@ -187,7 +188,7 @@ class Exhaustive:
         DesignError: a knob is an interval.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: AnySpace, seed: int) -> None:
         if space.combinations is None:
             raise DesignError("search.sampler: exhaustive needs a grid; a knob of this space is an interval")
         self._space = space
@@ -216,7 +217,7 @@ def sobol(dimensions: int, start: int, stop: int, seed: int) -> Array:
     return np.asarray(engine.random(stop - start))
 
 
-def from_unit(space: Space, unit: Array) -> Values:
+def from_unit(space: AnySpace, unit: Array) -> Values:
     """The design at a point of the unit cube, shape (knobs,)."""
     return space.canonical({knob.address: at_unit(knob, float(u)) for knob, u in zip(space.knobs, unit, strict=True)})
 

@@ -24,10 +24,11 @@ from dse.evaluators.account.metrics import LIMITS
 from dse.pareto import front
 from dse.progress import say_once
 from dse.samplers import sobol
+from dse.space.chips import CHIP, Chips
 from dse.space.design import digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.knobs import Choice, Columns
+from dse.space.knobs import Choice, Columns, Space
 from dse.study import Study, stored_at
 
 BLOCK = 131_072
@@ -94,6 +95,7 @@ def _plan(study: Study) -> tuple[int, bool, Path]:
     exact = grid is not None and grid <= study.screen["limit"]
     total = grid if grid is not None and exact else _sample_size(study)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS), ("rows", total)]
+    content.append(("metrics", ", ".join(asked(study))))
     return total, exact, study.run_dir / "screen" / digest([*content, ("seed", "" if exact else study.seed)])
 
 
@@ -126,7 +128,37 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
     if best is None:
         return None
     exact = exact and len(paths) == -(-total // BLOCK)
-    return Screened(rows, feasible, exact, best.reset_index(drop=True), tuple(paths), evaluated)
+    whole = _completed(study, best.reset_index(drop=True))
+    return Screened(rows, feasible, exact, whole, tuple(paths), evaluated)
+
+
+def asked(study: Study) -> tuple[str, ...]:
+    """Metrics that a study asks for by name, of every design that it looks at."""
+    bounds = (bound.metric for bound in study.bounds)
+    drawn = (str(line["y"]) for line in study.report["lines"])
+    return tuple(sorted({*study.objectives, *bounds, *drawn}))
+
+
+def coded(space: Space | Chips, rows: pd.DataFrame) -> Columns:
+    """Knobs of a table as a space has them: numbers, and of words their codes."""
+    columns: Columns = {}
+    for knob in space.knobs:
+        cells = rows[knob.address]
+        if isinstance(knob, Choice) and knob.words:
+            codes = {value: code for code, value in enumerate(knob.values)}
+            columns[knob.address] = np.array([codes.get(cell, -1) for cell in cells], dtype=np.int16)
+        else:
+            columns[knob.address] = cells.to_numpy(dtype=float)
+    return columns
+
+
+def _completed(study: Study, best: pd.DataFrame) -> pd.DataFrame:
+    """A front with the metrics that nobody asked for by name as well."""
+    if not len(best):
+        return best
+    found = evaluate(study.question.space.stack(coded(study.question.space, best)), study.question.workload)
+    absent = {name: column for name, column in found.columns.items() if name not in best and not np.isnan(column).all()}
+    return best.assign(**absent)
 
 
 def _sample_size(study: Study) -> int:
@@ -143,7 +175,8 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     excess = np.empty(size)
     done = 0
     for part in space.parts(columns, rows):
-        outcomes = evaluate(space.stack({address: column[part] for address, column in columns.items()}), workload)
+        some = space.stack({address: column[part] for address, column in columns.items()})
+        outcomes = evaluate(some, workload, metrics=asked(study))
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column
@@ -155,6 +188,13 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
         for name in names:
             if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
                 raise DesignError(f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}")
+    for name in study.objectives if CHIP in columns else ():
+        absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
+        if len(absent):
+            chips = ", ".join(str(space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
+            raise DesignError(
+                f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
+            )
     arrays: dict[str, Any] = {}
     for knob in space.knobs:
         column = columns[knob.address]

@@ -13,8 +13,9 @@ import numpy as np
 
 from dse.local import Local
 from dse.samplers import TRIES, Ask, Exhaustive, Possible, Quasirandom, Sampler, Told, Uniform, Values, at_unit, every
+from dse.space.chips import AnySpace
 from dse.space.errors import DesignError, nearest
-from dse.space.knobs import Interval, Knob, Space
+from dse.space.knobs import Interval, Knob, ordered
 
 PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
 """How many a sampler makes for a design that is possible, by what they cost, before the last of them is moved to one."""
@@ -23,7 +24,7 @@ SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe
 
 
 def sampler(
-    name: str, space: Space, directions: Sequence[str], *, seed: int, population: int, possible: Possible = every
+    name: str, space: AnySpace, directions: Sequence[str], *, seed: int, population: int, possible: Possible = every
 ) -> Sampler:
     """The sampler of a name.
 
@@ -78,7 +79,7 @@ class Learning:
 
     def __init__(
         self,
-        space: Space,
+        space: AnySpace,
         directions: Sequence[str],
         seed: int,
         make: Callable[[Any], Any],
@@ -229,7 +230,7 @@ class Learning:
 
 
 def plain(
-    name: str, space: Space, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Told]
+    name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Told]
 ) -> None:
     """A search by Optuna alone, as its tutorial has it: its defaults, one trial after the other, repeated designs and all.
 
@@ -252,7 +253,7 @@ def plain(
 
     def objective(trial: Any) -> tuple[float, ...]:
         values: Values = {}
-        for knob in sorted(space.knobs, key=lambda knob: bool(knob.when)):
+        for knob in ordered(space.knobs):
             if not space.active(knob.address, values):
                 continue
             if isinstance(knob, Interval):
@@ -271,7 +272,7 @@ def plain(
 
 
 def write_optuna(
-    name: str, objectives: Mapping[str, str], space: Space, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
+    name: str, objectives: Mapping[str, str], space: AnySpace, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Results as an Optuna journal that its dashboard opens: every searched or screened design a trial.
 

@@ -62,9 +62,11 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
         console.print(_operators_table(phase, found))
     if parts.rows:
         console.print(_bound(parts))
-    areas = [f"{name} {area:.4g} mm2" for name, area in parts.area.items() if area]
-    if areas:
-        console.print("die area  " + "  ".join(areas))
+    of_chip = (("area", "mm2", parts.area), ("power at peak", "W", parts.power), ("price", "USD", parts.price))
+    for name, unit, of_parts in of_chip:
+        total, said = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
+        if said:
+            console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(said)}")
 
 
 def record(found: Evaluation) -> dict[str, Any]:
@@ -84,6 +86,8 @@ def record(found: Evaluation) -> dict[str, Any]:
         "operators": [row.record() for row in found.breakdown.rows],
         "seconds_by_bound": found.breakdown.by_bound(),
         "area_mm2": found.breakdown.area,
+        "power_w": found.breakdown.power,
+        "price_usd": found.breakdown.price,
         "sources": sources,
     }
 

@@ -16,7 +16,6 @@ from dse.advice import rejections, smallest_relaxation
 from dse.evaluators import METRICS
 from dse.progress import Terminal
 from dse.space.errors import DesignError
-from dse.space.fields import spec_at
 from dse.space.units import show
 from dse.study import Study, stored_at
 from dse.verify import Verified
@@ -40,6 +39,7 @@ def front_table(asked: Study, frame: pd.DataFrame) -> None:
     first, direction = next(iter(asked.objectives.items()))
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
     knobs = [knob.address for knob in asked.question.space.knobs if best[knob.address].notna().any()]
+    knobs[1:1] = ["formats"] if "formats" in best else []
     across = len(knobs) + len(asked.objectives) <= COLUMNS
     most = ROWS if across else COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
@@ -144,7 +144,7 @@ def knob_text(asked: Study, address: str, value: Any) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    unit = spec_at(asked.question.base, asked.question.space.targets[address][0]).metadata["unit"]
+    unit = asked.question.space.spec(address).metadata["unit"]
     return show(float(value), unit)
 
 
@@ -166,6 +166,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
     console = Terminal(140)
     console.print(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}")
+    if asked.chips:
+        console.print(f"chips        {escape(asked.chips)}")
     goals = ", ".join(f"{metric} {direction}" for metric, direction in asked.objectives.items())
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, asked.bounds)) or 'none'}")

@@ -1,4 +1,4 @@
-"""Where Hydra reads files of users and strangers, which are checked when they are read; and the mapping `usual`.
+"""Where Hydra reads files of users and strangers, which are checked when they are read; and the mapping and stack `usual`.
 
 The check sees the very text that is composed, whatever path led to the file.
 """
@@ -14,7 +14,9 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 
+from dse.records import USUAL
 from dse.space.errors import DesignError
+from dse.spelling import check_file
 from dse.strangers import check_package, ours, text_of
 
 PHASES = ("prefill", "decode")
@@ -52,6 +54,7 @@ class Theirs(FileConfigSource):
         config = OmegaConf.load(io.StringIO(text))
         if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
             config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
+        check_file(OmegaConf.to_container(config), config_path, path)
         return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
 
 
@@ -67,7 +70,7 @@ class Trusted(Theirs):
 
 
 class Usual(ConfigSource):
-    """One file: the mapping `usual`, which is the one whose name is the path of this source."""
+    """Two files: the mapping and the stack `usual`, whose names are the path of this source; no stack is no fields."""
 
     @staticmethod
     def scheme() -> str:
@@ -76,8 +79,11 @@ class Usual(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """The file."""
-        config = OmegaConf.create({"defaults": [self.path, "_self_"]})
-        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": None})
+        group = config_path.partition("/")[0]
+        named = dict(zip(USUAL, self.path.split(":"), strict=True))[group]
+        config = OmegaConf.create({"defaults": [named, "_self_"]} if named else {})
+        package = None if named else "_global_"
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header={"package": package})
 
     def available(self) -> bool:
         """Always."""
@@ -85,11 +91,11 @@ class Usual(ConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         """Whether there is such a folder."""
-        return config_path in ("", "mapping")
+        return config_path in ("", *USUAL)
 
     def is_config(self, config_path: str) -> bool:
         """Whether there is such a file."""
-        return config_path in ("mapping/usual", "mapping/usual.yaml")
+        return config_path.removesuffix(".yaml") in [f"{group}/usual" for group in USUAL]
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """None that anybody should choose by name."""

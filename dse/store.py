@@ -23,6 +23,8 @@ from dse.database import DAMAGED, engine, told, written_ahead
 from dse.progress import say_once
 from dse.samplers import Ask
 from dse.sound import faults, read, rebuilt, upgraded
+from dse.space.aliases import of_leaves, of_study, renames
+from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study_lock import FileHold, ServerHold, number
 from dse.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, sealed
@@ -98,7 +100,7 @@ class Store:
     def identity(self, study: str) -> dict[str, Any] | None:
         """What the study was when it was first run; None where it never was."""
         rows = self._rows(STUDIES, study=study)
-        return orjson.loads(rows[0].identity) if rows else None
+        return of_study(orjson.loads(rows[0].identity)) if rows else None
 
     def search(self, study: str, identity: Mapping[str, Any]) -> str:
         """What the asks of a search are kept under: the study's name, and the settings that are not those it was begun with.
@@ -251,7 +253,8 @@ class Store:
                     of = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*of, ASKS.c.number >= whole))
             rows = rows[:whole]
-        return [(Ask(row.number, orjson.loads(row[4]), orjson.loads(row.marks)), row.design) for row in rows]
+        table = renames(of_leaves(self.identity(study.partition(":")[0]) or ()))
+        return [(Ask(row.number, _now_at(table, orjson.loads(row[4])), orjson.loads(row.marks)), row.design) for row in rows]
 
     def asked(self, study: str, physics: int) -> int:
         """How many asks a study has, those of all its searches."""
@@ -263,10 +266,11 @@ class Store:
     def results(self, context: Context) -> dict[str, Result]:
         """All results of a context, by design key; those of any study."""
         loads = orjson.loads
-        found = {}
+        found, tables = {}, {key: renames(of_leaves(design)) for key, design in self._bases().items()}
         for row in self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics):
-            design, _, _, _, _, values, metrics, limit, need, have, seconds, error = row[:12]
-            found[design] = Result(design, loads(values), loads(metrics), limit, need, have, seconds, error)
+            design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
+            knobs = _now_at(tables.get(base, {}), loads(values))
+            found[design] = Result(design, knobs, loads(metrics), limit, need, have, seconds, error)
         return found
 
     def counted(self, context: Context) -> int:
@@ -281,9 +285,12 @@ class Store:
 
     def bases(self, context: Context) -> dict[str, dict[str, Any]]:
         """Of results of a context, by design key, all leaves of the design that its values change, where they are known."""
-        texts = {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
+        texts = {key: _now_at(renames(of_leaves(leaves)), leaves) for key, leaves in self._bases().items()}
         rows = self._rows(RESULTS, workload=context.workload, fidelity=context.fidelity, physics=context.physics)
-        return {row.design: texts[row.base] for row in rows if row.base in texts}
+        return {row.design: _base(texts[row.base], row[5]) for row in rows if row.base in texts}
+
+    def _bases(self) -> dict[str, dict[str, Any]]:
+        return {row.base: orjson.loads(row.design) for row in self._rows(BASES)}
 
     def of_other_physics(self, context: Context) -> dict[int, int]:
         """Results of the same workload and fidelity under other versions of the physics, counted by version."""
@@ -466,8 +473,25 @@ def whereabouts() -> dict[str, Any]:
     return {"user": user, "host": socket.gethostname(), "pid": os.getpid()}
 
 
+def _now_at(table: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored values by the addresses of now."""
+    return {table.get(address, address): value for address, value in values.items()} if table else dict(values)
+
+
 def _text(value: Any) -> str:
     return orjson.dumps(value).decode()
+
+
+BY_CHIP = "by chip"
+"""The field of a base's text under which those of several chips are, by the value of the knob `chip`."""
+
+
+def _base(text: dict[str, Any], values: str) -> dict[str, Any]:
+    """The leaves of a base; of those of several chips, the one that values choose."""
+    if BY_CHIP not in text:
+        return text
+    leaves: dict[str, Any] = text[BY_CHIP].get(str(orjson.loads(values).get(CHIP)), {})
+    return leaves
 
 
 def _plain(text: str) -> str:

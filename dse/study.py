@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dse import formats
 from dse.build import Question, question
 from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
 from dse.evaluators.account.metrics import METRICS, metric
@@ -14,9 +15,10 @@ from dse.evaluators.evaluation import infeasible, shorter
 from dse.evaluators.passes.part import PART
 from dse.records import parsed
 from dse.search import SAMPLERS
-from dse.space.design import digest
+from dse.space.chips import CHIP, having
+from dse.space.design import Design, digest
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import addresses
+from dse.space.limits import Infeasible
 from dse.space.shown import masked_in
 from dse.space.units import show
 from dse.space.workload import Workload
@@ -94,17 +96,28 @@ class Study:
     @property
     def higher(self) -> str:
         """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
-        wanted, known = self.verify["fidelity"], fidelities(self.question.base, self.question.workload)
+        found = [self.higher_of(space.base) for _, space in self.question.space.each]
+        return min((word for word in found if word), key=FIDELITIES.index, default="")
+
+    def higher_of(self, base: Design) -> str:
+        """The fidelity at which the best designs of one kind of chip are verified; "" where it has none."""
+        wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
         if wanted not in known and self.verify["side"]:
-            known = fidelities(self.question.base, self.question.workload, part=True)
+            known = fidelities(base, self.question.workload, part=True)
         return wanted if wanted in known else ""
+
+    @property
+    def verified_bases(self) -> list[Design]:
+        """The chips that have the higher fidelity."""
+        higher = self.higher
+        return [space.base for _, space in self.question.space.each if higher and self.higher_of(space.base) == higher]
 
     @property
     def compared(self) -> tuple[str, str]:
         """The fidelities at which its best designs are compared: its own and the higher one, on a part of each mesh or all."""
-        if self.higher == "cycles" and self.verify["side"] and smaller(self.question.base, self.question.workload):
+        if self.higher == "cycles" and self.verify["side"] and all(map(self._smaller, self.verified_bases)):
             on = f"{PART}{self.verify['side']}"
             return self.fidelity + on, self.higher + on
         return self.fidelity, self.higher
@@ -114,16 +127,27 @@ class Study:
         """On which part of their meshes designs are compared, and what becomes of the workload; "" where on all of it."""
         if self.compared == (self.fidelity, self.higher):
             return ""
-        side = self.verify["side"]
-        return f"on at most {side} x {side} cores, each as it is: {smaller(self.question.base, self.question.workload)}"
+        side, how = self.verify["side"], dict.fromkeys(map(self._smaller, self.verified_bases))
+        return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
+
+    def _smaller(self, base: Design) -> str:
+        return smaller(base, self.question.workload)
+
+    @property
+    def chips(self) -> str:
+        """In words, its chips with the mapping and formats of each; "" where it is of one."""
+        several = self.config.get("chips") or {}
+        bases = {str(chosen[CHIP]): space.base for chosen, space in self.question.space.each if chosen}
+        return formats.said(bases, {name: of["choices"]["mapping"] for name, of in several.items()}) if bases else ""
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for its results to go on, and how it is searched; flat, so that a difference has a name."""
-        keep = {
-            group: self.config[group]
-            for group in ("chip", "model", "mapping", "workload", "space", "objectives", "constraints")
-        }
-        flat = dict(_flat(keep))
+        several = self.config.get("chips")
+        own = (
+            {"chips": {name: {"chip": of["chip"], "mapping": of["mapping"]} for name, of in several.items()}} if several else {}
+        )
+        groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
+        flat = dict(_flat({group: self.config[group] for group in groups} | own))
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
         if self.search["warm_start"]:
@@ -144,9 +168,10 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     nouns = question(dict(config), folder)
     if shorter(nouns.workload):
         raise DesignError(f"model: no design of this study can be: {shorter(nouns.workload)}")
-    verdict = infeasible(nouns.base, nouns.workload)
-    if verdict is not None and verdict.limit.startswith("model."):
-        raise DesignError(f"model: no design of this study can be: {verdict}")
+    for chosen, space in nouns.space.each:
+        verdict = _verdict(space.base, nouns.workload, chosen.get(CHIP))
+        if verdict is not None and verdict.limit.startswith("model."):
+            raise DesignError(f"model: no design of {chosen.get(CHIP, 'this study')} can be: {verdict}")
     for group, allowed in SETTINGS.items():
         for key in config[group]:
             if key not in allowed:
@@ -156,6 +181,9 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     fidelity = config["fidelity"]
     if fidelity not in FIDELITIES:
         raise DesignError(f"fidelity: no reader {fidelity!r}; {nearest(str(fidelity), FIDELITIES)}")
+    for chosen, space in nouns.space.each:
+        if chosen and fidelity not in (known := fidelities(space.base, nouns.workload)):
+            raise DesignError(f"fidelity: chip {chosen[CHIP]} has no {fidelity} for this workload; it has {', '.join(known)}")
     verify = _verify(config["verify"], fidelity)
     search = dict(config["search"])
     samplers = ("auto", "none", *SAMPLERS)
@@ -196,6 +224,14 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         tuple(config.get("overrides", ())),
         config,
     )
+
+
+def _verdict(base: Design, workload: Workload, chip: Any) -> Infeasible | None:
+    """What binds a base; where it cannot be asked at all, of several chips, says which it is."""
+    try:
+        return infeasible(base, workload)
+    except DesignError as error:
+        raise (DesignError(f"chips: {chip}: {error}") if chip else error) from None
 
 
 def stored_at(run_dir: Path) -> str | None:
@@ -320,8 +356,8 @@ def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
         raise DesignError(f"report.{kind}: each: {picture['each']!r}; a picture can be drawn for each case, as in each: case")
     for key in ("x", "by"):
         if key in picture and picture[key] not in nouns.space.targets:
-            try:
-                addresses(nouns.base, picture[key])  # a field that this space holds fixed is no mistake
+            try:  # a field that this space holds fixed is no mistake
+                having({str(place): space.base for place, (_, space) in enumerate(nouns.space.each)}, picture[key])
             except DesignError as error:
                 raise DesignError(f"report.{kind}: {error}") from None
 

@@ -76,6 +76,25 @@ def _flat(group: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return pairs
 
 
+def group(override: str) -> Any:
+    """The group of fields that an override sets, as Hydra reads it; None where it sets none, or cannot be read."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        value = OverridesParser.create().parse_override(override).value()
+    except HydraException:  # it says so when it composes
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def text(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    from hydra.core.override_parser.types import Override
+
+    return str(Override._get_value_element_as_str(value))
+
+
 def one_line(error: Exception) -> str:
     """What an error says first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -28,7 +28,6 @@ from dse.json_text import json_text
 from dse.progress import Terminal
 from dse.space.design import stacked
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import spec_at
 from dse.space.units import parse
 from dse.strangers import as_data
 
@@ -240,7 +239,7 @@ def _unit(overrides: tuple[str, ...], what: str) -> str:
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
     asked, _ = _asked(overrides)
-    unit = spec_at(asked.base, asked.space.targets[found[1]][0]).metadata["unit"]
+    unit = asked.space.spec(found[1]).metadata["unit"]
     return str(unit)
 
 

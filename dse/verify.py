@@ -18,6 +18,7 @@ from dse.frame import judged, rounded, search_frame, values_of
 from dse.pareto import layers
 from dse.provenance import Clock
 from dse.samplers import Ask
+from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.store import Store
 from dse.study import Study
@@ -147,6 +148,8 @@ def _wanted(asked: Study, frame: pd.DataFrame) -> dict[int, tuple[str, dict[str,
     """By row of the frame, key and values of the designs to verify, best layer first."""
     names = list(asked.objectives)
     good = frame[frame["feasible"]].sort_values(names, kind="stable")
+    verified = [chosen[CHIP] for chosen, space in asked.question.space.each if chosen and space.base in asked.verified_bases]
+    good = good[good[CHIP].isin(verified)] if CHIP in good else good
     places = layers(good[names].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
     space, wanted = asked.question.space, {}
     for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):

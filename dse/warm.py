@@ -14,6 +14,7 @@ import numpy as np
 
 from dse.pareto import layers
 from dse.samplers import Values
+from dse.space.chips import CHIP, AnySpace
 from dse.space.errors import DesignError
 from dse.space.fields import addresses
 from dse.space.knobs import Choice, Space
@@ -63,7 +64,7 @@ def warm(asked: Study, places: Iterable[str], keep: int) -> Warm:
     return Warm(found, _best(asked, list(found.values()), keep), stored)
 
 
-def within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
+def within(space: AnySpace, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
     """The values by which a space has a design of another study; None where it has none.
 
     Args:
@@ -72,6 +73,15 @@ def within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key
         values: by knob of the other study.
         key: of the design.
     """
+    for chosen, one in space.each:
+        mine = _within(one, base, {knob: value for knob, value in values.items() if knob != CHIP}, key)
+        if mine is not None:
+            return chosen | mine
+    return None
+
+
+def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], key: str) -> Values | None:
+    """The same for a space of one chip."""
     leaves = dict(base)
     try:
         for knob, value in values.items():

@@ -1,5 +1,6 @@
 """The one door: designs and a workload in, outcomes out; pure, and the same for one design as for a hundred thousand."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -12,11 +13,15 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
+from dse.evaluators.silicon import limits as silicon
+from dse.evaluators.silicon import price
+from dse.evaluators.silicon.energy import design_parts
 from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
 from dse.space.kinds import KINDS
+from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit
 from dse.space.machines import machine_of
 from dse.space.software import (
@@ -38,7 +43,7 @@ from dse.space.software import (
 )
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
 
-PHYSICS = 8
+PHYSICS = 9
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
 FIDELITIES = ("closed", "events", "cycles")
@@ -69,7 +74,14 @@ PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load:
 """Kinds of cases whose names count, for people."""
 
 
-def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", cases: bool = False) -> Outcomes:
+def evaluate(
+    designs: Designs,
+    workload: Workload,
+    *,
+    fidelity: str = "closed",
+    cases: bool = False,
+    metrics: Collection[str] | None = None,
+) -> Outcomes:
     """The metrics of designs under a workload.
 
     Args:
@@ -77,6 +89,7 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
         workload: what is asked of them.
         fidelity: a word of `FIDELITIES`, or one on a part of the mesh.
         cases: also keep the metrics of each case.
+        metrics: that somebody asks for, of those that take work of their own (energy, power, price); None for all.
 
     Raises:
         DesignError: an unknown algorithm name, or a fidelity that is unknown or has nothing to play on this chip. Infeasible
@@ -85,15 +98,19 @@ def evaluate(designs: Designs, workload: Workload, *, fidelity: str = "closed", 
     if len(designs) >= MANY:
         keep_freed_memory()
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
+    every = tuple(range(len(workload.cases)))
     for rows, design in designs.groups:
+        made = Judged(every, {}, silicon.limits(design.chip))
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
-            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common], len(workload.cases))
+            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common, made], len(workload.cases), metrics)
             continue
         for place, row in enumerate(rows):
-            found = _alone(_picked(design, place), workload, fidelity)
-            _fill(outcomes, np.array([row]), [*found, *common], len(workload.cases))
+            one = _picked(design, place)
+            made = Judged(every, {}, silicon.limits(one.chip))
+            found = _alone(one, workload, fidelity)
+            _fill(outcomes, np.array([row]), [*found, *common, made], len(workload.cases), metrics)
     return outcomes
 
 
@@ -124,7 +141,10 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
     breakdown: Breakdown = reader.explain(design, case, decode_at, fidelity)
-    return breakdown
+    if design.chip.die is None:
+        return breakdown
+    watts = {name: float(value) for name, value in design_parts(design.chip).items()}
+    return replace(breakdown, power=watts, price={name: float(value) for name, value in price.parts(design.chip).items()})
 
 
 def smaller(design: Design, workload: Workload) -> str:
@@ -155,7 +175,8 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
         found = reader.bounds(design, workload)
     else:
         found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
-    return [*found, *(limit for judged in lengths(workload) for limit in judged.limits)]
+    lengthy = (limit for judged in lengths(workload) for limit in judged.limits)
+    return [*found, *lengthy, *silicon.limits(design.chip)]
 
 
 def plays(design: Design, workload: Workload, fidelity: str) -> bool:
@@ -180,6 +201,8 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
     worst = binding(design, workload)
     if worst is None or worst.limit == LENGTH:
         return replace(worst, remedy=shorter(workload)) if worst else None
+    if said := silicon.remedy(worst.limit, design.chip):
+        return replace(worst, remedy=said)
     remedied: Infeasible = _reader(design, workload.cases[0], "closed").remedied(worst, design, workload)
     return remedied
 
@@ -317,18 +340,19 @@ def _pick(value: Any, row: int) -> float:
     return float(flat[row] if len(flat) > 1 else flat[0])
 
 
-def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int) -> None:
+def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted: Collection[str] | None) -> None:
     total: dict[str, Any] = {}
     worst: Any = 0.0
     for judged in found:
         share = len(judged.rows) / cases
+        metrics = _asked(judged.metrics, wanted)
         if isinstance(outcomes.cases, Columns):
             here = np.asarray(judged.rows)[:, None]
-            for name, value in judged.metrics.items():
+            for name, value in metrics.items():
                 outcomes.cases.put(name, (here, rows), value)
             for limit in judged.limits:
                 outcomes.cases["fits"][here, rows] *= np.asarray(limit.need <= limit.have)
-        for name, value in judged.metrics.items():
+        for name, value in metrics.items():
             over = METRICS[name].over
             many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
             if over == "mean":
@@ -346,9 +370,17 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int) -> Non
             outcomes.columns.put(name, ... if every else rows, total[name])
 
 
+def _asked(metrics: dict[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
+    """Metrics worked out, less those that somebody would have to ask for."""
+    return now(metrics if wanted is None else asked(metrics, wanted))
+
+
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:
     """Writes a limit where it exceeds more than what binds so far; returns the largest excess."""
     need = limit.need.max(axis=0) if isinstance(limit.need, np.ndarray) and limit.need.ndim == 2 else limit.need
+    over = need > limit.have
+    if not (over.any() if isinstance(over, np.ndarray) else over):
+        return worst
     excess = need / maximum(limit.have, 1e-300) - 1  # of some things there are none
     beyond = excess > worst
     if not (beyond.any() if isinstance(beyond, np.ndarray) else beyond):

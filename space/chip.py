@@ -5,7 +5,7 @@ from typing import Any
 from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
-from dse.space.technology import MeshTechnology, Technology, TileTechnology
+from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
 
 
 @record
@@ -14,10 +14,6 @@ class Core:
 
     matrix: Number = quantity("op/s", "peak of the matrix engine on 8-bit values; halves on 16-bit ones", positive=True)
     vector: Number = quantity("op/s", "peak of the vector engine, one operation an element", positive=True)
-    attention_passes: Number = quantity(
-        "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
-    )
-    achieved: Number = quantity("1", "share of the matrix peak that products reach", high=1.0, positive=True, default=1.0)
 
 
 @record
@@ -36,7 +32,6 @@ class Hbm:
     bandwidth: Number = quantity("B/s", "bandwidth of a contiguous stream", positive=True)
     gap: Number = quantity("s", "time lost on each row of a strided read; 0 where strides are free")
     waste: Number = quantity("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
-    achieved: Number = quantity("1", "share of the bandwidth that a stream reaches", high=1.0, positive=True, default=1.0)
 
 
 @record
@@ -56,8 +51,6 @@ class Network:
     bandwidth: Number = quantity("B/s", "one port, one direction", positive=True)
     latency: Number = quantity("s", "start-up time, charged as `latency_per` says")
     latency_per: str = word("what one latency is charged for", ("collective", "hop"))
-    achieved: Number = quantity("1", "share of the bandwidth that a collective reaches", high=1.0, positive=True, default=1.0)
-    call: Number = quantity("s", "start of a collective by the host, where no recorded graph of launches holds it", default=0.0)
     nodes: Nodes | None = None
 
 
@@ -178,8 +171,10 @@ class MainMemory:
 
     capacity: Number = quantity("B", "capacity of all channels; of each core's, where channels are at cores", positive=True)
     channels: Number = whole("channels that are served independently; where they are at cores, as many as cores")
-    bandwidth: Number = quantity("B/s", "of one channel", positive=True)
-    achieved: Number = quantity("1", "share of the bandwidth that long blocks reach", high=1.0, positive=True)
+    channel_bandwidth: Number = quantity("B/s", "of one channel", positive=True)
+    achieved: Number = quantity(
+        "1", "share of the bandwidth that long blocks reach: what refresh and turns of the bus leave", high=1.0, positive=True
+    )
     latency: Number = quantity("s", "from a request at the channel to its first word")
     crowded: Number = quantity("1", "share of that of blocks that wait for one another", high=1.0, positive=True, default=1.0)
     place: str = word("where the channels are", PLACES)
@@ -229,7 +224,7 @@ class Chip:
 
     cores: Any = whole("cores on the die, which a cache pools", absent=True)
     mesh: Any = part("cores that software can use, as a rectangle", Mesh)
-    clock: Any = quantity("Hz", "of the cores of a mesh and of its routers", positive=True, absent=True)
+    clock: Any = quantity("Hz", "of cores, and of the routers of a mesh", positive=True, absent=True)
     core: Any = part("one core: of a pool, or of a mesh", Core, MeshCore)
     tile: Any = part("one core of a mesh, with engines of its own", Tile)
     l2: Any = part("the cache that all cores share", Cache)
@@ -240,16 +235,21 @@ class Chip:
     )
     hbm: Any = part("off-die memory: of a die, or of a mesh", Hbm, MainMemory)
     network: Any = part("the ports of one die towards its peers", Network)
-    operator_overhead: Any = quantity("s", "launch and synchronisation of one operator", absent=True)
     power: Any = quantity("W", "of the whole chip at work; 0 where it is not known", absent=True)
-    technology: Any = part("areas and energies", Technology, MeshTechnology, TileTechnology)
+    technology: Any = part("the process node: areas, energies, supply, price of a wafer", Node)
+    areas: Any = part("a paper's own area model, in the place of the node's", Areas)
+    die: Any = part("what is on a die beside what takes time, and how many dies there are", Die)
+    base: Any = part("dies below the others", Base)
+    dram: Any = part("main memory as it is bought", Dram)
+    economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)
 
 
 def memory_of(chip: Chip) -> Any:
     """Main memory of the whole chip: where channels are at cores, every core brings its own. [B]"""
-    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if chip.hbm.place == "core" else chip.hbm.capacity
+    of_cores = chip.mesh is not None and chip.hbm.place == "core"
+    return chip.hbm.capacity * (chip.mesh.rows * chip.mesh.cols) if of_cores else chip.hbm.capacity
 
 
 def memory_of_core(chip: Chip) -> Any:
@@ -278,6 +278,6 @@ def decoding(chip: Chip) -> Chip:
         "tile.vector.lanes": lanes,
         "tile.vector.special": tile.vector.special * (lanes / tile.vector.lanes),
         "tile.sram": of(own.sram, tile.sram),
-        "hbm.bandwidth": of(own.bandwidth, chip.hbm.bandwidth),
+        "hbm.channel_bandwidth": of(own.bandwidth, chip.hbm.channel_bandwidth),
     }
     return replaced(chip, changes)

@@ -68,6 +68,24 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return a if condition else b
 
 
+def exponential(a: Any) -> Any:
+    """The exponential.
+
+    >>> exponential(0.0), exponential(np.array([0.0])).tolist()
+    (1.0, [1.0])
+    """
+    return np.exp(a) if isinstance(a, np.ndarray) else math.exp(a)
+
+
+def logarithm(a: Any) -> Any:
+    """The natural logarithm.
+
+    >>> logarithm(1.0), logarithm(np.array([1.0])).tolist()
+    (0.0, [0.0])
+    """
+    return np.log(a) if isinstance(a, np.ndarray) else math.log(a)
+
+
 def extremes(a: Any) -> tuple[float, float]:
     """The smallest and the largest element.
 

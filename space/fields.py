@@ -87,7 +87,11 @@ def addresses(value: Any, pattern: str) -> list[str]:
     Raises:
         DesignError: none; the message has the nearest valid address.
     """
-    known = [address for address, _, _ in leaves(value)]
+    return named([address for address, _, _ in leaves(value)], pattern)
+
+
+def named(known: list[str], pattern: str) -> list[str]:
+    """Those of some addresses that an address names, as `addresses` says."""
     wanted = pattern.split(".")
     found = [address for address in known if _names(wanted, address.split("."))]
     if not found:

@@ -4,8 +4,8 @@ A knob's address may say ``both``: one value then goes to the leaves of both pha
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,28 @@ class Interval:
 Knob = Choice | Interval
 
 
+def ordered(knobs: Sequence[Knob]) -> list[Knob]:
+    """Knobs in an order in which each stands after those that its `when` names.
+
+    Raises:
+        DesignError: two count by one another.
+    """
+    known, found = {knob.address: knob for knob in knobs}, dict[str, Knob]()
+
+    def place(knob: Knob, path: tuple[str, ...]) -> None:
+        if knob.address in path:
+            raise DesignError(f"space.{knob.address}: 'when' comes back to it by {', '.join(path[1:]) or 'itself'}")
+        for other, _ in knob.when:
+            if other not in found:
+                place(known[other], (*path, knob.address))
+        found[knob.address] = knob
+
+    for knob in knobs:
+        if knob.address not in found:
+            place(knob, ())
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class Space:
     """A base design and the knobs that move it.
@@ -91,6 +113,16 @@ class Space:
             for other, _ in knob.when:
                 if other not in targets:
                     raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
+        ordered(self.knobs)
+
+    @property
+    def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
+        """The bases: the values that choose one, and its space; here itself alone (`dse.space.chips` has several)."""
+        return iter(((dict[str, Value](), self),))
+
+    def spec(self, address: str) -> Field[Any]:
+        """What the leaf that a knob moves is declared as."""
+        return spec_at(self.base, self.targets[address][0])
 
     @property
     def key(self) -> str:
@@ -218,7 +250,7 @@ class Space:
 
     def number(self, knob: Knob, value: float) -> Value:
         """A number of a column as the knob has it: whole where the leaf counts things."""
-        whole = "whole" in spec_at(self.base, self.targets[knob.address][0]).metadata
+        whole = "whole" in self.spec(knob.address).metadata
         return int(value) if whole else value
 
     def _change(self, knob: Knob, column: Array, changes: dict[str, Any]) -> None:
@@ -233,7 +265,7 @@ class Space:
 
     def _shapes(self, knob: Choice) -> bool:
         """Whether shapes may depend on a knob: of the mapping, or a count of things."""
-        counts = "whole" in spec_at(self.base, self.targets[knob.address][0]).metadata
+        counts = "whole" in self.spec(knob.address).metadata
         return counts or knob.address.startswith("mapping.")
 
     def _order(self) -> Sequence[Choice]:
@@ -242,7 +274,7 @@ class Space:
 
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
         active: dict[str, Array] = {}
-        for knob in sorted(self.knobs, key=lambda knob: bool(knob.when)):
+        for knob in ordered(self.knobs):
             on: Any = True
             for other, allowed in knob.when:
                 source = self.knob(other)

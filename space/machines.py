@@ -1,11 +1,16 @@
 """Machines that something runs on, by the parts that a chip of one has."""
 
+from collections.abc import Iterable
+
 from dse.space.chip import Cache, Chip, Core, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
 from dse.space.memory import Memory
 from dse.space.parts import Parts, Wholes
-from dse.space.technology import MeshTechnology, Technology, TileTechnology
+from dse.space.technology import Die, Dram, Economics, Node
 
 POOL, WAFER, TILES, MEMORY, NETWORK = "pool", "wafer", "tiles", "memory", "network"
+
+SILICON: dict[str, type | None] = {"technology": Node, "die": Die, "economics": Economics}
+"""Parts of whatever is made."""
 
 MACHINES: dict[str, Parts] = {
     POOL: Parts(
@@ -16,19 +21,20 @@ MACHINES: dict[str, Parts] = {
             "l2": Cache,
             "hbm": Hbm,
             "network": Network,
-            "operator_overhead": None,
-            "technology": Technology,
+            "clock": None,
+            **SILICON,
+            "dram": Dram,
         },
-        ("power",),
+        ("power", "areas", "base"),
     ),
     WAFER: Parts(
         "a mesh of cores",
-        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, "technology": MeshTechnology},
-        ("faults", "hbm"),
+        {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
+        ("faults", "hbm", "dram"),
     ),
     TILES: Parts(
         "a mesh of tiles",
-        {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, "technology": TileTechnology},
+        {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram},
         ("faults", "decode", "l2"),
     ),
     MEMORY: Parts("a memory by itself", {"memory": Memory}),
@@ -46,3 +52,18 @@ def machine_of(chip: Chip) -> str:
         DesignError: a part that is missing from the machine that is nearest, or that nothing reads there.
     """
     return _MACHINES.of(chip)
+
+
+def machine_named(parts: Iterable[str]) -> str:
+    """The machine that has parts of some names, or most of them, as a file or a stored design says them.
+
+    >>> machine_named(["tile", "hbm"]), machine_named(["cores", "core", "l2", "hbm", "old"]), machine_named(["core", "mesh"])
+    ('tiles', 'pool', 'wafer')
+    """
+    have = set(parts)
+
+    def unlike(machine: str) -> tuple[int, int]:
+        of = MACHINES[machine]
+        return len(have - set(of.needs) - set(of.may)), len(set(of.needs) - have)
+
+    return min(MACHINES, key=unlike)

@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record, refused, whole, word
+from dse.space.stack import Stack
 
 BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 """Number formats and their size. [B]"""
@@ -266,6 +267,7 @@ class Mapping:
     prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
     decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
     precision: Any = part("number formats", Precision)
+    stack: Any = part("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
     kv: Any = word("where a new token's keys and values go", absent=True)
     kv_heads: Any = word("width of W_K, W_V and the KV cache as they are stored", KV_HEADS, absent=True)
     kv_projection: Any = word(

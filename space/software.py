@@ -18,6 +18,7 @@ from dse.space.mapping import (
     TrafficPlan,
 )
 from dse.space.parts import Parts, Wholes
+from dse.space.stack import Stack
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP = "devices", "regions", "pipelines", "whole chip"
 SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
@@ -32,11 +33,11 @@ def _phases(plan: type) -> dict[str, type | None]:
 _CACHES = dict.fromkeys(("kv", "kv_heads", "kv_projection", "resident_layers"))
 
 SOFTWARE: dict[str, Parts] = {
-    DEVICES: Parts("a model on dies", _phases(Plan)),
+    DEVICES: Parts("a model on dies", _phases(Plan) | {"stack": Stack}),
     REGIONS: Parts("a model on regions of a mesh", _phases(MeshPlan) | _CACHES),
     PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
-    SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"serving": Serving}),
+    SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"stack": Stack, "serving": Serving}),
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(MeshPlan) | _CACHES | {"serving": Serving}),
     SERVED_PIPELINES: Parts(
         "requests served on pipelines of cores", _phases(PoolPlan) | {"sram_kv": None, "serving": TileServing}
@@ -54,6 +55,13 @@ SOFTWARE: dict[str, Parts] = {
 _SOFTWARE = Wholes(Mapping, "mapping", SOFTWARE)
 
 
+def _any_stack(of: Parts) -> Parts:
+    return of._replace(needs={name: kind for name, kind in of.needs.items() if name != "stack"}, may=(*of.may, "stack"))
+
+
+_PLANS = Wholes(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
+
+
 def software_of(mapping: Mapping) -> str:
     """The software that a mapping's parts make: a name of `SOFTWARE`.
 
@@ -61,3 +69,8 @@ def software_of(mapping: Mapping) -> str:
         DesignError: a part that is missing from the software that is nearest, or that nothing reads there.
     """
     return _SOFTWARE.of(mapping)
+
+
+def plans_of(mapping: Mapping) -> str:
+    """The same by all parts but the stack, which goes with the chip: what a mapping is for, whatever chip it was put on."""
+    return _PLANS.of(mapping)

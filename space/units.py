@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pint import UnitRegistry
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
-SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz"}
+SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
 def parse(text: str, unit: str) -> float:
@@ -103,6 +103,7 @@ hertz = 1 / second = Hz
 newton = kilogram * meter / second ** 2 = N
 joule = newton * meter = J
 watt = joule / second = W
+watthour = watt * hour = Wh
 volt = watt / ampere = V
 ohm = volt / ampere = Ω
 farad = ampere * second / volt = F
@@ -124,7 +125,7 @@ def _registry() -> "UnitRegistry[Any]":
 
 
 QUANTITY = re.compile(
-    r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
+    r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*((?:1/)?[A-Za-z%µΩ][A-Za-z0-9%µΩ/*^ .]*)?\s*"
 )
 """A number and a unit. Left to itself pint calculates: to it ``12:30`` is 360, ``010`` is 0 and ``2-1 s`` is a second."""
 

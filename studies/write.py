@@ -23,6 +23,7 @@ PAPERS = {
     "flat": "FlatAttention (attention on tiles)",
     "noc": "Router networks under load",
     "hbm": "HBM under patterns of addresses",
+    "silicon": "Chips that exist (areas of dies, rated powers)",
 }
 """By what the names of their studies begin with."""
 
@@ -65,7 +66,7 @@ def summary() -> str:
     """How far simulated figures are from published ones, a paper a row and a role in two columns."""
     rows = []
     for prefix, paper in PAPERS.items():
-        found = [row for path in sorted(HERE.glob(f"{prefix}_*/published.csv")) for row in compare(path)]
+        found = [row for path in sorted(HERE.glob(f"{prefix}*/published.csv")) for row in compare(path)]
         cells = []
         for role in ROLES:
             errors = sorted(abs(row.error) for row in found if row.role == role and row.error is not None)

@@ -170,7 +170,7 @@ function importanceCard(study, titled) {
   const goals = Object.keys(study.importance),
     knobs = study.knobs.map(knob => knob.address);
   const caption =
-    "Share of each objective's variance that a knob explains alone (first-order Sobol index, on ranks) over feasible designs. What is missing to 100 % is what knobs do together.";
+    "Share of each objective's variance that a knob explains alone (first-order Sobol index, on ranks) over feasible designs, of several chips those that have it. What is missing to 100 % is what knobs do together.";
   const weight = key => Math.max(...goals.map(goal => study.importance[goal][key]));
   knobs.sort((a, b) => weight(b) - weight(a));
   const bar = (goal, key) =>

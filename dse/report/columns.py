@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from dse.evaluators import METRICS
-from dse.space.fields import spec_at
 from dse.study import Study
 
 LEVELS = 256
@@ -25,7 +24,7 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
     for study in studies:
         space = study.question.space
         for knob in space.knobs:
-            spec = spec_at(study.question.base, space.targets[knob.address][0])
+            spec = space.spec(knob.address)
             units.setdefault(knob.address, spec.metadata["unit"])
             docs.setdefault(knob.address, spec.metadata["doc"])
             orders[knob.address] = [*orders.get(knob.address, []), *map(str, getattr(knob, "values", ()))]
@@ -34,6 +33,10 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
         parts = [frame[address] if address in frame else pd.Series([None] * len(frame), dtype=object) for frame in frames]
         found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+    if any("formats" in frame for frame in frames):
+        parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
+        about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
+        found.append(about | _words(pd.concat(parts, ignore_index=True)))
     for name, metric in METRICS.items():
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)

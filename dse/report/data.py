@@ -22,6 +22,7 @@ from dse.pareto import front, hypervolume, layers, minimised
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.screen import Screened
+from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.shown import masked, masked_in
 from dse.space.units import PREFIXES, SCALED
@@ -119,6 +120,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
     return {
         "name": asked.name,
         "question": asked.text,
+        "chips": asked.chips,
         "start": start,
         "rows": len(frame),
         "objectives": asked.objectives,
@@ -162,8 +164,14 @@ def _lines(asked: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]
 
 def _knob(asked: Study, address: str) -> dict[str, Any]:
     """A knob, and how each leaf that it moves is overridden on the command line."""
-    targets = asked.question.space.targets[address]
-    return {"address": address, "overrides": [("" if _in(asked.config, leaf) else "++") + leaf for leaf in targets]}
+    if address == CHIP:
+        return {"address": address, "overrides": ["chips"]}
+    chosen, space = next((chosen, space) for chosen, space in asked.question.space.each if address in space.targets)
+    config = asked.config["chips"][chosen[CHIP]] if chosen else asked.config
+    return {
+        "address": address,
+        "overrides": [("" if _in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
+    }
 
 
 def _in(config: Any, address: str) -> bool:
@@ -179,13 +187,16 @@ def _evaluating(asked: Study) -> list[str]:
 
 
 def _importance(asked: Study, frame: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """By objective and knob, over the feasible designs of the screen, or where it has few, of all."""
+    """By objective and knob, over the feasible designs of the screen or, if few, of all; of chips that have the knob."""
     rows = frame[frame["feasible"]]
     screened = rows[rows["stage"] == "screen"]
     rows = screened if len(screened) >= len(rows) / 2 else rows
-    knobs = {knob.address: _numbers(rows[knob.address]) for knob in asked.question.space.knobs}
+    own = {}
+    for address in asked.question.space.targets:
+        chips = [chosen[CHIP] for chosen, space in asked.question.space.each if chosen and address in (CHIP, *space.targets)]
+        own[address] = rows[rows[CHIP].isin(chips)] if chips else rows
     return {
-        name: {address: importance(rows[name].to_numpy(dtype=float), knob) for address, knob in knobs.items()}
+        name: {address: importance(some[name].to_numpy(dtype=float), _numbers(some[address])) for address, some in own.items()}
         for name in asked.objectives
     }
 
@@ -320,7 +331,12 @@ def _short(number: float, digits: int = 6) -> float:
 def _sources(asked: Study) -> list[dict[str, str]]:
     """The constants of the chip that no knob moves, each with the text that its source stands for."""
     texts = bibliography()
-    moved = {address for targets in asked.question.space.targets.values() for address in targets}
+    moved = {
+        f"{chosen[CHIP]}: {address}" if chosen else address
+        for chosen, space in asked.question.space.each
+        for targets in space.targets.values()
+        for address in targets
+    }
     return [
         {
             "address": source.address,

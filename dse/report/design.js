@@ -347,7 +347,7 @@ function leavesOf(row) {
       value = column.values[row];
     if (Number.isNaN(value)) return [];
     const text = column.words ? column.words[value] : exact(value, column.unit);
-    return overrides.map(leaf => [leaf, text]);
+    return overrides.map(leaf => [leaf, leaf === "chips" ? `[${text}]` : text]);
   });
 }
 

@@ -1,6 +1,7 @@
 // The front: designs over two columns, or three, coloured by a fourth.
 
 const WEBGL = 3000; // points above which a scatter is drawn by WebGL
+const MOST_WORDS = 16; // words of a column up to which each has an entry in the legend
 const SPACE_POINTS = 4000; // designs off the front in the 3-D picture; of more, an even choice
 
 Object.assign(view, {x: "", y: "", z: "", colour: "", dims: "2", drag: "select", zoom: "front"});
@@ -15,7 +16,8 @@ function startFront() {
   view.x = known(view.x) ?? (goals[1] ? goals[0] : ranked[0]) ?? goals[0] ?? "";
   view.y = known(view.y) ?? goals[1] ?? goals[0] ?? "";
   view.z = known(view.z) ?? goals[2] ?? designs.metrics.map(m => m.name).find(key => key !== view.x && key !== view.y) ?? "";
-  view.colour = known(view.colour) ?? (goals[2] && designs.studies.length === 1 ? goals[2] : "");
+  const chips = designs.studies.length === 1 && columnOf("chip")?.words.length > 1 ? "chip" : null;
+  view.colour = known(view.colour) ?? chips ?? (goals[2] && designs.studies.length === 1 ? goals[2] : "");
   if (goals.length < 3) view.dims = "2";
 }
 
@@ -153,18 +155,36 @@ function frontTraces(axes, kind) {
       {size: 4 * size, color: ink("--ghost")},
       {opacity: flat ? 0.5 : 0.25},
     );
-  if (off.length)
+  const words = colour?.words?.length <= MOST_WORDS ? [...colour.words.keys(), NaN] : null;
+  const split = of => words?.map(code => [code, of.filter(row => Object.is(colour.values[row], code))]).filter(([, some]) => some.length);
+  const onFront = new Set(words ? front.flat().map(row => colour.values[row]) : []);
+  for (const [code, some] of split(off) ?? [])
+    scatter(
+      `${colour.words[code] ?? "none"} (${some.length.toLocaleString("en-US")})`,
+      thin(some),
+      {size: 5 * size, color: wordColour(code), symbol: wordSymbol(code)},
+      {opacity: flat ? 0.45 : 0.4, showlegend: !onFront.has(code), legendgroup: String(code)},
+    );
+  if (off.length && !words)
     scatter(
       `other designs (${off.length.toLocaleString("en-US")})`,
       thin(off),
       {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
       {opacity: flat ? 0.55 : 0.4},
     );
-  if (flat && !colour) frontLines(front, axes, traces, rows);
+  if (flat && (!colour || words)) frontLines(front, axes, traces, rows);
   front.forEach((of, index) => {
     if (!of.length) return;
     const title = designs.studies.length > 1 ? `front of ${designs.studies[index].name}` : "front";
     const line = flat ? {line: {width: 1.2, color: ink("--paper")}} : {line: {width: 0}};
+    for (const [code, some] of split(of) ?? [])
+      scatter(
+        `${designs.studies.length > 1 ? `${title}: ` : ""}${colour.words[code] ?? "none"} (${some.length} on the front)`,
+        some,
+        {size: 10 * (flat ? 1 : 0.6), color: wordColour(code), symbol: wordSymbol(code), ...line},
+        {opacity: 1, legendgroup: String(code)},
+      );
+    if (words) return;
     scatter(
       `${title} (${of.length})`,
       of,
@@ -188,7 +208,17 @@ function frontTraces(axes, kind) {
   return {traces, rows};
 }
 
+// Of a word's code: its colour, and a mark that differs where colours come round again.
+function wordColour(code) {
+  return Number.isNaN(code) ? ink("--ghost") : series(code);
+}
+
+function wordSymbol(code) {
+  return code >= SERIES.length ? "diamond" : "circle";
+}
+
 function frontColour(index) {
+  if (columnOf(view.colour)?.words) return ink("--soft");
   return designs.studies.length > 1 ? series(index) : ink("--accent");
 }
 

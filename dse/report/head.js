@@ -30,6 +30,7 @@ function drawHead() {
       themes,
     ),
     same && study.question && h("p", {class: "question"}, study.question),
+    !many && study.chips && h("p", {class: "question"}, `Chips: ${study.chips}`),
     many ? studyTable(same) : keyFigures(study),
   );
   put(

@@ -76,6 +76,7 @@ class Breakdown:
     Attributes:
         segments: by phase and segment, the bars of its first step: (stream, name, start, end). [s]
         flows: through bars of the first segment of a phase, by phase.
+        power, price: of one chip, by what takes it: rated, and to make it. [W], [USD]
     """
 
     rows: tuple[Row, ...]
@@ -83,6 +84,8 @@ class Breakdown:
     area: dict[str, float]
     segments: dict[str, dict[str, list[Bar]]]
     flows: dict[str, list[Flow]] = field(default_factory=dict)
+    power: dict[str, float] = field(default_factory=dict)
+    price: dict[str, float] = field(default_factory=dict)
 
     def by_bound(self, phase: str | None = None) -> dict[str, float]:
         """Seconds by what they were spent on, largest first."""

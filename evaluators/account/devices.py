@@ -1,4 +1,4 @@
-"""Models on devices that share every layer: phases, what a device holds, limits, and energy as rated power times time."""
+"""Models on devices that share every layer: phases, what a device holds, limits, and what they spend."""
 
 from functools import reduce
 from typing import Any
@@ -9,7 +9,7 @@ from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.metrics import energies, rated
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.remember import remembered
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, reduced
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -17,15 +17,18 @@ from dse.evaluators.kernels.collective import allreduce
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
+from dse.evaluators.machine.pooled import Cache
 from dse.evaluators.passes.call import ONCE, Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import NO_PREFETCH, Prefetch, Reader, Timed, timed
 from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping, Plan, Precision
+from dse.space.mapping import BYTES, Mapping, Plan, Precision
+from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = ("closed",)
 """Readers: there is no mesh of cores to play."""
@@ -46,7 +49,7 @@ ALONE = ()
 def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
     chip, mapping = _of(design)
-    machine, reader = of_die(chip, mapping.precision), READERS[fidelity]
+    machine, reader = of_die(chip, mapping), READERS[fidelity]
     held = _footprint(job, mapping.prefill.tp, mapping.precision)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
@@ -87,8 +90,7 @@ def seconds(of: tuple[Timed, ...]) -> Any:
 def areas(design: Design) -> tuple[Any, Any]:
     """Area of one die, and of all. [mm2]"""
     chip, mapping = _of(design)
-    die = area.die(chip)
-    return die, die * maximum(mapping.prefill.tp, mapping.decode.tp)
+    return area.die(chip), area.total(chip) * maximum(mapping.prefill.tp, mapping.decode.tp)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
@@ -103,11 +105,19 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
     power = rated(chip.power)
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
-    if not known:
-        return values
     dies = maximum(mapping.prefill.tp, mapping.decode.tp)
-    latency = prefill.seconds + decode.seconds
-    return values | energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
+    if known:
+        latency = prefill.seconds + decode.seconds
+        values |= energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
+
+    def dynamic(phase: Phase, plan: Plan) -> Any:
+        done = _done(job, phase.name, plan, mapping.precision, mapping.stack.attention_passes, phase.machine.cache)
+        return of_pool(done, chip) * plan.tp
+
+    def spent() -> Spent:
+        return [(dynamic(prefill, mapping.prefill), prefill.seconds), (dynamic(decode, mapping.decode), decode.seconds)]
+
+    return values | of_phases(chip, spent, job.output_tokens, chips=dies)
 
 
 def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:
@@ -149,6 +159,39 @@ def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str)
 def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
     parts = transformer(job.model, job.decode)
     return footprint(parts, job.model, tp, precision, positions=job.cached, tokens=job.longest)
+
+
+def _done(job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
+    """What one device does in a phase of each case."""
+    runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce), precision, passes, cache)
+    return Pooled(*(reduced(np.add, runs * value, starts) for value in found))._replace(width=found.width)
+
+
+def done_in(of: tuple[Block, ...], precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
+    """What one device does in some blocks; it sends and takes each part of an allreduce twice.
+
+    Args:
+        of: blocks, whose leaves broadcast over steps and designs.
+        precision: of the operands.
+        passes: of vector engines over each element of K and V in attention.
+        cache: beyond which activations are in main memory.
+    """
+    macs = elements = memory = shared = linked = 0.0
+    for block in of:
+        flop = operations = fetch = read = near = 0.0
+        for call in block.calls:
+            flop, fetch, read, near = flop + call.flop, fetch + call.fetch, read + call.fetch, near + call.local
+            if call.operations is not None:
+                operations = operations + call.operations + call.specials
+            operations = operations + call.streamed * passes
+            fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
+        macs, elements = macs + block.times * (flop / 2), elements + block.times * operations
+        memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
+        if block.opener is not None:
+            linked = linked + (block.times * 2.0) * block.opener.nbytes * (1 - 1 / block.opener.peers)
+    width = float(max(BYTES[precision.weights], BYTES[precision.activations]))
+    return Pooled(macs, width, elements, memory, shared, linked)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

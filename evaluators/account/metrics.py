@@ -154,7 +154,14 @@ METRICS: dict[str, Metric] = {
     "transition": Metric("s", "min", "moving weights and KV cache from the layout of prefill to that of decode"),
     "sram_used": Metric("B", "min", "what the fullest core holds, in the phase that needs more", "max"),
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
-    "energy": Metric("J", "min", "of the batch or product: dynamic and static where activity is counted, else power x time"),
+    "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
+    "power": Metric("W", "min", "energy over the time it takes, all chips"),
+    "peak_power": Metric("W", "min", "of the phase that takes most, all chips", "max"),
+    "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
+    "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),
+    "price_per_mtoken": Metric("USD", "min", "of a million output tokens: the chips' share of their life, and electricity"),
+    "chips_per_mtoken": Metric("USD", "min", "of that, the chips' share of their life"),
+    "electricity_per_mtoken": Metric("USD", "min", "of that, electricity"),
     "power_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy over output tokens"),
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
@@ -163,6 +170,10 @@ METRICS: dict[str, Metric] = {
 """Metrics that a chip does not have are not a number there."""
 
 LIMITS = {
+    "chip.die.reticle": "mm2",
+    "chip.die.shore": "mm",
+    "chip.die.cooling": "W/mm2",
+    "chip.clock": "Hz",
     "chip.hbm.capacity": "B",
     "chip.network.ports": "1",
     "mapping.decode.tp": "1",

@@ -14,7 +14,7 @@ from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row, transfers
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.remember import remembered
+from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step, causal_pairs
@@ -30,7 +30,7 @@ from dse.evaluators.passes.call import Block
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
@@ -39,6 +39,7 @@ from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
+from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = tuple(READERS)
 """Readers: products on groups have programs."""
@@ -98,26 +99,26 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
 
 
 def areas(design: Design) -> tuple[Any, Any]:
-    """Area of the die, which is all. [mm2]"""
-    die = area.tile_die(_of(design)[0])
-    return die, die
+    """Area of one die, and of all. [mm2]"""
+    chip = _of(design)[0]
+    return area.die(chip), area.total(chip)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
     """Area by block. [mm2]"""
-    return area.tile_parts(_of(design)[0])
+    return area.parts(_of(design)[0])
 
 
 def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest core holds, and energy."""
     assert prefill.activity is not None
     assert decode.activity is not None
-    energy = tile_energy(prefill.activity + decode.activity, _of(design)[0], prefill.seconds + decode.seconds)
+    chip = _of(design)[0]
+    done = ((prefill.activity, prefill.seconds), (decode.activity, decode.seconds))
     return {
         "sram_used": maximum(prefill.held.sram, decode.held.sram),
         "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
-        "energy": energy,
-        "energy_per_token": energy / job.output_tokens,
+        **of_phases(chip, lambda: [(dynamic(of, chip), seconds) for of, seconds in done], job.output_tokens),
     }
 
 

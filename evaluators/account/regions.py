@@ -14,6 +14,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
 from dse.evaluators.graph.step import Step, causal_pairs
 from dse.evaluators.kernels.cost import Cost
@@ -33,7 +34,7 @@ from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.readers.edge_stream import Stream
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import mesh_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
@@ -138,14 +139,13 @@ def _stream(design: Design, job: Job, phase: str, place: Region, at_work: Any) -
 
 
 def areas(design: Design) -> tuple[Any, Any]:
-    """Area of the wafer, which is all. [mm2]"""
-    die = area.mesh_die(_chip(design))
-    return die, die
+    """Area of one die, which is a wafer or part of one, and of all. [mm2]"""
+    return area.die(_chip(design)), area.total(_chip(design))
 
 
 def area_parts(design: Design) -> dict[str, Any]:
     """Area by block. [mm2]"""
-    return area.mesh_parts(_chip(design))
+    return area.parts(_chip(design))
 
 
 def refused(design: Design, job: Job) -> list[Limit]:
@@ -158,11 +158,10 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
-    activity = Activity()
-    for phase in (moved, prefill, decode):
-        assert phase.activity is not None
-        activity = activity + phase.activity
-    energy = mesh_energy(activity, chip, latency)
+
+    def spent() -> Spent:
+        return [(dynamic(of.activity or Activity(), chip), of.seconds) for of in (moved, prefill, decode)]
+
     place = _regions(design, job.model)["decode"]
     room = [
         maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
@@ -174,9 +173,8 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
         "kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1])),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
-        "energy": energy,
-        "energy_per_token": energy / job.output_tokens,
-        **_memory(chip, job.model, activity.memory_bytes, latency),
+        **of_phases(chip, spent, job.output_tokens),
+        **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
     }
 
 
@@ -184,7 +182,7 @@ def _memory(chip: Chip, model: Model, nbytes: Any, seconds: Any) -> dict[str, An
     """What main memory holds and moves, where there is one."""
     if chip.hbm is None:
         return {}
-    most = chip.hbm.bandwidth * chip.hbm.channels * seconds
+    most = chip.hbm.channel_bandwidth * chip.hbm.channels * seconds
     return {"hbm_used": parameters(model) * VALUE, "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
 
 

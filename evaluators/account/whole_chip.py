@@ -6,6 +6,7 @@ import numpy as np
 
 from dse.evaluators.account import tiles
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
@@ -21,7 +22,7 @@ from dse.evaluators.readers.part_jobs import WAVES
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.readers.through_cache import kept
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import maximum
@@ -96,14 +97,13 @@ def formulas(design: Design) -> bool:
 
 
 def areas(design: Design) -> tuple[Any, Any]:
-    """Area of the die, which is all. [mm2]"""
-    die = area.tile_die(_chip(design))
-    return die, die
+    """Area of one die, and of all. [mm2]"""
+    return area.die(_chip(design)), area.total(_chip(design))
 
 
 def area_parts(design: Design) -> dict[str, Any]:
     """Area by block. [mm2]"""
-    return area.tile_parts(_chip(design))
+    return area.parts(_chip(design))
 
 
 def refused(design: Design, job: Job) -> list[Limit]:
@@ -119,17 +119,19 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     activity: Activity | None = Activity()
     for phase in phases:
         activity = None if activity is None or phase.activity is None else activity + phase.activity
-    energy = np.nan if activity is None else tile_energy(activity, chip, latency)
+
+    def spent() -> Spent:
+        return [(np.nan if of.activity is None else dynamic(of.activity, chip), of.seconds) for of in phases]
+
     nbytes = np.nan if activity is None else activity.memory_bytes
     return {
         "peak": peak,
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": nbytes,
-        "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(_filled(design, phase) for phase in phases),
-        "energy": energy,
-        "energy_per_token": energy / job.output_tokens,
+        **of_phases(chip, spent, job.output_tokens),
     }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from dse.space.design import Design
 from dse.space.fields import leaves, replaced
+from dse.space.later import now
 
 T = TypeVar("T")
 
@@ -28,6 +29,6 @@ def each(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict
     for place in range(count):
         one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
-            for name, value in metrics(one, case).items():
+            for name, value in now(metrics(one, case)).items():
                 found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}

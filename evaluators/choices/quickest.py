@@ -47,7 +47,7 @@ TOGETHER = 2**17
 NEVER = 2**62
 """Turn of what is not looked at."""
 
-ROOM, RATE = "tile.sram", "hbm.bandwidth"
+ROOM, RATE = "tile.sram", "hbm.channel_bandwidth"
 
 DESIGNS = 2048
 """Designs that are timed together, likewise."""
@@ -242,7 +242,9 @@ def _chosen(
 ) -> Array:
     """Of some designs: of the two rates beside its own, a design times the last candidates that fit, or the first one."""
     (table, form), (places, needs), which = of, chains, on.which[some]
-    room, rate = (np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.bandwidth))
+    room, rate = (
+        np.broadcast_to(np.asarray(value, float), which.shape) for value in (chip.tile.sram, chip.hbm.channel_bandwidth)
+    )
     between = BETWEEN[on.places[RATE][which]]
     beside = np.minimum(np.maximum((between <= rate[:, None]).sum(axis=1) - 1, 0), COMPARED - 2)
     tried = []

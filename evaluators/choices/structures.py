@@ -13,7 +13,17 @@ from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.fields import at, leaves, replaced
 
-FELT = ("mesh.", "clock", "tile.", "noc.", "hbm.channels", "hbm.bandwidth", "hbm.achieved", "hbm.latency", "hbm.crowded")
+FELT = (
+    "mesh.",
+    "clock",
+    "tile.",
+    "noc.",
+    "hbm.channels",
+    "hbm.channel_bandwidth",
+    "hbm.achieved",
+    "hbm.latency",
+    "hbm.crowded",
+)
 """Leaves of a chip that times of a kernel depend on."""
 
 SIDES = ("mesh.rows", "mesh.cols")

@@ -8,6 +8,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
@@ -16,10 +17,11 @@ from dse.evaluators.readers import closed_attention
 from dse.evaluators.readers.closed_attention import Job, job, machine, proposed, slots, tiled
 from dse.evaluators.readers.events_attention import CYCLES, EVENTS
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
+from dse.space.later import later
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import AttentionPlan
 from dse.space.workload import Attention, Workload
@@ -73,7 +75,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     )
     places = np.cumsum([0.0, *(row.seconds for row in rows)])
     bars = [(row.operator, row.operator, float(a), float(b)) for row, a, b in zip(rows, places[:-1], places[1:], strict=True)]
-    blocks = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
+    blocks = {name: float(value) for name, value in area.parts(_chip(design)).items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {"attention": {_mapping(design).dataflow: bars}})
 
 
@@ -119,22 +121,22 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
     here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
     rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    energy = tile_energy(cost.activity, chip, seconds)
+    spent = alone(chip, lambda: dynamic(cost.activity, chip), seconds)
     return {
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "peak": 2.0 * peak,
         "utilisation": shape.macs / (peak * seconds),
-        "utilisation_per_system_mm2": shape.macs / (peak * seconds) / area.tile_die(chip),
+        "utilisation_per_system_mm2": shape.macs / (peak * seconds) / area.total(chip),
         "engine_utilisation": rate / here,
         "communication_share": reader.communication(job, seconds) / seconds,
         "hbm_bytes": cost.activity.memory_bytes,
-        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "sram_used": sum(held.nbytes for held in slots(job)),
-        "die_mm2": area.tile_die(chip),
-        "system_mm2": area.tile_die(chip),
-        "energy": energy,
-        "energy_per_token": energy / (shape.batch * shape.queries),
+        "die_mm2": area.die(chip),
+        "system_mm2": area.total(chip),
+        **spent,
+        **later(("energy_per_token",), lambda: {"energy_per_token": spent["energy"]() / (shape.batch * shape.queries)}),
     }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.power import alone
 from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, collective
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.machine.broken import broken_of
@@ -16,7 +17,7 @@ from dse.evaluators.passes.call import Kernel
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import ceil_div, column, where
@@ -62,7 +63,7 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     bound = max(parts, key=lambda name: parts[name])
     row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, nbytes, 0.0, bound, seconds, parts)
     bars = {case.pattern: {case.along: [("communication", kernel.algorithm, 0.0, seconds)]}}
-    blocks = {name: float(value) for name, value in area.tile_parts(_chip(design)).items()}
+    blocks = {name: float(value) for name, value in area.parts(_chip(design)).items()}
     return Breakdown((row,), seconds, blocks, bars)
 
 
@@ -83,14 +84,13 @@ def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...]
     cost = READERS[fidelity].kernel(kernel, of_links(chip))
     seconds = cost.seconds
     limits = _limits(design, cases[0], kernel)
-    die = area.tile_die(chip)
     metrics = {
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "sram_used": limits[0].need,
-        "energy": tile_energy(cost.activity, chip, seconds),
-        "die_mm2": die,
-        "system_mm2": die,
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
+        "die_mm2": area.die(chip),
+        "system_mm2": area.total(chip),
     }
     return Judged(rows, metrics, limits)
 

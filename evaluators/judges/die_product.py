@@ -8,8 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, bars, rows
-from dse.evaluators.account.devices import port_limit
+from dse.evaluators.account.devices import done_in, port_limit
 from dse.evaluators.account.metrics import Judged, rated
+from dse.evaluators.account.power import alone
 from dse.evaluators.graph.operators import Dim, MatMul, Part
 from dse.evaluators.layouts.devices import call
 from dse.evaluators.machine.machine import of_die
@@ -18,6 +19,7 @@ from dse.evaluators.passes.call import Block, Call, Opener
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
@@ -37,7 +39,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     """Where the time of a product goes: into the share of one device, and into the allreduce."""
     chip, mapping = _parts(design)
     found = _timed(design, case)
-    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping.precision)))
+    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping)))
     areas = {name: float(value) for name, value in area.parts(chip).items()}
     spans = {case.kind: {of.block.name: bars(of) for of in found}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)
@@ -52,19 +54,24 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
     chip, mapping = _parts(design)
     multiplying, sums = (of.seconds for of in _timed(design, product))
     seconds, dies, die = multiplying + sums, mapping.decode.tp, area.die(chip)
-    ideal = 2.0 * product.m * product.k * product.n * _matrix(chip, mapping) * chip.core.achieved
+    ideal = 2.0 * product.m * product.k * product.n * _matrix(chip, mapping) * mapping.stack.matrix_achieved
     values = {
         "latency": seconds,
         "efficiency": multiplying / seconds,
         "utilisation": ideal / (dies * seconds),
         "die_mm2": die,
-        "system_mm2": die * dies,
+        "system_mm2": area.total(chip) * dies,
         "hbm_used": _limits(design, product)[0].need,
     }
     power = rated(chip.power)
     if not np.all(np.isnan(power)):
-        values |= dict.fromkeys(("energy", "power_energy"), power * dies * seconds)
-    return values
+        values["power_energy"] = power * dies * seconds
+
+    def dynamic() -> Any:
+        blocks = tuple(of.block for of in _timed(design, product))
+        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping)[1]), chip) * dies
+
+    return values | alone(chip, dynamic, seconds, chips=dies)
 
 
 def _limits(design: Design, product: Product) -> list[Limit]:
@@ -84,7 +91,7 @@ def _timed(design: Design, product: Product) -> list[Timed]:
         Block("product", (_call(design, product),), (0,), (0,), 1.0),
         Block("sums", (), (), (), 1.0, sums),
     )
-    return timed(blocks, of_die(chip, mapping.precision), READER)
+    return timed(blocks, of_die(chip, mapping), READER)
 
 
 def _call(design: Design, product: Product) -> Call:
@@ -95,7 +102,7 @@ def _call(design: Design, product: Product) -> Call:
 
 def _matrix(chip: Chip, mapping: Mapping) -> Any:
     """Seconds of an operation of the matrix engines."""
-    return pooled(chip, mapping.precision)[0].matrix
+    return pooled(chip, mapping)[0].matrix
 
 
 def _parts(design: Design) -> tuple[Chip, Mapping]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.power import alone
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.gemm import GEMM, gemm
@@ -23,7 +24,7 @@ from dse.evaluators.passes.call import Kernel
 from dse.evaluators.readers import READERS, closed
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import mesh_energy, tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.design import Design
 from dse.space.elementwise import column, maximum, minimum
 from dse.space.errors import DesignError, chosen
@@ -84,8 +85,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     places = np.cumsum([0.0, *(row.seconds for row in rows)])
     streams = zip(("compute", "communication"), rows, places[:-1], places[1:], strict=True)
     bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in streams]
-    areas = area.mesh_parts(chip) if chip.tile is None else area.tile_parts(chip)
-    blocks = {name: float(value) for name, value in areas.items()}
+    blocks = {name: float(value) for name, value in area.parts(chip).items()}
     return Breakdown(rows, sum(row.seconds for row in rows), blocks, {case.kind: {kernel.algorithm: bars}})
 
 
@@ -132,20 +132,17 @@ def _metrics(design: Design, products: tuple[Product, ...], kernel: Kernel, fide
     cost = READERS[fidelity].kernel(kernel, on)
     seconds, multiplying = cost.seconds, _multiplying(kernel, on)
     cores = kernel.mesh.rows * kernel.mesh.cols * 1.0
-    if chip.tile is None:
-        die, energy = area.mesh_die(chip), {"energy": mesh_energy(cost.activity, chip, seconds)}
-        energy["power_energy"] = chip.power * seconds
-    else:
-        die, energy = area.tile_die(chip), {"energy": tile_energy(cost.activity, chip, seconds)}
-    return energy | {
+    rated = {} if chip.power is None else {"power_energy": chip.power * seconds}
+    return rated | {
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
         "latency": seconds,
         "cycles": seconds * chip.clock,
         "communication": (seconds - multiplying) * chip.clock,
         "efficiency": multiplying / seconds,
         "utilisation": kernel.shape.m * kernel.shape.k * kernel.shape.n * on.fabric.mac / (cores * seconds),
         "cores": cores,
-        "die_mm2": die,
-        "system_mm2": die,
+        "die_mm2": area.die(chip),
+        "system_mm2": area.total(chip),
         "sram_used": _held(kernel)[0],
     }
 

@@ -19,6 +19,7 @@ from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, t
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
+from dse.space.later import now
 from dse.space.limits import Limit
 from dse.space.workload import Load, Workload
 
@@ -80,7 +81,7 @@ def judged(
     played = [held and all(limit.need <= limit.have for some in of for limit in some) for of in bounds]
     found = []
     for row, load in enumerate(loads):
-        answers = [metrics(single, load) if can else {} for single, can in zip(singles, played, strict=True)]
+        answers = [now(metrics(single, load)) if can else {} for single, can in zip(singles, played, strict=True)]
         names = dict.fromkeys(name for values in answers for name in values)
         columns = {name: np.array([values.get(name, np.nan) for values in answers]) for name in names}
         found.append(Judged((row,), columns, _stacked([of[row] for of in bounds])))

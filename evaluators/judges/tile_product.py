@@ -8,6 +8,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
 from dse.evaluators.kernels.gemm.tiling import Shape
@@ -16,7 +17,7 @@ from dse.evaluators.readers import closed_summa
 from dse.evaluators.readers.closed_summa import Job, proposed
 from dse.evaluators.readers.events_summa import CYCLES, EVENTS
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
@@ -52,7 +53,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     )
     places = np.cumsum([0.0, *parts.values()])
     bars = [(name, name, float(a), float(b)) for name, a, b in zip(parts, places[:-1], places[1:], strict=True)]
-    blocks = {name: float(value) for name, value in area.tile_parts(job.chip).items()}
+    blocks = {name: float(value) for name, value in area.parts(job.chip).items()}
     return Breakdown(rows, sum(parts.values()), blocks, {case.kind: {"summa": bars}})
 
 
@@ -92,11 +93,11 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
         "engine_utilisation": part.m * part.k * part.n / (macs * on.product(part.m, part.k, part.n, VALUE)),
         "cores": chip.mesh.rows * chip.mesh.cols * 1.0,
         "hbm_bytes": cost.activity.memory_bytes,
-        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.bandwidth),
+        "hbm_utilisation": cost.activity.memory_bytes / (seconds * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "sram_used": sum(slot.nbytes for slot in slots(part, "float16")) * 1.0,
-        "die_mm2": area.tile_die(chip),
-        "system_mm2": area.tile_die(chip),
-        "energy": tile_energy(cost.activity, chip, seconds),
+        "die_mm2": area.die(chip),
+        "system_mm2": area.total(chip),
+        **alone(chip, lambda: dynamic(cost.activity, chip), seconds),
     }
 
 

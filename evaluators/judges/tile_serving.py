@@ -14,6 +14,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
+from dse.evaluators.account.power import of_phases
 from dse.evaluators.judges import served
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
@@ -29,7 +30,7 @@ from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, spread
 from dse.evaluators.serving.state import Transfer
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_dynamic
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -76,29 +77,29 @@ def limits(design: Design, load: Load) -> list[Limit]:
 def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     """What a run is worth, and what it has used."""
     chip, fleet, reader = _chip(design), fleet_of(design, load), READERS[fidelity]
-    die = float(area.tile_die(chip, decode_cores(design)))
+    apart = decode_cores(design)
     run, off, between = _served(design, load, fleet, reader, 0)
-    values = served.worth(run, load, die, die, off)
+    values = served.worth(run, load, float(area.die(chip, apart)), float(area.total(chip, apart)), off)
     values["sram_used"] = max(float(of.held.sram) for of in fleet)
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
     values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
-    energy, done, operations = die * float(chip.technology.static) * served.span(run), Activity(), 0.0
+    spent, done, operations = 0.0, Activity(), 0.0
     for number, of in enumerate(fleet):
         for mean in served.means(run, number):
             at = _mean_iteration(load, of, reader, mean)
             work = at.activity * mean.times
-            done, energy = done + work, energy + float(tile_dynamic(work, of.chip))
+            done, spent = done + work, spent + float(dynamic(work, of.chip))
             operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
     if between is not None:
         plan = fleet[-1].plan
         position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
         sent = run.total["sent"] * float(position)
         caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
-        done, energy = done + caches, energy + float(tile_dynamic(caches, chip))
+        done, spent = done + caches, spent + float(dynamic(caches, chip))
     values |= _used(design, done, operations, served.span(run))
     tokens = float(load.requests.output.sum())
-    return values | {"energy": energy, "energy_per_token": energy / tokens}
+    return values | of_phases(chip, lambda: [(spent, served.span(run))], tokens, decode_cores=apart)
 
 
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
@@ -125,7 +126,7 @@ def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
         of = _mean_iteration(load, fleet[pool], reader, mean)
         return pass_rows("", of, mean.times, of_tiles(fleet[pool].chip))
 
-    areas = area.tile_parts(_chip(design), decode_cores(design))
+    areas = area.parts(_chip(design), decode_cores(design))
     return served.explained(run, areas, operators, names=names, beside=beside)
 
 
@@ -189,7 +190,7 @@ def _used(design: Design, done: Activity, operations: float, seconds: float) -> 
     engines = channels = 0.0
     for of, count in ((chip, cores - decode), (decoding(chip), decode)):
         engines += count * 2 * float(of.tile.matrix.rows * of.tile.matrix.cols * of.clock)
-        channels += count / cores * float(memory_channels(of) * of.hbm.bandwidth)
+        channels += count / cores * float(memory_channels(of) * of.hbm.channel_bandwidth)
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
     return {

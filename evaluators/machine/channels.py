@@ -90,5 +90,5 @@ def chip_channels(chip: Chip) -> Channels:
 
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
-    byte = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

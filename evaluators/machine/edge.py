@@ -39,7 +39,7 @@ def edge(chip: Chip, rows: Any, cols: Any, at_work: Any) -> Edge:
     side, own, deep = (chip.mesh.cols, cols, chip.mesh.rows) if along else (chip.mesh.rows, rows, chip.mesh.cols)
     link = noc.word / (noc.word_bytes * chip.clock)
     lines = minimum(at_work * own, maximum(side // own, 1) * own)
-    byte = maximum(1 / (hbm.bandwidth * hbm.achieved * hbm.crowded * hbm.channels), link / lines)
+    byte = maximum(1 / (hbm.channel_bandwidth * hbm.achieved * hbm.crowded * hbm.channels), link / lines)
     cores = rows * cols
     inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
     first = hbm.latency + (2 * noc.ramp + deep * noc.hop) / chip.clock

@@ -1,9 +1,24 @@
 """The links between dies, as a collective sees them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from dse.space.chip import Network
 from dse.space.elementwise import Number, ceil_div, where
+
+
+class Ports(NamedTuple):
+    """The ports of a die, and what the stack of software makes of them.
+
+    Attributes:
+        of: the chip's.
+        achieved: share of their bandwidth that a collective reaches. [-]
+        call: start of a collective by the host. [s]
+    """
+
+    of: Network
+    achieved: Number
+    call: Number
 
 
 @dataclass(frozen=True, slots=True)

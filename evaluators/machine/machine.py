@@ -4,10 +4,11 @@ from typing import Any, NamedTuple, Protocol
 
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
+from dse.evaluators.machine.link import Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
-from dse.space.chip import Chip, MainMemory, Network
-from dse.space.mapping import Precision
+from dse.space.chip import Chip, MainMemory
+from dse.space.mapping import Mapping
 
 
 class Engine(Protocol):
@@ -68,20 +69,21 @@ class Machine(NamedTuple):
     cache: Cache | None
     saved: Any
     fabric: Fabric | None
-    network: Network | None
+    network: Ports | None
     overhead: Any
     shared: Shared | None = None
 
 
-def of_die(chip: Chip, precision: Precision) -> Machine:
-    """Cores pooled behind a cache, with links to other dies."""
-    matrix, cache, memory = pooled(chip, precision)
-    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, chip.network, chip.operator_overhead)
+def of_die(chip: Chip, mapping: Mapping) -> Machine:
+    """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
+    matrix, cache, memory = pooled(chip, mapping)
+    ports = Ports(chip.network, mapping.stack.network_achieved, mapping.stack.collective_call)
+    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, mapping.stack.operator_overhead)
 
 
 def of_tiles(chip: Chip) -> Machine:
     """One core of a mesh, with its channel of main memory."""
-    byte = 1 / (chip.hbm.bandwidth * chip.hbm.achieved)
+    byte = 1 / (chip.hbm.channel_bandwidth * chip.hbm.achieved)
     memory = Channel(byte, chip.hbm.latency, chip.hbm)
     return Machine(engines(chip), memory, None, byte, tile_fabric(chip), None, 0.0, shared(chip))
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where
-from dse.space.mapping import BYTES, Precision
+from dse.space.mapping import BYTES, Mapping
 
 
 class Pooled(NamedTuple):
@@ -86,15 +86,16 @@ class Rated(NamedTuple):
         return nbytes * byte, byte
 
 
-def pooled(chip: Chip, precision: Precision) -> tuple[Pooled, Cache, Rated]:
-    """Those of a die; the matrix engine's peak is stated for 8-bit values and falls with the wider operand."""
+def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:
+    """Those of a die under a mapping's stack; the matrix engine's peak is of 8-bit values and falls with the wider operand."""
+    precision, stack = mapping.precision, mapping.stack
     width = max(BYTES[precision.weights], BYTES[precision.activations])
-    hbm = chip.hbm.bandwidth * chip.hbm.achieved
+    hbm = chip.hbm.bandwidth * stack.hbm_achieved
     return (
         Pooled(
-            width / (chip.cores * chip.core.matrix * chip.core.achieved),
+            width / (chip.cores * chip.core.matrix * stack.matrix_achieved),
             1 / (chip.cores * chip.core.vector),
-            chip.core.attention_passes,
+            stack.attention_passes,
         ),
         Cache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
         Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste),

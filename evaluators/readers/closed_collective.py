@@ -11,9 +11,9 @@ from dse.space.elementwise import where
 
 def collective(of: Opener, machine: Machine) -> Any:
     """Seconds of an allreduce between dies, across nodes where one does not hold them all."""
-    network = machine.network
-    assert network is not None
-    algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * network.achieved
+    assert machine.network is not None
+    network, achieved, call = machine.network
+    algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * achieved
     if network.nodes is None:
         seconds = algorithm.cost(of.nbytes, Links(of.peers, bandwidth, network.latency, network.latency_per)).seconds
     else:
@@ -21,4 +21,4 @@ def collective(of: Opener, machine: Machine) -> Any:
         within = Links(members, bandwidth, network.latency, network.latency_per)
         between = Links(nodes, network.nodes.bandwidth / members, network.nodes.latency, network.latency_per)
         seconds = two_level.cost(algorithm, of.nbytes, within, between).seconds
-    return seconds if of.recorded else seconds + where(of.peers > 1, network.call, 0.0)
+    return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)

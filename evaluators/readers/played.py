@@ -91,7 +91,7 @@ def memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any,
     sizes = np.log2(known.access) + np.arange(known.each.shape[1])
     channel = peak(hbm.banks) / channels(hbm.banks)
     share = 1 / (channel * np.interp(np.log2(maximum(piece, known.access)), sizes, known.each[0]))
-    per_byte = 1 / (hbm.bandwidth * share)
+    per_byte = 1 / (hbm.channel_bandwidth * share)
     return nbytes * per_byte + (hbm.latency + known.first[0]) * (nbytes > 0), per_byte
 
 
@@ -101,7 +101,7 @@ def _of(value: Any, place: int) -> Any:
 
 
 def _with_memory(machine: Machine, hbm: MainMemory) -> Machine:
-    return machine._replace(memory=Channel(1 / (hbm.bandwidth * hbm.achieved), hbm.latency, hbm))
+    return machine._replace(memory=Channel(1 / (hbm.channel_bandwidth * hbm.achieved), hbm.latency, hbm))
 
 
 def _at(hbm: MainMemory, place: int) -> MainMemory:

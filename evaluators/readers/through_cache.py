@@ -129,13 +129,13 @@ def through(chip: Chip, share: Any) -> tuple[Chip, Any, Any]:
         The chip; the share that main memory moves; and whether the cache is what takes the time.
     """
     hbm, count = chip.hbm, channels_used(chip)
-    crowded = 1 / (hbm.bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
+    crowded = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0) * hbm.crowded)
     near = 0.0 if chip.l2 is None else count / chip.l2.bandwidth
     used = near < crowded
     share = where(used, share, 1.0)
     pace = where(used, maximum(near, share * crowded), crowded)
     alone = where(used, maximum(near, share * crowded * hbm.crowded), crowded * hbm.crowded)
-    changes = {"hbm.bandwidth": hbm.bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
+    changes = {"hbm.channel_bandwidth": hbm.channel_bandwidth * (crowded * hbm.crowded / alone), "hbm.crowded": alone / pace}
     return replaced(chip, changes), share, used * (near > share * crowded)
 
 
@@ -164,7 +164,7 @@ def _best(
     best: Any = None
     least: Any = None
     for times in FASTER if chip.l2 is not None else FASTER[:1]:
-        job = propose(replaced(chip, {"hbm.bandwidth": chip.hbm.bandwidth * times}))
+        job = propose(replaced(chip, {"hbm.channel_bandwidth": chip.hbm.channel_bandwidth * times}))
         seconds = priced(job)[1]
         best = sizes(job) if best is None else either(seconds < least, sizes(job), best)
         least = seconds if least is None else minimum(seconds, least)

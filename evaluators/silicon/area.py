@@ -1,62 +1,188 @@
-"""Die area from what is on the die."""
+"""Area of a chip, part by part, from its node; or as a paper's own model has it."""
 
 from typing import Any
 
 import numpy as np
 
 from dse.space.chip import Chip, decoding, memory_channels
+from dse.space.elementwise import ceil_div, maximum, where
+from dse.space.remember import same
+from dse.space.technology import Node
+
+SPECIAL = 1.0
+"""Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
+
+PORTS = 5
+"""Of a router of a mesh: four neighbours and its core."""
 
 
-def parts(chip: Chip) -> dict[str, Any]:
-    """Area of each kind of block. [mm2], broadcasts over designs."""
-    tech, network = chip.technology, chip.network
+@same
+def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+    """Area of each kind of block, on all dies of a chip; as a paper has it, where the chip has a paper's areas. [mm2]
+
+    Args:
+        chip: with a floor plan or with such areas; leaves broadcast over designs.
+        decode_cores: tiles that only decode.
+    """
+    if chip.areas is not None:
+        return _as_published(chip)
+    found, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other
+    if chip.tile is not None:
+        found[BETWEEN] = found[BETWEEN] + _cut(chip, _dies(chip, sum(found.values()) / (1 - share)))
+    if chip.base is not None:
+        found["vias of base dies"] = chip.base.room * sum(value for name, value in found.items() if name not in BELOW)
+    return found | {"other": sum(found.values()) * (share / (1 - share))}
+
+
+@same
+def total(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Area of all dies of a chip, the sum of its parts. [mm2], broadcasts over designs."""
+    return sum(parts(chip, decode_cores).values())
+
+
+@same
+def die(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Area of one of the dies with cores. [mm2], broadcasts over designs."""
+    found = parts(chip, decode_cores)
+    if chip.areas is not None:
+        return sum(found.values())
+    if chip.base is not None:
+        above = sum(value for name, value in found.items() if name not in (*BELOW, "other"))
+        return above / (1 - chip.technology.other) / _dies(chip, 0.0)
+    area = sum(found.values())
+    return area / _dies(chip, area)
+
+
+def dies(chip: Chip, area: Any) -> tuple[Any, Any]:
+    """Dies with cores, and dies below them, of a chip with so much area in all. [1], broadcasts over designs."""
+    return (1.0, 0.0) if chip.areas is not None else (_dies(chip, area), 0.0 if chip.base is None else chip.base.dies)
+
+
+BETWEEN = "links between dies"
+
+BELOW = ("l2", "hbm_phy", "links", "host", BETWEEN, "vias of base dies")
+"""Blocks that are on dies below the others, where a chip has such."""
+
+
+def _as_published(chip: Chip) -> dict[str, Any]:
+    of, network = chip.areas, chip.network
     return {
-        "cores": chip.cores * chip.core.matrix * tech.core,
-        "l2": chip.l2.size * tech.l2,
-        "hbm_phy": chip.hbm.bandwidth * tech.hbm_phy,
-        "link_phy": network.ports * network.bandwidth * tech.link_phy,
+        "cores": chip.cores * chip.core.matrix * of.core,
+        "l2": chip.l2.size * of.l2,
+        "hbm_phy": chip.hbm.bandwidth * of.hbm_phy,
+        "link_phy": network.ports * network.bandwidth * of.link_phy,
     }
 
 
-def die(chip: Chip) -> Any:
-    """Area of one die, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(parts(chip).values())
-
-
-def mesh_parts(chip: Chip) -> dict[str, Any]:
-    """Area of each kind of block of a mesh of cores. [mm2], broadcasts over designs."""
-    cores, tech = chip.mesh.rows * chip.mesh.cols, chip.technology
-    return {"cores": cores * tech.core, "sram": cores * chip.core.sram * tech.sram}
-
-
-def mesh_die(chip: Chip) -> Any:
-    """Area of a mesh of cores, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(mesh_parts(chip).values())
-
-
-def tile_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
-    """Area of each kind of block of a mesh of tiles with HBM. [mm2], broadcasts over designs; some cores may only decode."""
+def _of_cores(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+    """Area of each kind of block inside cores. [mm2]"""
+    if chip.tile is None:
+        return _pool(chip) if chip.mesh is None else _mesh(chip)
+    count = _count(chip, chip.mesh.rows * chip.mesh.cols)
     if not isinstance(decode_cores, np.ndarray) and decode_cores == 0:
-        return _of_cores(chip, chip.mesh.rows * chip.mesh.cols)
-    own = _of_cores(decoding(chip), decode_cores)
-    return {name: value + own[name] for name, value in _of_cores(chip, chip.mesh.rows * chip.mesh.cols - decode_cores).items()}
+        return _tiles(chip, count)
+    own = _tiles(decoding(chip), decode_cores)
+    return {name: value + own[name] for name, value in _tiles(chip, count - decode_cores).items()}
 
 
-def tile_die(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Area of a mesh of tiles, the sum of its parts. [mm2], broadcasts over designs."""
-    return sum(tile_parts(chip, decode_cores).values())
+def multipliers(chip: Chip) -> Any:
+    """Multiply-adders of 16 bits on all cores that are used. [1]"""
+    if chip.tile is not None:
+        return chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * 1.0
+    if chip.mesh is not None:
+        return chip.mesh.rows * chip.mesh.cols / chip.core.mac
+    return chip.cores * chip.core.matrix / (RATE * chip.clock)
 
 
-def _of_cores(chip: Chip, cores: Any) -> dict[str, Any]:
-    tile, tech = chip.tile, chip.technology
-    share = cores / (chip.mesh.rows * chip.mesh.cols)
-    channels = memory_channels(chip) * share
-    found = {
-        "matrix engines": cores * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
-        "vector engines": cores * tile.vector.lanes * tech.lane,
-        "sram": cores * tile.sram * tech.sram,
-        "routers": cores * chip.noc.word_bytes * tech.router,
-        "control": cores * tech.control,
-        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,
+RATE = 4.0
+"""Operations on 8-bit values that a multiply-adder of 16 bits does in a cycle: two multiply-adds."""
+
+
+def _pool(chip: Chip) -> dict[str, Any]:
+    tech, own, core = chip.technology, chip.die, chip.core
+    count = _count(chip, chip.cores)
+    vector = core.vector / chip.clock
+    threaded = where(own.threads > 0, vector / maximum(own.threads, 1e-9) * tech.thread, vector * tech.lane)
+    return {
+        "matrix engines": count * core.matrix / (RATE * chip.clock) * tech.multiplier,
+        "vector engines": count * (threaded + own.doubles * tech.double),
+        "registers": count * own.registers * tech.register,
+        "sram": count * own.private * tech.sram,
+        "control": count * own.issue * tech.issue,
+        "network": count * _cached(chip) / chip.cores * tech.crossbar,
+        "l2": chip.l2.size * own.spare * tech.cache + _cached(chip) * tech.port,
     }
-    return found if chip.l2 is None else found | {"l2": chip.l2.size * share * tech.sram}
+
+
+def _cached(chip: Chip) -> Any:
+    """Width of the ways to the shared cache: none to a cache of no size. [B/cycle]"""
+    return where(chip.l2.size > 0, chip.l2.bandwidth, 0.0) / chip.clock
+
+
+def _mesh(chip: Chip) -> dict[str, Any]:
+    tech, own, core = chip.technology, chip.die, chip.core
+    count = _count(chip, chip.mesh.rows * chip.mesh.cols)
+    return {
+        "matrix engines": count / core.mac * tech.multiplier,
+        "vector engines": count * (1 / core.operation + SPECIAL / core.special) * tech.lane,
+        "registers": count * own.registers * tech.register,
+        "sram": count * core.sram * tech.sram,
+        "control": count * own.issue * tech.issue,
+        "network": count * _router(chip.noc, tech),
+    }
+
+
+def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
+    tech, own, tile = chip.technology, chip.die, chip.tile
+    banks = tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows
+    return {
+        "matrix engines": count * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
+        "vector engines": count * (tile.vector.lanes + SPECIAL * tile.vector.special) * tech.lane,
+        "registers": count * own.registers * tech.register,
+        "sram": count * (tile.sram * tech.sram + banks * tech.bank),
+        "control": count * own.issue * tech.issue,
+        "network": count * _router(chip.noc, tech),
+        "hbm_phy": count * memory_channels(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
+    }
+
+
+def _router(noc: Any, tech: Node) -> Any:
+    """A router of a mesh with its links: wires and switch by width, and what its virtual channels hold."""
+    return noc.word_bytes / noc.word * tech.router + PORTS * noc.vcs * noc.depth * noc.word_bytes * tech.register
+
+
+def _channel(chip: Chip) -> Any:
+    return chip.hbm.channel_bandwidth / chip.dram.device * chip.dram.phy * chip.die.sites
+
+
+def _around(chip: Chip) -> dict[str, Any]:
+    """What is on the dies beside cores."""
+    tech, own = chip.technology, chip.die
+    found = {BETWEEN: own.between * getattr(tech, own.near), "host": own.host * tech.host}
+    outside = own.outside
+    if chip.mesh is None:
+        found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
+        outside = outside + 2 * chip.network.ports * chip.network.bandwidth
+    elif chip.tile is None and chip.hbm is not None:
+        found["hbm_phy"] = memory_channels(chip) * _channel(chip)
+    elif chip.l2 is not None:
+        found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
+    return found | {"links": outside * getattr(tech, own.reach)}
+
+
+def _count(chip: Chip, used: Any) -> Any:
+    """Cores on all dies, of which so many are used."""
+    return maximum(chip.die.cores, used)
+
+
+def _dies(chip: Chip, area: Any) -> Any:
+    """Dies with cores, of a chip whose dies have so much area in all."""
+    own = chip.die
+    return where(own.dies > 0, own.dies, maximum(ceil_div(area, own.reticle), 1.0))
+
+
+def _cut(chip: Chip, count: Any) -> Any:
+    """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends. [mm2]"""
+    lines = (np.sqrt(count) - 1) * (chip.mesh.rows + chip.mesh.cols)
+    crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word * chip.clock
+    return 2 * crossing * getattr(chip.technology, chip.die.near)

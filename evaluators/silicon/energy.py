@@ -1,47 +1,131 @@
-"""Energy from what was done and how long it took."""
+"""Energy and power of a chip: what is done, at the supply that its clock needs, and what does not depend on it."""
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.silicon import area
-from dse.space.chip import Chip
-from dse.space.mapping import BYTES
+from dse.evaluators.silicon import area, supply
+from dse.space.chip import Chip, memory_channels
+from dse.space.elementwise import maximum, where
+from dse.space.remember import same
 
-OPERAND = BYTES["bf16"]
-"""Bytes of what is multiplied, in the format whose multiply-adds a technology prices."""
+WORD = 2.0
+"""Bytes of the values whose multiply-adds and operations a node prices; those of others go by their size. [B]"""
 
+SMALL, GROWTH = 32 * 1024.0, 0.144
+"""Local memory whose bytes a node prices [B], and how the energy of a byte grows with its size: 8.5 pJ for 64 bits of 32 KiB,
+14 pJ of 1 MiB [jouppi2021]."""
 
-def mesh_energy(activity: Activity, chip: Chip, seconds: Any) -> Any:
-    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
-    tech = chip.technology
-    dynamic = (
-        activity.macs * tech.mac
-        + activity.elements * tech.element
-        + activity.sent_bytes * tech.copy
-        + activity.hop_bytes * tech.hop
-    )
-    return dynamic + tech.static * area.mesh_die(chip) * seconds
+PASSES = 3.0
+"""Operands that a multiply-add of a core of a mesh reads and writes: two and the sum; those of an array serve several. [1]"""
 
 
-def tile_energy(activity: Activity, chip: Chip, seconds: Any) -> Any:
-    """Dynamic energy of an activity, and static of the whole chip meanwhile. [J], broadcasts over designs."""
-    return tile_dynamic(activity, chip) + chip.technology.static * area.tile_die(chip) * seconds
+class Pooled(NamedTuple):
+    """What cores of a pool do; leaves broadcast over designs.
 
-
-def tile_dynamic(activity: Activity, chip: Chip) -> Any:
-    """Energy of what is done, however long it takes. [J], broadcasts over designs.
-
-    A value read from local memory feeds a row or a column of a tile's array. A byte of the cache in front of main memory is one
-    more access of a memory of its kind.
+    Attributes:
+        macs, width: multiply-adds, and bytes of the wider operand. [1], [B]
+        elements: operations on elements.
+        memory_bytes, shared_bytes, linked_bytes: of main memory, of the shared cache, and sent to other dies. [B]
     """
-    tech, array = chip.technology, chip.tile.matrix
-    operands = OPERAND * (1 / array.rows + 1 / array.cols)
-    accessed = activity.macs * operands + 2 * (activity.sent_bytes + activity.memory_bytes) + 4 * activity.elements
-    accessed = accessed + 3 * activity.cache_bytes
-    return (
+
+    macs: Any = 0.0
+    width: Any = WORD
+    elements: Any = 0.0
+    memory_bytes: Any = 0.0
+    shared_bytes: Any = 0.0
+    linked_bytes: Any = 0.0
+
+    def plus(self, other: "Pooled") -> "Pooled":
+        """Both, of operands as wide."""
+        return Pooled(*(a + b for a, b in zip(self, other, strict=True)))._replace(width=other.width)
+
+    def summed(self) -> "Pooled":
+        """Over all steps."""
+        return Pooled(*(float(np.sum(value)) for value in self))._replace(width=self.width)
+
+    def times(self, count: Any) -> "Pooled":
+        """So often."""
+        return Pooled(*(value * count for value in self))._replace(width=self.width)
+
+
+def energy(activity: Activity, chip: Chip, seconds: Any, decode_cores: Any = 0) -> Any:
+    """Of what a mesh does, and of the whole chip meanwhile. [J], broadcasts over designs."""
+    return dynamic(activity, chip) + static(chip, decode_cores) * seconds
+
+
+def dynamic(activity: Activity, chip: Chip) -> Any:
+    """Of what a mesh does, however long it takes. [J], broadcasts over designs.
+
+    A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and
+    a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
+    """
+    tech = chip.technology
+    if chip.tile is None:
+        operands, sram = WORD * PASSES / chip.die.reuse, chip.core.sram
+    else:
+        operands, sram = WORD * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
+    moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
+    accessed = activity.macs * operands + 2 * moved + 2 * WORD * activity.elements
+    on_chip = (
         activity.macs * tech.mac
         + activity.elements * tech.element
-        + accessed * tech.access
+        + accessed * access(tech.access, sram)
         + activity.hop_bytes * tech.hop
-        + activity.memory_bytes * tech.hbm
+        + activity.cache_bytes * tech.shared
     )
+    found = on_chip * supply.squared(chip)
+    return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
+
+
+def of_pool(activity: Pooled, chip: Chip) -> Any:
+    """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
+    tech, own = chip.technology, chip.die
+    operands = 2 * activity.width / own.reuse
+    on_chip = (
+        activity.macs * (tech.mac * (activity.width / WORD) + operands * access(tech.access, own.private))
+        + activity.elements * tech.element
+        + activity.shared_bytes * tech.shared
+    )
+    outside = activity.memory_bytes * chip.dram.byte + activity.linked_bytes * getattr(tech, own.reach + "_byte")
+    return on_chip * supply.squared(chip) + outside
+
+
+@same
+def static(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
+    found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
+    return found if chip.dram is None else found + devices(chip) * chip.dram.idle
+
+
+@same
+def design_power(chip: Chip) -> Any:
+    """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
+    return sum(design_parts(chip).values())
+
+
+def design_parts(chip: Chip) -> dict[str, Any]:
+    """That power by what takes it. [W], broadcasts over designs."""
+    macs = area.multipliers(chip) * chip.clock
+    if chip.mesh is None:
+        linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
+        found = {"matrix engines": of_pool(Pooled(macs), chip), "links": linked}
+        shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
+        memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
+    else:
+        found = {"matrix engines": dynamic(Activity(macs), chip)}
+        peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+        memory = dynamic(Activity(memory_bytes=peak), chip)
+    return found | {"memory": memory, "whatever is done": static(chip)}
+
+
+def devices(chip: Chip) -> Any:
+    """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+    return channels / chip.dram.device
+
+
+def access(small: Any, size: Any) -> Any:
+    """Energy of a byte of a local memory of some size. [J/B]"""
+    return small * (maximum(size, SMALL) / SMALL) ** GROWTH

@@ -33,7 +33,7 @@ def roof(case: Attention, chip: Chip) -> Roof:
     columns = case.qk if case.latent else case.qk + case.v
     nbytes = VALUE * (case.batch * case.heads * case.queries * (case.qk + case.v) + problems * case.keys * columns)
     peak = 2.0 * chip.mesh.rows * chip.mesh.cols * chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
-    bandwidth = chip.hbm.channels * chip.hbm.bandwidth
+    bandwidth = chip.hbm.channels * chip.hbm.channel_bandwidth
     return Roof(flop / nbytes, flop / peak > nbytes / bandwidth, max(flop / peak, nbytes / bandwidth))
 
 

@@ -22,7 +22,12 @@ def finding() -> str:
     """Both tables."""
     rows = []
     for name, what, batch, prompt, output in CASES:
-        fixed = (f"workload.{batch}", f"workload.prompt={prompt}", f"workload.output={output}", "chip.hbm.bandwidth=60GB/s")
+        fixed = (
+            f"workload.{batch}",
+            f"workload.prompt={prompt}",
+            f"workload.output={output}",
+            "chip.hbm.channel_bandwidth=60GB/s",
+        )
         closed, events, peak = (
             _latency(*fixed, *more, fidelity=fidelity)
             for fidelity, *more in (("closed",), ("events",), ("closed", "chip.hbm.achieved=1"))

@@ -18,7 +18,7 @@ def finding() -> str:
     columns = asked.space.grid(0, size)
     found = evaluate(asked.space.stack(columns), asked.workload, cases=True).cases["latency"]
     square = (columns["chip.tile.matrix.rows"] == 128) & (columns["chip.tile.matrix.cols"] == 128)
-    sram, hbm = columns["chip.tile.sram"], columns["chip.hbm.bandwidth"]
+    sram, hbm = columns["chip.tile.sram"], columns["chip.hbm.channel_bandwidth"]
     rows = []
     for case, seconds in zip(asked.workload.cases, found, strict=True):
         for held in np.unique(sram):
@@ -34,7 +34,7 @@ def _largest() -> str:
     rows = []
     for side, bandwidth in ((64, 120e9), (128, 240e9)):
         array = {"chip.tile.matrix.rows": side, "chip.tile.matrix.cols": side}
-        found = explain(replaced(asked.base, array | {"chip.hbm.bandwidth": bandwidth}), asked.workload.cases[0])
+        found = explain(replaced(asked.base, array | {"chip.hbm.channel_bandwidth": bandwidth}), asked.workload.cases[0])
         spent = [sum(row.parts.get(name, 0.0) for row in found.rows) for name in RESOURCES]
         rows.append([f"{side} x {side}, {bandwidth / 1e9:.0f} GB/s", *(f"{seconds:.3g}" for seconds in (*spent, sum(spent)))])
     return table(["Qwen3-32B", *(f"{name} [s]" for name in RESOURCES.values()), "all [s]"], rows)

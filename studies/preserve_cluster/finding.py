@@ -16,7 +16,7 @@ SUITE = (
     "model=[llama3_8b,llama3_70b,llama3_405b,qwen2_7b,qwen2_72b,qwen15_110b,"
     "phi3_small,phi3_medium,phi35_moe,mistral_7b,mixtral_8x7b,mixtral_8x22b]"
 )
-PAPER = ("technology@chip.technology=preserve_7nm", "space=empty")
+PAPER = ("space=empty",)
 
 
 def finding() -> str:

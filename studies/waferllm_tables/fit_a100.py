@@ -1,4 +1,5 @@
-"""Fits the six constants of ``chip=a100`` that no document gives, on its calibration rows of ``published.csv``.
+"""Fits what no document gives of ``stack=sglang_he2025`` (five constants) and of ``chip=a100`` (one), on the rows of GPUs that
+``published.csv`` has for calibration.
 
     python -m dse.studies.waferllm_tables.fit_a100
 
@@ -15,12 +16,12 @@ from dse.space.fields import at, spec_at
 from dse.studies.waferllm_tables.fit import rows
 
 ADDRESSES = (
-    "chip.core.achieved",
-    "chip.hbm.achieved",
-    "chip.network.achieved",
-    "chip.network.call",
+    "mapping.stack.matrix_achieved",
+    "mapping.stack.hbm_achieved",
+    "mapping.stack.network_achieved",
+    "mapping.stack.collective_call",
     "chip.network.nodes.latency",
-    "chip.operator_overhead",
+    "mapping.stack.operator_overhead",
 )
 START = (0.7, 0.8, 0.1, 200e-6, 50e-6, 5e-6)
 

@@ -70,7 +70,7 @@ KINDS = {
         },
         {},
         (
-            "chip.hbm.bandwidth",
+            "chip.hbm.channel_bandwidth",
             "chip.hbm.capacity",
             "chip.tile.sram",
             "chip.tile.vector.lanes",
@@ -88,7 +88,7 @@ KINDS = {
             "mapping.both.placement": ("linear_seq", "linear_interleave", "ring", "mesh"),
         },
         {},
-        ("chip.l2.size", "chip.l2.bandwidth", "chip.hbm.bandwidth", "chip.hbm.capacity", "chip.tile.sram"),
+        ("chip.l2.size", "chip.l2.bandwidth", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.tile.sram"),
     ),
     "wafers": Kind(
         ("chip=wse2", "workload.batch=[1]"),
@@ -111,7 +111,7 @@ KINDS = {
             "mapping.both.gemv": ("ktree", "ring", "pipeline"),
         },
         {},
-        ("chip.core.sram", "chip.hbm.bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.paths"),
+        ("chip.core.sram", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.paths"),
     ),
 }
 
@@ -126,7 +126,8 @@ def drawn(kind: Kind, seed: int) -> Question:
         times = rng.choice((0.5, 1.0, 2.0)) if whole else 4.0 ** rng.uniform(-1, 1)
         changes[address] = max(float(value * times), 1.0)
     if "chip.l2.bandwidth" in changes:  # nobody builds a cache that is slower than the memory behind it
-        changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], changes["chip.hbm.bandwidth"])
+        behind = next(value for address, value in changes.items() if address.startswith("chip.hbm.") and "bandwidth" in address)
+        changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], behind)
     return Question(replaced(of.base, changes), of.workload, of.space, of.sources)
 
 

@@ -80,7 +80,7 @@ def test_many_designs_are_each_as_if_alone() -> None:
     knobs = {
         "mapping.prefill.gemm.rows": (0, 2, 3),
         "mapping.decode.attention.rows": (0, 1, 8),
-        "chip.hbm.bandwidth": (3e10, 6e10),
+        "chip.hbm.channel_bandwidth": (3e10, 6e10),
         "chip.tile.sram": (1e5, 4e5),
         "chip.tile.matrix.rows": (16, 32),
     }

@@ -131,10 +131,10 @@ def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     bandwidths = np.array([3e10, 6e10])
-    many = Designs(2, ((np.arange(2), replaced(found.base, {"chip.hbm.bandwidth": bandwidths})),))
+    many = Designs(2, ((np.arange(2), replaced(found.base, {"chip.hbm.channel_bandwidth": bandwidths})),))
     together = evaluate(many, found.workload)
     for place, some in enumerate(bandwidths):
-        alone = evaluate(stacked([replaced(found.base, {"chip.hbm.bandwidth": float(some)})]), found.workload)
+        alone = evaluate(stacked([replaced(found.base, {"chip.hbm.channel_bandwidth": float(some)})]), found.workload)
         for name in alone.columns:
             assert together.columns[name][place] == alone.columns[name][0], name
     assert together.columns["tpot"][1] < together.columns["tpot"][0]

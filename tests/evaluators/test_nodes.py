@@ -15,13 +15,18 @@ from tests.samples import asked
 
 CHIP = ("chip=a100", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
 BETTER = (
-    "chip.core.achieved",
-    "chip.hbm.achieved",
-    "chip.network.achieved",
+    "mapping.stack.matrix_achieved",
+    "mapping.stack.hbm_achieved",
+    "mapping.stack.network_achieved",
     "chip.network.bandwidth",
     "chip.network.nodes.bandwidth",
 )
-WORSE = ("chip.network.latency", "chip.network.nodes.latency", "chip.network.call", "chip.operator_overhead")
+WORSE = (
+    "chip.network.latency",
+    "chip.network.nodes.latency",
+    "mapping.stack.collective_call",
+    "mapping.stack.operator_overhead",
+)
 counts = st.sampled_from([1, 2, 7, 8, 9, 12, 16, 32])
 
 
@@ -99,7 +104,8 @@ def test_a_product_by_itself_pays_every_start(count: int) -> None:
     free = replaced(design, dict.fromkeys(WORSE, 0.0))
     started, moved = (float(evaluate(stacked([each]), product.workload).columns["latency"][0]) for each in (design, free))
     chip = design.chip
-    starts = chip.operator_overhead + (count > 1) * (chip.network.call + chip.network.latency)  # type: ignore[union-attr]
+    stack = design.mapping.stack
+    starts = stack.operator_overhead + (count > 1) * (stack.collective_call + chip.network.latency)  # type: ignore[union-attr]
     assert started == pytest.approx(moved + starts + (count > 8) * chip.network.nodes.latency)  # type: ignore[union-attr]
     assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 

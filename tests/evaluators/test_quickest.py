@@ -41,7 +41,7 @@ def chip(rng: np.random.Generator) -> Chip:
         "tile.matrix.cols": int(rng.choice([8, 16, 32, 64])),
         "tile.vector.lanes": float(rng.choice([64, 128, 512])),
         "noc.word_bytes": float(rng.choice([32, 64, 128, 256])),
-        "hbm.bandwidth": float(rng.uniform(1e10, 2e11)),
+        "hbm.channel_bandwidth": float(rng.uniform(1e10, 2e11)),
         "hbm.channels": int(rng.choice([8, 16, 32, 64])),
     }
     return replaced(asked("chip=tile32", "workload=attention").base.chip, changes)  # type: ignore[return-value]
@@ -130,7 +130,7 @@ def test_slices_of_a_product_are_the_first_of_the_quickest_that_fit() -> None:
     rng = np.random.default_rng(4)
     for _ in range(max(DRAWS // 3, 1)):
         shape, on = Shape(int(rng.choice([1, 16, 300, 4096])), int(rng.choice([1000, 4096])), 4096), chip(rng)
-        many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.bandwidth": 10 ** rng.uniform(9, 12, 900)}
+        many = {"tile.sram": 10 ** rng.uniform(3.5, 7, 900), "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 900)}
         found = closed_summa.proposed(shape, replaced(on, many), OPEN).part
         options = closed_summa._options(shape, 1, (on.mesh.rows, on.mesh.cols), OPEN)
         need = np.asarray(sum(slot.nbytes for slot in held(options, "float16")))
@@ -149,7 +149,7 @@ def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
             "mesh.rows": rng.choice([4.0, 8.0, 12.0], 24),
             "tile.matrix.rows": rng.choice([16.0, 32.0, 64.0], 24),
             "tile.sram": 10 ** rng.uniform(4.5, 7, 24),
-            "hbm.bandwidth": 10 ** rng.uniform(9, 12, 24),
+            "hbm.channel_bandwidth": 10 ** rng.uniform(9, 12, 24),
         }
         product = Shape(int(rng.choice([1, 300, 4096])), 1000, 4096)
         designs = replaced(on, many)

@@ -47,7 +47,7 @@ def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
 @pytest.mark.parametrize("partition", ["k", "mn"])
 def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> None:
     """With HBM so fast that what stays in local memory does not matter: cores that do both phases keep room for prompts."""
-    here = ("chip=npu64", "model=qwen3_1b7", f"mapping.prefill.partition={partition}", "chip.hbm.bandwidth=100 TB/s")
+    here = ("chip=npu64", "model=qwen3_1b7", f"mapping.prefill.partition={partition}", "chip.hbm.channel_bandwidth=100 TB/s")
     alone = ("workload.rate=0.01 Hz", "workload.arrivals=fixed", "workload.requests=5", "mapping.serving.policy=prefill_first")
     far = metrics(*SERVING, *here, *alone)
     one = metrics(*here, "workload.batch=[1]", "workload.prompt=1024", "workload.output=256", "mapping.prefill.pp=4")
@@ -118,7 +118,7 @@ def test_every_preset_serves_all_that_is_asked(preset: str, chip: str) -> None:
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     found = asked(*SERVING)
     knobs = [
-        {"chip.hbm.bandwidth": 6e10},
+        {"chip.hbm.channel_bandwidth": 6e10},
         {"chip.tile.sram": 128e6},
         {"mapping.serving.prefill_cores": 48},
         {"mapping.prefill.tp": 8, "mapping.decode.tp": 8},
@@ -199,7 +199,7 @@ def test_cores_that_decode_may_have_measures_of_their_own() -> None:
 
 def test_what_local_memory_has_no_room_for_costs_time() -> None:
     """Blocks in local memory first, the rest from HBM at each step."""
-    slow = (*SERVING, "chip.hbm.bandwidth=30 GB/s")
+    slow = (*SERVING, "chip.hbm.channel_bandwidth=30 GB/s")
     large, small = (metrics(*slow, f"mapping.sram_kv={share}") for share in (1.0, 0.0))
     assert small["kv_spilled"] == 1
     assert large["kv_spilled"] < 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dse.compose import compose
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon.area import tile_parts
+from dse.evaluators.silicon.area import parts
 from dse.sheet import sheet
 from dse.space.chip import memory_channels, memory_of, memory_of_core
 from dse.space.design import Design, stacked
@@ -121,7 +121,8 @@ def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
 @given(
     st.sampled_from(
         [
-            ("chip.noc.word_bytes", 256.0), ("chip.hbm.bandwidth", 480e9), ("chip.tile.sram", 128e6), ("chip.clock", 1e9),
+            ("chip.noc.word_bytes", 256.0), ("chip.hbm.channel_bandwidth", 480e9), ("chip.tile.sram", 128e6),
+            ("chip.clock", 1e9),
             ("chip.tile.vector.lanes", 8192.0), ("chip.tile.sram_per_row", 64.0), ("chip.hbm.latency", 0.0),
         ]
     ),
@@ -146,7 +147,7 @@ def test_a_larger_mesh_brings_the_memory_of_its_cores(chip: str) -> None:
     larger = replaced(npu, {"mesh.rows": 2 * npu.mesh.rows})
     assert memory_of(larger) == 2 * memory_of(npu) == 2 * {"npu64": 128e9, "npu256": 256e9}[chip]
     assert memory_channels(larger) == 2 * memory_channels(npu)
-    before, after = (tile_parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
+    before, after = (parts(one)["hbm_phy"] / memory_of(one) for one in (npu, larger))
     assert after == pytest.approx(before)
     few = {"mapping.prefill.tp": 1, "mapping.prefill.pp": 1, "mapping.decode.tp": 1, "mapping.decode.pp": 1}
     tight = replaced(asked("model=qwen3_32b", f"chip={chip}", "workload.batch=[1]").base, few)
@@ -199,7 +200,9 @@ def test_whole_experts_are_those_that_are_divided_elsewhere() -> None:
 
 def test_a_larger_batch_reads_weights_no_more_often() -> None:
     """Where HBM decides, requests that decode together share what is read."""
-    small, large = (asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64))
+    small, large = (
+        asked(*ONE, f"workload.batch=[{n}]", "chip.hbm.channel_bandwidth=60GB/s", "workload.prompt=64") for n in (16, 64)
+    )
     steps = [columns(of.base, of.workload)["tpot"] for of in (small, large)]
     assert steps[0] <= steps[1] < 1.2 * steps[0]
 

@@ -46,6 +46,8 @@ def _overrides() -> list[bytes]:
         "chip=wse2 workload=serving workload.requests=9 workload.output=9 mapping.serving.policy=orca",
         "'+constraints.tpot=\"<= 20 ms\"' +objectives.tpot=min +space.chip.cores=range(100,601,50)",
         "chip.hbm.bandwidth='2.4 TB/s' technology@chip.technology=n7 +chip.core.matrix.note=mine",
+        "chip=npu64 model=qwen3_4b chip.hbm.bandwidth='30 GB/s' +space.chip.hbm.bandwidth='tag(GB/s,choice(30,60))'",
+        "chip=a100 stack=tuned chip.network.achieved=0.5 mapping.stack.operator_overhead='1 us'",
         "chip=mesh8 workload=traffic workload.traffic=[uniform] workload.rates=[0.1] --cfg job",
     ]
     return [line.encode() for line in lines]
@@ -65,6 +67,7 @@ YAMLS = {
     "chip": ("npu_dse", "ascend910b", "a100", "wse2", "npu64", "tile_gh200"),
     "model": ("llama3_8b", "mixtral_8x7b", "qwen3_30b_a3b", "deepseek_v2_lite"),
     "mapping": ("tensor_parallel", "sglang"),
+    "stack": ("tuned", "sglang_he2025"),
     "space": ("quickstart", "l2_prefetch", "devices"),
     "workload": ("static",),
 }
@@ -83,7 +86,8 @@ def _yaml() -> list[bytes]:
         for group, names in YAMLS.items()
         for name in names
     ]
-    return [own, own, own, study, study, study, *files]
+    old = b"chip\ndefaults: [npu_dse, _self_]\ncore: {achieved: 0.5}\nnetwork: {call: 9 us}\noperator_overhead: 2 us\n"
+    return [own, own, own, old, study, study, study, *files]
 
 
 def _changed_yaml(data: bytes, others: list[bytes], rng: Random) -> bytes:

@@ -84,9 +84,8 @@ RECIPES: dict[str, Recipe] = {
             "space/machines.py": (('("faults", "decode", "l2")', '("faults", "decode", "l2", "io")'),),
             "evaluators/silicon/area.py": (
                 (
-                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n    }\n',
-                    '        "hbm_phy": channels * chip.hbm.bandwidth * tech.hbm_phy,\n'
-                    '        "io": 0.0 if chip.io is None else chip.io.area,\n    }\n',
+                    '"host": own.host * tech.host}\n',
+                    '"host": own.host * tech.host}\n    found["io"] = 0.0 if chip.io is None else chip.io.area\n',
                 ),
             ),
         },

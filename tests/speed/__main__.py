@@ -27,7 +27,7 @@ from dse.space.knobs import Choice, Interval, Space
 from dse.store import Context, Result, Store
 from dse.study import study
 from tests.samples import asked
-from tests.speed import hbm, mesh, mixed, noc, serving, tiles
+from tests.speed import chips, hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
 
 
@@ -159,7 +159,7 @@ TWELVE = (
     "+space.chip.network.ports=range(2,100)",
     "+space.mapping.prefill.tp=range(1,100)",
     "+space.mapping.decode.tp=range(1,100)",
-    "+space.chip.core.attention_passes=range(0,30)",
+    "+space.mapping.stack.attention_passes=range(0,30)",
     "+space.mapping.prefill.prefetch=choice(none,whole,partial)",
     "+space.mapping.decode.prefetch=choice(none,whole,partial)",
     "+space.mapping.precision.weights=choice(int8,bf16)",
@@ -295,7 +295,7 @@ def main() -> None:
         tiles.flattened,
         mixed.of_all,
     )
-    for part in (closed_form, screening, *kernels, serving.loops, driver, loading, reporting, start_up):
+    for part in (closed_form, screening, chips.screened, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():
             table.add_row(*line)
     Console(width=140, highlight=False).print(table)

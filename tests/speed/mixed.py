@@ -20,7 +20,7 @@ KNOBS: dict[tuple[str, ...], tuple[Knob, ...]] = {
         Choice("chip.mesh.rows", (8, 16)),
         Choice("chip.tile.matrix.rows", (32, 64, 128)),
         Interval("chip.tile.sram", 1e6, 1e8, log=True),
-        Interval("chip.hbm.bandwidth", 3e10, 5e11, log=True),
+        Interval("chip.hbm.channel_bandwidth", 3e10, 5e11, log=True),
         Interval("chip.noc.word_bytes", 8, 256, log=True),
         Choice("mapping.both.tp", (1, 2, 4, 8)),
         Choice("mapping.both.pp", (4, 8, 16)),
@@ -38,7 +38,7 @@ KNOBS: dict[tuple[str, ...], tuple[Knob, ...]] = {
     ),
     ("chip=tile_gh200", "mapping=flat"): (
         Interval("chip.tile.sram", 2e5, 2e6, log=True),
-        Interval("chip.hbm.bandwidth", 5e10, 2e11, log=True),
+        Interval("chip.hbm.channel_bandwidth", 5e10, 2e11, log=True),
         Choice("chip.tile.matrix.rows", (16, 32, 64)),
         Choice("mapping.both.attention.dataflow", ("flat_async", "flat_hw", "flash2", "flash3")),
     ),

@@ -24,7 +24,10 @@ def attended() -> list[tuple[str, str, str]]:
     rates = rng.uniform(3e10, 1e11, 8192)
     sides = [{f"mapping.{name}": float(rng.choice(of)) for name, of in knobs.items()} for _ in rates]
     designs = stacked(
-        [replaced(question.base, {"chip.hbm.bandwidth": float(rate), **side}) for rate, side in zip(rates, sides, strict=True)]
+        [
+            replaced(question.base, {"chip.hbm.channel_bandwidth": float(rate), **side})
+            for rate, side in zip(rates, sides, strict=True)
+        ]
     )
     evaluate(designs, question.workload)
     closed = cpu(lambda: evaluate(designs, question.workload))
@@ -67,7 +70,7 @@ def changed(rng: np.random.Generator) -> dict[str, float]:
     """Leaves of a chip of tiles, none like another's."""
     sides = {f"chip.mesh.{side}": float(rng.choice((8, 16, 32))) for side in ("rows", "cols")}
     array = {f"chip.tile.matrix.{side}": float(rng.choice((16, 32, 64))) for side in ("rows", "cols")}
-    return {**sides, **array, "chip.tile.sram": rng.uniform(1e5, 8e5), "chip.hbm.bandwidth": rng.uniform(3e10, 1e11)}
+    return {**sides, **array, "chip.tile.sram": rng.uniform(1e5, 8e5), "chip.hbm.channel_bandwidth": rng.uniform(3e10, 1e11)}
 
 
 def flattened() -> list[tuple[str, str, str]]:
@@ -85,7 +88,7 @@ def flattened() -> list[tuple[str, str, str]]:
         evaluate(stacked([question.base]), question.workload, fidelity="events")
         evaluate(warm, question.workload)
         closed = cpu(lambda: evaluate(chips, question.workload))  # noqa: B023
-        other = stacked([replaced(question.base, {"chip.hbm.bandwidth": 6e10})])
+        other = stacked([replaced(question.base, {"chip.hbm.channel_bandwidth": 6e10})])
         single = cpu(lambda: evaluate(other, question.workload))  # noqa: B023
         played = cpu(lambda: evaluate(other, question.workload, fidelity="events"))  # noqa: B023
         lines += [
@@ -107,7 +110,9 @@ def priced() -> list[tuple[str, str, str]]:
     roofline = cpu(lambda: m * k * n / 512 / 965e6)
     engine = cpu(lambda: of.product(m, k, n, 2))
     question = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[16]", "workload.prompt=1024", "workload.output=256")
-    designs = stacked([replaced(question.base, {"chip.hbm.bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)])
+    designs = stacked(
+        [replaced(question.base, {"chip.hbm.channel_bandwidth": float(rate)}) for rate in rng.uniform(3e10, 5e11, 4096)]
+    )
     closed = cpu(lambda: evaluate(designs, question.workload))
     one = stacked([question.base])
     single = cpu(lambda: evaluate(one, question.workload), 20)

@@ -12,7 +12,8 @@ import numpy as np
 from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
-from dse.evaluators.account.devices import port_limit, seconds, step
+from dse.evaluators.account.devices import done_in, port_limit, seconds, step
+from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -22,6 +23,7 @@ from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed
 from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -67,44 +69,42 @@ def transfer(design: Design, load: Load) -> tuple[float, float]:
     """Every die sends or takes its share of a cache by a port of its own."""
     chip, mapping = _of(design)
     fullest = max(_held(design, load, plan.tp).kv for plan in _plans(mapping))
-    return fullest / (float(chip.network.bandwidth) * float(chip.network.achieved)), float(chip.network.latency)
+    return fullest / (float(chip.network.bandwidth) * float(mapping.stack.network_achieved)), float(chip.network.latency)
 
 
 def areas(design: Design) -> tuple[float, float]:
     """Of one die, and of those of all instances. [mm2]"""
     chip, _ = _of(design)
-    die = float(area.die(chip))
-    return die, die * _dies(design)
+    return float(area.die(chip)), float(area.total(chip)) * _dies(design)
 
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
-    matrix = pooled(chip, mapping.precision)[0].matrix * chip.core.achieved
-    flop = nbytes = 0.0
+    engines, cache, _ = pooled(chip, mapping)
+    matrix = engines.matrix * mapping.stack.matrix_achieved
+    work = Pooled()
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
-            for of in _iteration(design, load, plan.tp, made_of):
-                times = count * float(plan.tp) * of.block.times
-                for call in of.block.calls:
-                    flop += times * float(np.sum(call.flop))
-                    nbytes += times * float(np.sum(call.nbytes))
+            timed = _iteration(design, load, plan.tp, made_of)
+            here = done_in(tuple(of.block for of in timed), mapping.precision, mapping.stack.attention_passes, cache)
+            work = work.plus(here.times(count * float(plan.tp)).summed())
     dies = _dies(design)
     values = {
-        "utilisation": flop * float(matrix) / (dies * seconds),
-        "hbm_utilisation": nbytes / (dies * float(chip.hbm.bandwidth) * seconds),
+        "utilisation": 2.0 * float(work.macs) * float(matrix) / (dies * seconds),
+        "hbm_utilisation": float(work.memory_bytes) / (dies * float(chip.hbm.bandwidth) * seconds),
     }
     if chip.power:
-        energy = float(chip.power) * dies * seconds
-        values |= {"energy": energy, "power_energy": energy, "energy_per_token": energy / float(load.requests.output.sum())}
-    return values
+        values["power_energy"] = float(chip.power) * dies * seconds
+    tokens = float(load.requests.output.sum())
+    return values | of_phases(chip, lambda: [(float(of_pool(work, chip)), seconds)], tokens, chips=dies)
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
     """Calls of an iteration."""
     chip, mapping = _of(design)
     found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.rows("", times, found, of_die(chip, mapping.precision))
+    return breakdown.rows("", times, found, of_die(chip, mapping))
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -154,7 +154,7 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     pairs = prompt * prompt_context + decodes * context
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
     cut = blocks(transformer(load.model, at), plan.tp, precision, plan.allreduce, recorded=phase == "decode")
-    return step(cut, chip, plan, of_die(chip, precision), READER)
+    return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
 def _held(design: Design, load: Load, tp: Any) -> Footprint:

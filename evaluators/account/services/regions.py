@@ -23,6 +23,7 @@ import numpy as np
 from dse.evaluators.account import regions
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
@@ -35,7 +36,7 @@ from dse.evaluators.layouts.held import Held
 from dse.evaluators.layouts.regions import kv_dim, region
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.silicon.energy import mesh_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -82,9 +83,9 @@ def transfer(design: Design, load: Load) -> tuple[float, float]:
 
 
 def areas(design: Design) -> tuple[float, float]:
-    """Of a wafer, and of all. [mm2]"""
-    die = float(regions.areas(design)[0])
-    return die, die * _wafers(design)
+    """Of one die, and of those of all chips. [mm2]"""
+    die, whole = (float(value) for value in regions.areas(design))
+    return die, whole * _wafers(design)
 
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
@@ -100,13 +101,11 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     wafers, tokens = _wafers(design), float(load.requests.output.sum())
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
-    energy = float(np.max(mesh_energy(activity, chip, seconds * wafers)))
     return {
         "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
-        "energy": energy,
-        "energy_per_token": energy / tokens,
+        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers),
         "power_energy": float(chip.power) * wafers * seconds,
     }
 

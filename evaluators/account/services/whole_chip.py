@@ -19,6 +19,7 @@ import numpy as np
 from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
@@ -34,7 +35,7 @@ from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.readers.through_cache import Kept, kept
 from dse.evaluators.serving.policy import most_prompts, policies
 from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import tile_energy
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -80,14 +81,14 @@ def transfer(design: Design, load: Load) -> tuple[float, float]:
 
 
 def areas(design: Design) -> tuple[float, float]:
-    """Of a chip, and of all. [mm2]"""
-    die = float(area.tile_die(_of(design)[0]))
-    return die, die * _chips(design)
+    """Of one die, and of those of all chips. [mm2]"""
+    chip = _of(design)[0]
+    return float(area.die(chip)), float(area.total(chip)) * _chips(design)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
     """Area of one chip by block. [mm2]"""
-    return area.tile_parts(_of(design)[0])
+    return area.parts(_of(design)[0])
 
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
@@ -101,14 +102,13 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     rows, cols, engine = float(chip.mesh.rows), float(chip.mesh.cols), chip.tile.matrix
     peak = 2.0 * rows * cols * float(engine.rows * engine.cols * chip.clock)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
-    energy = float(tile_energy(activity, chip, whole))
+    tokens = float(load.requests.output.sum())
     return {
         "utilisation": operations / (peak * whole),
-        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.bandwidth) * whole),
+        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.channel_bandwidth) * whole),
         "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
         "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
-        "energy": energy,
-        "energy_per_token": energy / float(load.requests.output.sum()),
+        **of_phases(chip, lambda: [(float(dynamic(activity, chip)), seconds)], tokens, chips=_chips(design)),
     }
 
 

@@ -1,0 +1,228 @@
+"""Chips side by side on one question, each with the best mapping that a short search finds, at equal number formats.
+
+The search is the closed form over a small space of mappings and the chip's usual one; a study looks further, at chips as well.
+A chip that cannot be asked says why, and the others are compared all the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse import formats
+from dse.answer import Evaluation, evaluation
+from dse.build import Question, question
+from dse.compose import compose, folder_of
+from dse.evaluators import METRICS, evaluate
+from dse.evaluators.account.metrics import metric
+from dse.evaluators.evaluation import infeasible, plays
+from dse.possible import Limits
+from dse.samplers import Uniform, Values, sobol
+from dse.space.chips import having
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import addresses, at
+from dse.space.kinds import asked as kind_of
+from dse.space.knobs import Space
+from dse.space.workload import Load
+
+MOST = 4096
+"""Mappings of a chip that are looked at."""
+
+PLAYED = 12
+"""The same where each plays requests, which takes up to seconds."""
+
+AT_ONCE = 1024
+"""Designs that are evaluated together."""
+
+OBJECTIVE = "throughput_per_system_mm2"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A chip in a comparison.
+
+    Attributes:
+        found: its best design, evaluated; None where there is none.
+        values: by knob of the search, what it chose.
+        looked: designs that the search evaluated, and how many of them are feasible.
+        why: why there is no design; "" where there is one.
+    """
+
+    chip: str
+    found: Evaluation | None
+    values: Values
+    looked: tuple[int, int]
+    why: str = ""
+
+    @property
+    def dies(self) -> int | None:
+        """How many, where areas say it."""
+        metrics = self.found.metrics if self.found else {}
+        whole, one = metrics.get("system_mm2"), metrics.get("die_mm2")
+        return round(whole / one) if whole and one else None
+
+    @property
+    def formats(self) -> str:
+        """What it computes in."""
+        return formats.text(self.found.design) if self.found else ""
+
+    @property
+    def mapping(self) -> str:
+        """In words: the mapping's name, and what the search chose."""
+        chosen = ", ".join(
+            f"{address.removeprefix('mapping.').removeprefix('both.')} {value}" for address, value in self.values.items()
+        )
+        return f"{self.found.names['mapping']}{f': {chosen}' if chosen else ', as it is set'}" if self.found else ""
+
+
+def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = False) -> list[Side]:
+    """Chips side by side.
+
+    Args:
+        words: overrides as of `dse evaluate`, with ``chip=[NAME, NAME]``; ``space=NAME`` searches another space.
+        objective: the metric that the best mapping is best in.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
+    """
+    metric(objective)
+    names, others, rule = _split(words)
+    configs: dict[str, dict[str, Any]] = {}
+    sides: dict[str, Side] = {}
+    for name in names:
+        try:
+            configs[name] = _composed(name, others, trust)
+            _base(configs[name])
+        except DesignError as error:
+            configs.pop(name, None)
+            sides[name] = Side(name, None, {}, (0, 0), str(error))
+    if not configs:
+        raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
+    bases = {name: _base(config).base for name, config in configs.items()}
+    formats.check(bases, (), {"formats": rule})
+    for address in next(iter(configs.values()))["space"] if _has_space(others) else ():
+        having(bases, address)  # of one's own space, each knob is of some chip
+    for name, config in configs.items():
+        try:
+            sides[name] = _best(name, config, objective, others)
+        except DesignError as error:
+            sides[name] = Side(name, None, {}, (0, 0), str(error))
+    return [sides[name] for name in names]
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """The chips, the other overrides, and the rule for formats."""
+    chips = [word for word in words if word.startswith("chip=")]
+    rules = [word.removeprefix("formats=") for word in words if word.startswith("formats=")]
+    names = [name.strip() for name in chips[-1].removeprefix("chip=").strip("[]").split(",")] if chips else []
+    if not names or not all(names):
+        raise DesignError("compare: say which chips, as in dse compare chip=[a100,wse2] model=llama3_8b")
+    if len(set(names)) < len(names):
+        raise DesignError(f"compare: a chip stands twice among {', '.join(names)}")
+    for word in words:
+        if word.startswith(("study=", "chips=", "mappings=")):
+            raise DesignError(f"compare: {word.partition('=')[0]} is of studies; say chip=[...], and what is asked of it")
+    others = [word for word in words if not word.startswith(("chip=", "formats="))]
+    return names, others, rules[-1] if rules else "equal"
+
+
+def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
+    """The configuration of a chip, with the space of mappings to search unless another is chosen."""
+    words = [f"chip={name}", *others]
+    config = compose(words, trust=trust)
+    if config["fidelity"] != "closed":
+        raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
+    if _has_space(others):
+        return config
+    space = "best_serving" if kind_of(config["workload"]) is Load else "best"
+    return compose([*words, f"space={space}"], trust=trust)
+
+
+def _has_space(words: Sequence[str]) -> bool:
+    """Whether a user names a space, or knobs."""
+    return any(word.lstrip("+").startswith(("space=", "space.")) for word in words)
+
+
+def _base(config: Mapping[str, Any]) -> Question:
+    """The question of a configuration without its knobs."""
+    return question({**config, "space": {}}, folder_of(config))
+
+
+def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> Side:
+    """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
+    usual = _base(config)
+    asked = question({**config, "space": _knobs(config["space"], usual, others)}, folder_of(config))
+    space = asked.space
+    assert isinstance(space, Space)
+    rows = _played(asked) if plays(asked.base, asked.workload, "closed") else _screened(asked)
+    candidates: list[Values] = [{}, *rows]
+    best: tuple[float, Values] | None = None
+    feasible, sign = 0, -1.0 if METRICS[objective].better == "min" else 1.0
+    for start in range(0, len(candidates), AT_ONCE):
+        some = candidates[start : start + AT_ONCE]
+        outcomes = evaluate(stacked([space.at(values) for values in some]), asked.workload)
+        feasible += int(outcomes.feasible.sum())
+        scores = np.where(outcomes.feasible, sign * outcomes.columns[objective], np.nan)
+        if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
+            raise DesignError(f"--objective: {name} has no {objective} for this workload")
+        if not np.isnan(scores).all() and (best is None or np.nanmax(scores) > best[0]):
+            best = float(np.nanmax(scores)), some[int(np.nanargmax(scores))]
+    looked = len(candidates), feasible
+    if best is None:
+        return Side(
+            name,
+            None,
+            {},
+            looked,
+            f"none of {looked[0]:,} mappings fits; the usual one: {infeasible(asked.base, asked.workload)}",
+        )
+    design = space.at(best[1])
+    values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
+    return Side(name, evaluation(design, asked, config), values, looked)
+
+
+def _knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
+    """The knobs of a space that a chip's mapping has and the user has not set, and that depend on none that is left out."""
+    typed = {word.lstrip("+").partition("=")[0] for word in words}
+    kept = {}
+    for address, knob in space.items():
+        try:
+            moved = addresses(usual.base, address)
+        except DesignError:
+            continue
+        said = {*moved, address} & {leaf for name in typed for leaf in _named(usual, name)}
+        if not said:
+            kept[address] = knob
+    return {address: knob for address, knob in kept.items() if set(knob.get("when", {})) <= set(kept)}
+
+
+def _named(usual: Question, address: str) -> list[str]:
+    """The leaves that a typed address sets."""
+    try:
+        return addresses(usual.base, address)
+    except DesignError:
+        return []
+
+
+def _screened(asked: Question) -> list[Values]:
+    """Every mapping of a grid, or points spread evenly over a larger space."""
+    space = asked.space
+    if not space.knobs:
+        return []
+    total = space.combinations
+    columns = space.grid(0, total) if total is not None and total <= MOST else space.sample(sobol(len(space.knobs), 0, MOST, 0))
+    return [space.row(columns, place) for place in range(len(next(iter(columns.values()))))]
+
+
+def _played(asked: Question) -> list[Values]:
+    """A few mappings that keep the limits which are known before anything is played."""
+    space = asked.space
+    if not space.knobs:
+        return []
+    limits = Limits(space, asked.workload)
+    source = Uniform(space, 0, limits.possible)
+    found = [source.ask(number, None).values for number in range(PLAYED)]
+    return [dict(pairs) for pairs in dict.fromkeys(tuple(values.items()) for values in found) if limits.possible(dict(pairs))]

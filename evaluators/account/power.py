@@ -1,0 +1,85 @@
+"""Energy, power and money of what chips do, phase by phase."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dse.evaluators.silicon import energy, price
+from dse.space.chip import Chip
+from dse.space.elementwise import maximum
+from dse.space.later import later
+
+Spent = Sequence[tuple[Any, Any]]
+"""Of each phase, the energy of what is done on all chips, and its time. [J], [s]"""
+
+
+def of_phases(
+    chip: Chip, spent: Callable[[], Spent], tokens: Any, *, chips: Any = 1.0, decode_cores: Any = 0
+) -> dict[str, Any]:
+    """Energy, power and price of phases that follow one another; leaves broadcast over cases and designs.
+
+    Args:
+        chip, chips: that work, and how many.
+        spent: what phases do, worked out when somebody asks.
+        tokens: output tokens of all phases.
+        decode_cores: tiles that only decode.
+    """
+    return later(OF_PHASES, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores))
+
+
+OF_PHASES = (
+    "energy",
+    "energy_per_token",
+    "power",
+    "peak_power",
+    "tdp",
+    "system_price",
+    "price_per_mtoken",
+    "chips_per_mtoken",
+    "electricity_per_mtoken",
+)
+"""Metrics of phases, which are worked out when somebody asks."""
+
+ALONE = ("energy", "power", "tdp")
+"""Metrics of a kernel by itself, likewise."""
+
+
+def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: Any) -> dict[str, Any]:
+    latency, joules, (idle, rated) = 0.0, 0.0, _watts(chip, decode_cores)
+    peak: Any = 0.0
+    for dynamic, seconds in spent:
+        latency, joules = latency + seconds, joules + dynamic
+        peak = maximum(peak, dynamic / maximum(seconds, 1e-300))
+    joules = joules + chips * idle * latency
+    parts = price.of_tokens(chip, chips, latency, joules, tokens)
+    return {
+        "energy": joules,
+        "energy_per_token": joules / tokens,
+        "power": joules / latency,
+        "peak_power": peak + chips * idle,
+        "tdp": rated,
+        "system_price": chips * price.system(chip),
+        "price_per_mtoken": parts["chips"] + parts["electricity"],
+        "chips_per_mtoken": parts["chips"],
+        "electricity_per_mtoken": parts["electricity"],
+    }
+
+
+def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 1.0) -> dict[str, Any]:
+    """Energy and power of a kernel by itself.
+
+    Args:
+        chip, chips: that work, and how many.
+        dynamic: energy of what is done on all chips, worked out when somebody asks. [J]
+        seconds: that it takes.
+    """
+
+    def work() -> dict[str, Any]:
+        idle, rated = _watts(chip, 0)
+        joules = dynamic() + chips * idle * seconds
+        return {"energy": joules, "power": joules / seconds, "tdp": rated}
+
+    return later(ALONE, work)
+
+
+def _watts(chip: Chip, decode_cores: Any) -> tuple[Any, Any]:
+    return energy.static(chip, decode_cores), energy.design_power(chip)

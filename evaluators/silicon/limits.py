@@ -1,0 +1,42 @@
+"""What a chip cannot be made as: a die beyond the reticle, a clock, main memory beyond the edges, heat."""
+
+from dse.evaluators.silicon import area, energy, supply
+from dse.space.chip import Chip
+from dse.space.elementwise import ceil_div, where
+from dse.space.limits import Limit
+
+EDGES = 4.0
+"""Of a square die."""
+
+
+def limits(chip: Chip) -> list[Limit]:
+    """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price."""
+    if chip.die is None or chip.areas is not None:
+        return []
+    found, one, own = area.parts(chip), area.die(chip), chip.die
+    whole = sum(found.values())
+    count, _ = area.dies(chip, whole)
+    most = where(own.wafer, one, own.reticle)
+    watts = energy.design_power(chip) / whole
+    made = [
+        Limit("chip.die.reticle", one, most, "mm2", tuple(found.items())),
+        Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
+        Limit("chip.die.cooling", watts, own.cooling, "W/mm2"),
+    ]
+    if chip.dram is None:
+        return made
+    needed, edges = energy.devices(chip) * own.sites * chip.dram.edge, EDGES * one**0.5 * count * own.shore
+    return [*made, Limit("chip.die.shore", needed, edges, "mm")]
+
+
+def remedy(address: str, chip: Chip) -> str:
+    """In words, what to do about a limit of silicon; "" where it is none."""
+    if address == "chip.die.reticle":
+        whole = area.total(chip)
+        return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
+    words = {
+        "chip.clock": f"the supply that lasts, {chip.technology.most:g} V, is not enough; lower the clock",
+        "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
+        "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
+    }
+    return words.get(address, "") if chip.die is not None else ""

@@ -1,0 +1,116 @@
+"""Money: dies of a wafer, how many of them work, and what a chip costs to make and to run."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon.energy import design_power
+from dse.space.chip import Chip, memory_of
+from dse.space.elementwise import exponential, extremes, maximum, minimum, where
+from dse.space.remember import same
+
+WAFER = 300.0
+"""Diameter of a wafer. [mm]"""
+
+CM2 = 100.0
+"""[mm2/cm2]"""
+
+
+def dies_of_wafer(mm2: Any) -> Any:
+    """Whole dies of an area on a round wafer: its area over theirs, less those that its edge cuts; at least one. [1]
+
+    >>> round(dies_of_wafer(814.0), 1), round(dies_of_wafer(115.0)), dies_of_wafer(46225.0)
+    (63.5, 552, 1.0)
+    """
+    return maximum(np.pi * (WAFER / 2) ** 2 / mm2 - np.pi * WAFER / (2 * mm2) ** 0.5, 1.0)
+
+
+def clustered(mm2: Any, defects: Any, clustering: Any) -> Any:
+    """Share of areas that no defect hits: the negative binomial (1 + A D / alpha)^-alpha. [1]
+
+    >>> round(clustered(814.0, 0.11, 3.0), 3), round(clustered(814.0, 0.11, 10.0), 3)
+    (0.457, 0.424)
+    """
+    return (1 + mm2 / CM2 * defects / clustering) ** -clustering
+
+
+def spared(mm2: Any, defects: Any, spare: Any) -> Any:
+    """Share of areas in which no more cores are hit than are spare: Poisson's, each defect a core of its own. [1]
+
+    >>> spared(400.0, 0.1, 0.0) == float(np.exp(-0.4)), round(spared(46225.0, 0.1, 7000.0), 6)
+    (True, 1.0)
+    """
+    mean = mm2 / CM2 * defects
+    most = minimum(spare // 1, mean + 12 * mean**0.5 + 12)  # more are never broken
+    found = term = exponential(-mean)
+    for broken in range(1, int(extremes(most)[1]) + 1):
+        term = term * mean / broken
+        found = found + where(broken <= most, term, 0.0)
+    return minimum(found, 1.0)
+
+
+def good(chip: Chip) -> Any:
+    """Share of the dies with cores that work, where cores can be spared. [1], broadcasts over designs."""
+    tech = chip.technology
+    if chip.areas is not None:
+        return clustered(area.die(chip), tech.defects, tech.clustering)
+    used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
+    one, spare = area.die(chip), maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip))[0]
+    cores = one * _share_of_cores(chip)
+    with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
+    return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
+
+
+@same
+def parts(chip: Chip) -> dict[str, Any]:
+    """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs."""
+    tech, of, whole = chip.technology, chip.economics, area.total(chip)
+    count, below = area.dies(chip, whole)
+    one = area.die(chip)
+    silicon = count * tech.wafer / (dies_of_wafer(one) * good(chip))
+    if chip.base is not None:
+        under = (whole - count * one) / below
+        silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * clustered(under, tech.defects, tech.clustering))
+    memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip)
+    made = {"dies": silicon, "memory": memory, "package": of.package * whole}
+    outward = 0.0 if chip.network is None else chip.network.ports * chip.network.bandwidth
+    outside = 0.0 if chip.die is None else chip.die.outside / 2
+    return {name: value / of.assembly * of.markup for name, value in made.items()} | {
+        "test": of.test * of.markup,
+        "board": of.board,
+        "network": of.network * (outward + outside),
+        "power and cooling": of.cooling * of.pue * drawn(chip, design_power(chip)),
+    }
+
+
+@same
+def system(chip: Chip) -> Any:
+    """What a chip in its server costs. [USD], broadcasts over designs."""
+    return sum(parts(chip).values())
+
+
+def drawn(chip: Chip, watts: Any) -> Any:
+    """Power of a chip and of its share of a server, at the plug. [W]"""
+    return (watts + chip.economics.host_power) / chip.economics.supply
+
+
+def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any) -> dict[str, Any]:
+    """What so many tokens cost, by what it is spent on: the chips' time and the electricity of all. [USD]
+
+    Args:
+        chip, chips: that work, and how many.
+        seconds, joules: that they take for the tokens, all together.
+        tokens: of which a million are priced.
+    """
+    of = chip.economics
+    owned = chips * system(chip) * seconds / (of.life * of.busy)
+    plugged = (joules + chips * of.host_power * seconds) / of.supply * of.pue
+    return {"chips": owned * 1e6 / tokens, "electricity": plugged * of.electricity * 1e6 / tokens}
+
+
+def _share_of_cores(chip: Chip) -> Any:
+    found = area.parts(chip)
+    inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
+    above = [name for name in found if chip.base is None or name not in area.BELOW]
+    return sum(found[name] for name in inside) / sum(found[name] for name in above if name != "other")

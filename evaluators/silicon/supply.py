@@ -1,0 +1,56 @@
+"""Supply voltage of a clock: what a node's transistors need to switch as fast."""
+
+from typing import Any
+
+from dse.space.chip import Chip
+from dse.space.elementwise import logarithm, maximum, where
+from dse.space.remember import same
+from dse.space.technology import Node
+
+EXPONENT = 1.3
+"""Of the alpha-power law: clock ~ (V - threshold)^EXPONENT / V [sakurai1990]."""
+
+STEPS = 8
+"""Of Newton's method, from below; the law's logarithm is concave, so that none of them goes too far."""
+
+ABOVE = 1e-3
+"""Supply above the threshold from which on transistors switch. [V]"""
+
+
+def volts(chip: Chip) -> Any:
+    """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
+    tech = chip.technology
+    least = maximum(tech.least, tech.threshold + ABOVE)
+    wanted = logarithm(chip.clock / nominal(chip)) + _law(tech.volts, tech)
+    found = least
+    for _ in range(STEPS):
+        slope = EXPONENT / (found - tech.threshold) - 1 / found
+        found = maximum(found + (wanted - _law(found, tech)) / slope, least)
+    return found
+
+
+def nominal(chip: Chip) -> Any:
+    """Clock at the node's own supply: what the chip is built for, or as a usual design of its node. [Hz]"""
+    return where(chip.die.speed > 0, chip.die.speed, chip.technology.speed)
+
+
+def fastest(chip: Chip) -> Any:
+    """Clock at the highest supply that lasts. [Hz]"""
+    tech = chip.technology
+    law = _power(tech.most, tech) / _power(tech.volts, tech)
+    return nominal(chip) * law
+
+
+@same
+def squared(chip: Chip) -> Any:
+    """Energy of an operation over that at the node's own supply. [1], broadcasts over designs."""
+    return (volts(chip) / chip.technology.volts) ** 2
+
+
+def _law(supply: Any, tech: Node) -> Any:
+    """Logarithm of the law."""
+    return EXPONENT * logarithm(maximum(supply - tech.threshold, ABOVE)) - logarithm(supply)
+
+
+def _power(supply: Any, tech: Node) -> Any:
+    return maximum(supply - tech.threshold, ABOVE) ** EXPONENT / supply

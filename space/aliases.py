@@ -1,0 +1,98 @@
+"""Old addresses and what they are now: one table, for each machine on which the old one meant that.
+
+An old address works wherever people and files say one; `dse/spelling.py` reads the table there. Knobs, designs and results have
+the new ones alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from dse.space.errors import DesignError
+from dse.space.machines import POOL, TILES, machine_named
+
+T = TypeVar("T")
+
+
+class Alias(NamedTuple):
+    """An address that was another one before, on one machine."""
+
+    old: str
+    new: str
+    machine: str
+
+
+ALIASES = (
+    Alias("chip.hbm.bandwidth", "chip.hbm.channel_bandwidth", TILES),
+    Alias("chip.core.achieved", "mapping.stack.matrix_achieved", POOL),
+    Alias("chip.core.attention_passes", "mapping.stack.attention_passes", POOL),
+    Alias("chip.hbm.achieved", "mapping.stack.hbm_achieved", POOL),
+    Alias("chip.network.achieved", "mapping.stack.network_achieved", POOL),
+    Alias("chip.network.call", "mapping.stack.collective_call", POOL),
+    Alias("chip.operator_overhead", "mapping.stack.operator_overhead", POOL),
+)
+"""What was renamed: addresses that said one thing on one machine and another on the next, or that were of another part."""
+
+
+def renames(machine: str) -> dict[str, str]:
+    """New addresses by old ones, of a machine.
+
+    >>> renames(TILES)["chip.hbm.bandwidth"]
+    'chip.hbm.channel_bandwidth'
+    """
+    return {alias.old: alias.new for alias in ALIASES if alias.machine == machine}
+
+
+def current(address: str, machine: str) -> str:
+    """An address as it is now: of a leaf, or of what is said of one, as its `value` or `when`.
+
+    >>> current("chip.hbm.bandwidth.note", TILES)
+    'chip.hbm.channel_bandwidth.note'
+    """
+    for old, new in renames(machine).items():
+        if within(address, old):
+            return new + address.removeprefix(old)
+    return address
+
+
+def renamed(values: Mapping[str, T], machine: str, where: str) -> dict[str, T]:
+    """Values by address, by the addresses of now.
+
+    Raises:
+        DesignError: an address is there by its old name and by its new one; `where` begins the message.
+    """
+    found: dict[str, T] = {}
+    said: dict[str, str] = {}
+    for address, value in values.items():
+        new = current(address, machine)
+        if new in said:
+            raise twice(where, address, said[new])
+        found[new], said[new] = value, address
+    return found
+
+
+def of_study(said: Mapping[str, T]) -> dict[str, T]:
+    """What a stored study says of itself, by the addresses of now; ``space.`` begins those of knobs.
+
+    >>> of_study({"chip.tile.sram": "8 MB", "space.chip.hbm.bandwidth.unit": "GB/s"})
+    {'chip.tile.sram': '8 MB', 'space.chip.hbm.channel_bandwidth.unit': 'GB/s'}
+    """
+    machine, knob = of_leaves(said), "space."
+    return {
+        knob + current(key.removeprefix(knob), machine) if key.startswith(knob) else current(key, machine): value
+        for key, value in said.items()
+    }
+
+
+def of_leaves(addresses: Iterable[str]) -> str:
+    """The machine of a design by the addresses of its leaves."""
+    return machine_named(address.split(".")[1] for address in addresses if address.startswith("chip."))
+
+
+def within(address: str, leaf: str) -> bool:
+    """Whether an address is that of a leaf, or of what is said of it."""
+    return address == leaf or address.startswith(f"{leaf}.")
+
+
+def twice(where: str, one: str, other: str) -> DesignError:
+    """What to say of an address that is set by its old name and by its new one."""
+    return DesignError(f"{where}: {one} and {other} are two names of one address; set one of them")

@@ -1,0 +1,48 @@
+"""Leaves of a chip that nobody chooses by themselves: constants of silicon and wires, and starts of software on cores.
+
+Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for.
+"""
+
+SILICON = "of silicon, wires or devices"
+SOFTWARE = "of software that runs on cores"
+
+CONSTANTS: dict[str, str] = {
+    "hbm.gap": SILICON,
+    "hbm.waste": SILICON,
+    "hbm.achieved": SILICON,
+    "hbm.latency": SILICON,
+    "hbm.crowded": SILICON,
+    "network.latency": SILICON,
+    "network.nodes.latency": SILICON,
+    "network.nodes.bandwidth": SILICON,
+    "network.nodes.size": SILICON,
+    "noc.hop": SILICON,
+    "noc.ramp": SILICON,
+    "noc.paths": SILICON,
+    "tile.matrix.fill": SILICON,
+    "tile.matrix.depth": SILICON,
+    "core.launch": SOFTWARE,
+    "core.post": SOFTWARE,
+    "core.copy": SOFTWARE,
+    "core.stage": SOFTWARE,
+    "core.call": SOFTWARE,
+    "tile.matrix.call": SOFTWARE,
+    "tile.vector.call": SOFTWARE,
+    "tile.dma": SOFTWARE,
+    "tile.sync": SOFTWARE,
+    "tile.control": SOFTWARE,
+    "power": "what a data sheet says; nothing is computed from it but energies that papers state that way",
+}
+"""By address below ``chip``; so are all leaves below `PRICED`."""
+
+PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "hbm.banks.", "decode.")
+"""Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
+
+
+def choice(address: str) -> bool:
+    """Whether a leaf of a chip is a design choice.
+
+    >>> choice("hbm.capacity"), choice("noc.hop"), choice("technology.mac")
+    (True, False, False)
+    """
+    return address not in CONSTANTS and not address.startswith(PRICED)

@@ -1,0 +1,44 @@
+"""Values that are worked out when somebody asks for them."""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from typing import Any
+
+
+class Later:
+    """A metric that is worked out when somebody asks for it.
+
+    Args:
+        name: of the metric.
+        all_of: it and others that are worked out together.
+    """
+
+    __slots__ = ("_all", "_name")
+
+    def __init__(self, name: str, all_of: Callable[[], dict[str, Any]]) -> None:
+        self._name, self._all = name, all_of
+
+    def __call__(self) -> Any:
+        """The metric."""
+        return self._all()[self._name]
+
+
+def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Metrics that are worked out together, once, when somebody asks for one of them.
+
+    >>> found = later(("energy", "power"), lambda: {"energy": 6.0, "power": 3.0})
+    >>> now(found)
+    {'energy': 6.0, 'power': 3.0}
+    """
+    all_of = cache(work)
+    return {name: Later(name, all_of) for name in names}
+
+
+def now(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics, all of them worked out."""
+    return {name: value() if isinstance(value, Later) else value for name, value in metrics.items()}
+
+
+def asked(metrics: dict[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Metrics that are there already, and those of the others that somebody asks for."""
+    return {name: value for name, value in metrics.items() if name in wanted or not isinstance(value, Later)}

@@ -1,0 +1,65 @@
+"""What depends on scalars alone is computed once; with an array among what it depends on, every time."""
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+KEPT = 1024
+"""Results of a function that are kept."""
+
+
+def remembered(function: Callable[..., T]) -> Callable[..., T]:
+    """A function whose results are kept by its arguments, where these can be hashed: arrays over designs cannot.
+
+    >>> @remembered
+    ... def twice(value):
+    ...     return 2 * value
+    >>> twice(2), twice([1.0]), twice(2), twice.known().hits
+    (4, [1.0, 1.0], 4, 1)
+    """
+    known = lru_cache(maxsize=KEPT)(function)
+
+    @wraps(function)
+    def answer(*given: Any) -> T:
+        try:
+            hash(given)
+        except TypeError:
+            return function(*given)
+        return known(*given)
+
+    answer.known = known.cache_info  # type: ignore[attr-defined]
+    return answer
+
+
+FEW = 8
+"""Results of a function of the same objects that are kept."""
+
+
+def same(function: Callable[..., T]) -> Callable[..., T]:
+    """A function whose last results are kept for the very same objects, whatever is in them.
+
+    Values of fields are frozen, and nobody writes to arrays of designs, so that the same object means the same values.
+
+    >>> @same
+    ... def length(values):
+    ...     return [len(values)]
+    >>> first = [1, 2]
+    >>> length(first) is length(first), length(first) is length([1, 2])
+    (True, False)
+    """
+    kept: dict[tuple[int, ...], tuple[tuple[Any, ...], T]] = {}
+
+    @wraps(function)
+    def answer(*given: Any) -> T:
+        places = tuple(map(id, given))
+        known = kept.get(places)
+        if known is None:
+            if len(kept) >= FEW:
+                kept.clear()
+            # what was given is kept too, so that nothing else takes its place
+            known = kept[places] = given, function(*given)
+        return known[1]
+
+    return answer

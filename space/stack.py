@@ -1,0 +1,21 @@
+"""The software under a mapping on dies with a cache: libraries of kernels and of collectives, and what launches them.
+
+What the silicon could do is said by the chip; a stack says which share of it programs reach, and what starting them costs.
+"""
+
+from dse.space.elementwise import Number
+from dse.space.fields import quantity, record
+
+
+@record
+class Stack:
+    """What kernels and collectives reach of a die's peaks, and what starting them costs."""
+
+    matrix_achieved: Number = quantity("1", "share of the matrix peak that products reach", high=1.0, positive=True)
+    hbm_achieved: Number = quantity("1", "share of the memory's bandwidth that a stream reaches", high=1.0, positive=True)
+    network_achieved: Number = quantity("1", "share of a port's bandwidth that a collective reaches", high=1.0, positive=True)
+    collective_call: Number = quantity("s", "start of a collective by the host, where no recorded graph of launches holds it")
+    operator_overhead: Number = quantity("s", "launch and synchronisation of one operator")
+    attention_passes: Number = quantity(
+        "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
+    )

@@ -1,0 +1,47 @@
+"""Of each chip the mapping that is best for its silicon, and the one with the shortest time of a token."""
+
+from typing import Any
+
+import numpy as np
+
+from dse.api import study_of
+from dse.evaluators import METRICS, evaluate
+from dse.space.chips import CHIP
+from dse.space.units import show
+from dse.studies.write import table
+
+SHOWN = ("throughput_per_system_mm2", "tpot", "ttft", "energy_per_token")
+AT_ONCE = 8192
+
+
+def finding() -> str:
+    """A table for each objective."""
+    asked = study_of("chips")
+    space, workload = asked.question.space, asked.question.workload
+    columns = space.grid(0, space.combinations or 0)
+    size = len(columns[CHIP])
+    metrics, feasible = {name: np.full(size, np.nan) for name in SHOWN}, np.zeros(size, dtype=bool)
+    for rows in space.parts(columns, AT_ONCE):
+        found = evaluate(space.stack({address: column[rows] for address, column in columns.items()}), workload)
+        feasible[rows] = found.feasible
+        for name in SHOWN:
+            metrics[name][rows] = found.columns[name]
+    tables = []
+    for objective, direction in asked.objectives.items():
+        lines = []
+        for code, chip in enumerate(space.knobs[0].values):  # type: ignore[union-attr]
+            rows = np.flatnonzero(feasible & (columns[CHIP] == code))
+            values = metrics[objective][rows]
+            best = int(rows[values.argmax() if direction == "max" else values.argmin()])
+            lines.append([str(chip), _mapping(space.row(columns, best)), *(_text(name, metrics[name][best]) for name in SHOWN)])
+        head = ["chip", "mapping", *SHOWN]
+        tables.append(f"Best {objective} of each chip, {workload.cases[0].label}, {asked.chips}:\n\n{table(head, lines)}")
+    return "\n\n".join(tables)
+
+
+def _mapping(values: dict[str, Any]) -> str:
+    return ", ".join(f"{address.removeprefix('mapping.')} {value}" for address, value in values.items() if address != CHIP)
+
+
+def _text(name: str, value: float) -> str:
+    return show(float(value), METRICS[name].unit) if value == value else "-"

@@ -1,0 +1,90 @@
+"""Areas, powers and costs of chips that exist: as published, as the model has them, and with each left out of the fit."""
+
+import numpy as np
+
+from dse.evaluators.silicon import area, energy, price
+from dse.space.chip import Chip
+from dse.space.fields import replaced
+from dse.studies.silicon.fit import AREAS, Left, areas, chip_of, energies
+from dse.studies.write import table
+
+BILLS = {
+    "h100": ("H100", (300, 1400, 750, 920)),
+    "b200": ("B200", (None, None, None, None, 6400)),
+    "mi300x": ("MI300X", (None, None, None, None, 5300)),
+}
+"""Chips with what analysts say their parts cost: dies, memory, package and test; or only the sum. [USD]"""
+
+BASE_DIE = 370.0
+"""Area of a base die of an MI300X. [mm2]"""
+
+
+def finding() -> str:
+    """Constants, dies, powers, clocks at rated power, and costs."""
+    constants, dies = areas()
+    mac, powers = energies(constants)
+    return "\n\n".join(
+        (
+            _constants(constants, mac),
+            "Areas of dies:\n\n" + _left(dies, "mm2"),
+            "Power at full load against rated power:\n\n" + _left(powers, "W"),
+            "The clock at which a chip takes its rated power, over that of its peak:\n\n" + _clocks(),
+            "What parts cost, against what analysts estimate [USD]:\n\n" + _bills(),
+            _base_dies(),
+        )
+    )
+
+
+def _constants(constants: dict[str, float], mac: float) -> str:
+    rows = [[name, f"{of.value:.3g}", f"{constants[name]:.3g}", of.why] for name, of in AREAS.items()]
+    rows.append(["mac", "-", f"{mac:.3g}", "drawn to nothing"])
+    return "Six constants of N7 are fitted [mm2, mm2/B, J]:\n\n" + table(["constant", "drawn to", "fitted", "why there"], rows)
+
+
+def _left(rows: list[Left], unit: str) -> str:
+    cells = [[row.name, f"{row.value:.5g} {unit}", f"{row.fitted:+.1%}", f"{row.left_out:+.1%}"] for row in rows]
+    off = np.abs([row.left_out for row in rows])
+    cells.append([f"{len(rows)}, median and worst", "", "", f"{np.median(off):.1%}, {off.max():.1%}"])
+    return table(["chip", "published", "error, fitted on all", "error, fitted on the others"], cells)
+
+
+def _clocks() -> str:
+    rows = []
+    for name in ("a100", "h100", "b200", "rtx4090", "mi300x", "groq"):
+        chip = chip_of(f"chip={name}")
+        rows.append([name, f"{chip.power:.0f} W", f"{slowed(chip):.2f}"])
+    return table(["chip", "rated", "share of the peak clock"], rows)
+
+
+def slowed(chip: Chip) -> float:
+    """The share of its clock at which a chip of cores that a cache pools takes its rated power, 1 at most, by bisection."""
+
+    def takes(share: float) -> float:
+        of = replaced(chip, {"clock": chip.clock * share, "core.matrix": chip.core.matrix * share})
+        return float(energy.design_power(of))
+
+    low, high = 0.0, 1.0
+    if takes(high) <= chip.power:
+        return high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if takes(middle) <= chip.power else (low, middle)
+    return low
+
+
+def _bills() -> str:
+    rows = []
+    for name, (called, said) in BILLS.items():
+        ours = [float(price.parts(chip_of(f"chip={name}"))[part]) for part in ("dies", "memory", "package", "test")]
+        whole = sum(of for of in said if of is not None)
+        cells = [f"{own:.0f}" + ("" if of is None else f" ({of})") for own, of in zip(ours, said, strict=False)]
+        rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
+    return table(["chip", "dies", "memory", "package", "test", "all"], rows)
+
+
+def _base_dies() -> str:
+    chip = chip_of("chip=mi300x")
+    whole = float(area.total(chip))
+    above, below = area.dies(chip, whole)
+    one = (whole - above * float(area.die(chip))) / below
+    return f"A base die of the MI300X, of {BASE_DIE:.0f} mm2 at 6 nm, comes out at {one:.0f} mm2 at 5 nm."

@@ -1,0 +1,142 @@
+"""Chips side by side: each with the best of its mappings, at equal formats, and the reasons of those that cannot be asked."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dse
+from dse import main
+from dse.compare import PLAYED, Side
+from dse.evaluators import METRICS
+from dse.space.errors import DesignError
+from tests.dse.test_chips import FP16, SIZES
+
+CHIPS = "chip=[a100,npu64,wse2,tile_gh200,dojo]"
+
+
+@pytest.fixture(scope="module")
+def sides() -> list[Side]:
+    return dse.compare_chips(CHIPS, *SIZES)
+
+
+def test_every_chip_has_a_design_that_fits_at_the_same_formats(sides: list[Side]) -> None:
+    assert [side.chip for side in sides] == ["a100", "npu64", "wse2", "tile_gh200", "dojo"]
+    for side in sides:
+        assert side.found is not None, side.why
+        assert side.found.infeasible is None
+        assert side.formats == "fp16"
+        assert side.looked[0] >= side.looked[1] > 0
+        assert side.dies == round(side.found.metrics["system_mm2"] / side.found.metrics["die_mm2"])
+
+
+@pytest.mark.parametrize("objective", ["throughput_per_system_mm2", "tpot"])
+def test_no_mapping_that_a_seed_draws_is_better_than_the_best(objective: str) -> None:
+    rng, sign = np.random.default_rng(1), -1 if METRICS[objective].better == "min" else 1
+    draws: dict[str, Any] = {
+        "a100": {"mapping.both.tp": (1, 2, 4, 8)},
+        "npu64": {"mapping.both.tp": (1, 2, 4, 8, 16), "mapping.both.pp": (1, 2, 4), "mapping.both.partition": ("k", "mn")},
+        "wse2": {"mapping.prefill.rows": range(300, 751, 30), "mapping.decode.rows": range(300, 751, 30)},
+    }
+    for side in dse.compare_chips("chip=[a100,npu64,wse2]", *SIZES, objective=objective):
+        assert side.found is not None
+        for _ in range(4):
+            words = [f"{address}={rng.choice(list(values))}" for address, values in draws[side.chip].items()]
+            other = dse.evaluate(f"chip={side.chip}", *SIZES, *words)
+            gain = sign * (other.metrics[objective] / side.found.metrics[objective] - 1)
+            assert other.infeasible or gain <= 1e-12
+
+
+def test_what_is_shown_is_what_one_design_says(sides: list[Side]) -> None:
+    for side in sides:
+        assert side.found is not None
+        alone = dse.evaluate(f"chip={side.chip}", *SIZES, *(f"{address}={value}" for address, value in side.values.items()))
+        assert side.found.metrics == pytest.approx(alone.metrics, rel=1e-9)
+
+
+def test_a_chip_that_cannot_be_asked_says_why_and_stops_no_other() -> None:
+    found = {side.chip: side for side in dse.compare_chips("chip=[mesh8,a100,nope,wse2]", *SIZES, "model=llama3_70b", FP16)}
+    assert found["a100"].found is not None
+    assert "nothing runs models on this chip" in found["mesh8"].why or "precision" in found["mesh8"].why
+    assert "no option 'nope'" in found["nope"].why
+    assert "fits" in found["wse2"].why
+    assert all("\n" not in side.why for side in found.values())
+
+
+def test_what_the_user_sets_is_not_searched() -> None:
+    side, other = dse.compare_chips("chip=[a100,npu64]", *SIZES, "mapping.both.tp=2")
+    assert side.found is not None
+    assert other.found is not None
+    assert side.found.design.mapping.decode.tp == other.found.design.mapping.prefill.tp == 2
+    assert "mapping.both.tp" not in side.values | other.values
+    assert set(other.values) == {"mapping.both.pp", "mapping.both.partition"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("chip=[a100,npu_dse]",), "unlike formats.*precision="),
+        (("model=llama3_8b",), "say which chips"),
+        (("chip=[a100,a100]",), "twice"),
+        (("chip=[a100]", "study=quickstart"), "study is of studies"),
+        (("chip=[a100,wse2]", "+space.mapping.both.tpp=choice(1,2)"), "no field 'mapping.both.tpp'; did you mean 'tp'"),
+        (("chip=[a100]", "workload.btach=[1]"), "none of these chips.*batch"),
+    ],
+)
+def test_what_is_wrong_for_all_is_refused(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(DesignError, match=says):
+        dse.compare_chips(*words)
+
+
+def test_a_space_of_ones_own_is_searched_in_place_of_the_usual_one() -> None:
+    one, two = dse.compare_chips("chip=[a100,wse2]", *SIZES, "+space.mapping.both.tp=choice(2,4)")
+    assert one.values in ({"mapping.both.tp": 2}, {"mapping.both.tp": 4}, {"mapping.both.tp": 8})  # or as it is
+    assert (one.looked[0], two.values, two.looked[0]) == (3, {}, 1)
+
+
+def test_unlike_formats_are_said() -> None:
+    found = dse.compare_chips("chip=[a100,npu_dse]", "formats=own", *SIZES)
+    assert [side.formats for side in found] == ["fp16", "int8"]
+
+
+def test_served_loads_are_compared_over_a_few_mappings() -> None:
+    words = ("workload=serving", "workload.requests=10", "workload.prompt=256", "workload.output=16", FP16)
+    for side in dse.compare_chips("chip=[a100,npu64,wse2]", *words):
+        assert side.found is not None, side.why
+        assert 1 < side.looked[0] <= PLAYED + 1
+        assert side.found.metrics["ttft"] > 0
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    monkeypatch.setattr("sys.argv", ["dse", "compare", *words])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_the_table_has_a_column_a_chip_and_the_reasons_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = run(capsys, monkeypatch, "chip=[a100,wse2,nope]", *SIZES)
+    for text in (
+        "a100",
+        "wse2",
+        "tokens per joule",
+        "throughput_per_system_mm2",
+        "mappings looked at",
+        "nope  chip: no option",
+    ):
+        assert text in out
+
+
+def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = json.loads(run(capsys, monkeypatch, "--json", "--objective", "tpot", "chip=[a100,nope]", *SIZES))
+    a100, nope = found["chips"]
+    assert found["objective"] == "tpot"
+    assert a100["metrics"]["tpot"]["unit"] == "s"
+    assert a100["tokens_per_joule"] == pytest.approx(1 / a100["metrics"]["energy_per_token"]["value"])
+    assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
+    assert nope["metrics"] == {}
+    assert "nope" in nope["why_not"]

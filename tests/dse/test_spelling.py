@@ -1,0 +1,208 @@
+"""Old addresses work at every door as the new ones do, alone but not beside them."""
+
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import question
+from dse.compose import compose, folder_of
+from dse.samplers import Ask
+from dse.space.aliases import ALIASES, Alias
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import at, spec_at
+from dse.space.knobs import Space
+from dse.space.machines import MACHINES, POOL, TILES, machine_of
+from dse.space.units import show
+from dse.store import Context, Result, Store
+from dse.validate import COLUMNS, compare, measured
+
+CHIPS = {POOL: "a100", TILES: "npu64"}
+"""A chip of each machine that has old addresses."""
+
+each = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.old)
+SHORT = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=4")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    return tmp_path
+
+
+def design(*words: str) -> Design:
+    config = compose(words)
+    return question(config, folder_of(config)).base
+
+
+def space(*words: str) -> Space:
+    config = compose(words)
+    return question(config, folder_of(config)).space
+
+
+def chip(alias: Alias) -> str:
+    return f"chip={CHIPS[alias.machine]}"
+
+
+def some(alias: Alias, value: float = 0.375) -> str:
+    """A value of the leaf, with its unit."""
+    unit = spec_at(design(chip(alias)), alias.new).metadata["unit"]
+    return f"{value}" if unit == "1" else f"{value} {unit}"
+
+
+def nested(address: str, value: str) -> str:
+    """A line of YAML that says something at an address."""
+    *path, last = address.split(".")
+    return "".join(f"{name}: {{" for name in path) + f"{last}: {value}" + "}" * len(path) + "\n"
+
+
+def write(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+
+def changed(alias: Alias) -> Design:
+    """The design by the new address, which is not the chip's own."""
+    found = design(chip(alias), f"{alias.new}={some(alias)}")
+    assert at(found, alias.new) == 0.375
+    return found
+
+
+@each
+def test_old_addresses_are_of_machines_that_have_the_new_ones(alias: Alias) -> None:
+    base = design(chip(alias))
+    assert machine_of(base.chip) == alias.machine in MACHINES
+    assert at(base, alias.new) != 0.375
+    with pytest.raises((DesignError, AttributeError)):
+        at(base, alias.old)
+
+
+@each
+def test_an_override_by_the_old_address(alias: Alias) -> None:
+    *_, last = alias.old.split(".")
+    group = alias.old.rpartition(".")[0]
+    ways = [f"{alias.old}={some(alias)}", f"+{alias.old}={some(alias)}", f"{alias.old}.value={some(alias)}"]
+    ways += [f"{group}={{{last}: {some(alias)}}}"] if "." in group else []
+    assert [design(chip(alias), way) for way in ways] == [changed(alias)] * len(ways)
+
+
+@each
+def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
+    of, line = CHIPS[alias.machine], nested(alias.old, some(alias))
+    write("studies/mine/study.yaml", f"defaults: [override /chip: {of}]\n{line}")
+    write("own/chip/mine.yaml", f"defaults: [{of}, _self_]\n{nested(alias.old.removeprefix('chip.'), some(alias))}")
+    for way in (["study=mine"], ["-cd=own", "chip=mine"]):
+        assert design(*way) == changed(alias)
+        other = design(chip(alias), f"{alias.new}={some(alias, 0.25)}")
+        assert [design(*way, f"{name}={some(alias, 0.25)}") for name in alias[:2]] == [other, other]
+
+
+@each
+def test_knobs_by_the_old_address(alias: Alias) -> None:
+    unit = some(alias).partition(" ")[2]
+    sweep = f"tag({unit}, choice(0.25, 0.5))" if unit else "choice(0.25, 0.5)"
+    when = f"{{sweep: 'choice(2, 4)', when: {{{alias.old}: [0.5]}}}}"
+    write("own/space/old.yaml", nested(alias.old, f'"{sweep}"') + nested("mapping.prefill.tp", when))
+    (new, old) = (space(chip(alias), f"+space.{name}='{sweep}'") for name in (alias.new, alias.old))
+    assert old.knobs == new.knobs
+    of_file = space(chip(alias), "-cd=own", "space=old")
+    assert of_file.knobs[0] == new.knobs[0]
+    assert of_file.knobs[1].when == ((alias.new, (0.5,)),)
+    narrow = sweep.replace("0.5", "0.75")
+    for name in alias[:2]:
+        assert space(chip(alias), "-cd=own", "space=old", f"space.{name}='{narrow}'").knobs[0] == of_file.knobs[0].__class__(
+            alias.new, (0.25, 0.75)
+        )
+
+
+@each
+def test_pictures_of_the_old_address(alias: Alias) -> None:
+    write("studies/mine/study.yaml", f"report: {{lines: [{{x: {alias.old}, y: tpot}}], bars: [{{x: {alias.old}}}]}}\n")
+    report = compose(["study=mine", chip(alias)])["report"]
+    assert (report["lines"], report["bars"]) == ([{"x": alias.new, "y": "tpot"}], [{"x": alias.new}])
+
+
+@each
+def test_published_figures_of_the_old_address(alias: Alias) -> None:
+    bounded = spec_at(design(chip(alias)), alias.new).metadata["high"] == 1 or " " in some(alias)
+    value = some(alias) if bounded else "1e5"  # so much that it binds
+    overrides = (chip(alias), *SHORT, f"{alias.old}={value}")
+    words = " ".join(f"'{word}'" for word in overrides)
+    write("old.csv", f'{",".join(COLUMNS)}\na,here,"{words}",,latency,1,s,report,\n')
+    new = measured((*overrides[:-1], f"{alias.new}={value}"), "latency", strict=False)
+    (row,) = compare(Path("old.csv"))
+    assert new is not None
+    assert row.simulated == new != measured(overrides[:-1], "latency", strict=False)
+
+
+@each
+def test_two_names_of_one_address_are_refused(alias: Alias) -> None:
+    both = f"{alias.old} and {alias.new}"
+    typed = [f"{name}={some(alias)}" for name in alias[:2]]
+    with pytest.raises(DesignError, match=both):
+        design(chip(alias), *typed)
+    write("studies/mine/study.yaml", f"defaults: [override /chip: {CHIPS[alias.machine]}]\n" + _both(alias))
+    with pytest.raises(DesignError, match=both):
+        design("study=mine")
+
+
+def _both(alias: Alias) -> str:
+    import yaml
+
+    found: dict[str, Any] = {}
+    for name in alias[:2]:
+        *path, last = name.split(".")
+        group = found
+        for part in path:
+            group = group.setdefault(part, {})
+        group[last] = some(alias)
+    return yaml.safe_dump(found)
+
+
+@each
+def test_stored_rows_have_the_new_address(alias: Alias, here: Path) -> None:
+    base, context = design(chip(alias)), Context("w" * 32, "closed", 1)
+    leaves = {f"chip.{part}.x": 1.0 for part in MACHINES[alias.machine].needs} | {alias.old: 2.0}
+    ask, result = Ask(0, {alias.old: 0.5}, {}), Result("d" * 32, {alias.old: 0.5}, {"tpot": 1.0})
+    with closing(Store(str(here / "s.sqlite"))) as store:
+        store.begin("s", dict.fromkeys(leaves, ""), {})
+        import orjson
+
+        store.append("s", context, ("b", orjson.dumps(leaves).decode()), [(ask, result.key)], [result])
+        assert at(base, alias.new) is not None
+        assert store.results(context)[result.key].values == {alias.new: 0.5}
+        assert [found.values for found, _ in store.asks("s", 1)] == [{alias.new: 0.5}]
+        assert store.bases(context)[result.key] == {alias.new if name == alias.old else name: leaves[name] for name in leaves}
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.sampled_from(ALIASES), st.floats(0.001, 1.0))
+def test_any_value_by_the_old_and_by_the_new_address_is_one_design(alias: Alias, value: float) -> None:
+    unit = spec_at(BASES[alias.machine], alias.new).metadata["unit"]
+    text = show(value, unit, 17) if unit != "1" else repr(value)
+    old, new = (design(chip(alias), f"{name}={text}") for name in alias[:2])
+    assert old == new
+
+
+BASES = {machine: design(f"chip={name}") for machine, name in CHIPS.items()}
+
+
+@each
+def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, here: Path) -> None:
+    leaves = [f"chip.{part}.x" for part in MACHINES[alias.machine].needs]
+    said = dict.fromkeys(leaves, "1") | {alias.old: "2", f"space.{alias.old}.unit": "s"}
+    with closing(Store(str(here / "s.sqlite"))) as store:
+        store.begin("s", said, {})
+        assert store.identity("s") == dict.fromkeys(leaves, "1") | {alias.new: "2", f"space.{alias.new}.unit": "s"}
+
+
+def test_the_manual_has_every_address_that_was_renamed() -> None:
+    manual = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    for alias in ALIASES:
+        assert re.search(rf"^\| `{re.escape(alias.old)}` \| `{re.escape(alias.new)}`", manual, re.MULTILINE), alias

@@ -1,0 +1,118 @@
+"""A die has the stack of software that its chip names, unless another is chosen; what has no caches has none."""
+
+from pathlib import Path
+
+import pytest
+
+import dse
+from dse.build import question
+from dse.compose import compose, folder_of
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.machines import POOL, machine_of
+from dse.strangers import CONF
+
+CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
+STACKS = sorted(path.stem for path in (CONF / "stack").glob("*.yaml"))
+FEW = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=4")
+
+
+def design(*words: str) -> Design:
+    config = compose(words)
+    return question(config, folder_of(config)).base
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "stack"),
+    [
+        ([], "ideal"),
+        (["chip=a100"], "sglang_he2025"),
+        (["chip=a100", "workload=serving"], "sglang_he2025"),
+        (["chip=a100", "workload=gemm", "mapping=tensor_parallel"], "sglang_he2025"),
+        (["chip=ascend910b"], "cann_yuzuguler2025"),
+        (["chip=ascend910b", "stack=tuned"], "tuned"),
+        (["chip=npu64"], None),
+        (["-cd=own", "chip=mine"], "sglang_he2025"),
+        (["-cd=own", "chip=other"], "tuned"),
+        (["-cd=own", "chip=other", "mapping.stack.hbm_achieved=0.5"], "tuned"),
+        (["study=plain"], "cann_yuzuguler2025"),
+        (["study=plain", "chip=npu_dse"], "ideal"),
+        (["study=chosen"], "tuned"),
+        (["study=chosen", "stack=ideal"], "ideal"),
+        (["study=body"], "tuned"),
+    ],
+    ids=str,
+)
+def test_who_names_the_stack(words: list[str], stack: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user, else the study, else the composed chip."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "own/chip/mine.yaml", "defaults: [a100, _self_]\n")
+    write(tmp_path / "own/chip/other.yaml", "defaults: [a100, _self_]\nstack: tuned\n")
+    write(tmp_path / "studies/plain/study.yaml", "defaults: [override /chip: ascend910b]\n")
+    write(tmp_path / "studies/chosen/study.yaml", "defaults: [override /chip: ascend910b, override /stack: tuned]\n")
+    write(tmp_path / "studies/body/study.yaml", "defaults: [override /chip: ascend910b]\nchip: {stack: tuned}\n")
+    assert compose(words)["choices"].get("stack") == stack
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_dies_with_a_cache_have_a_stack_and_others_have_none(chip: str) -> None:
+    config = compose([f"chip={chip}"])
+    pooled = "l2" in config["chip"]
+    assert (config["mapping"].get("stack") is not None) == pooled
+    if pooled:
+        assert machine_of(design(f"chip={chip}").chip) == POOL
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_stack_runs_on_every_die(stack: str) -> None:
+    ideal = dse.evaluate("chip=a100", "stack=ideal", *FEW).metrics["latency"]
+    assert dse.evaluate("chip=a100", f"stack={stack}", *FEW).metrics["latency"] >= ideal
+
+
+def test_a_stack_is_refused_where_nothing_reads_it() -> None:
+    with pytest.raises(DesignError, match=r"mapping\.stack: .* does not read it"):
+        design("chip=wse2", "stack=tuned")
+
+
+@pytest.mark.parametrize("words", [("chip=a100", "mapping=waferllm"), ("chip=wse2", "mapping=tensor_parallel")], ids=" ".join)
+def test_a_mapping_for_another_machine_is_refused_as_that(words: tuple[str, str]) -> None:
+    with pytest.raises(DesignError, match="mapping: this one is for something else"):
+        design(*words)
+
+
+def test_a_stack_that_there_is_not_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(DesignError, match="stack: no option 'tund'; did you mean 'tuned'"):
+        design("chip=a100", "stack=tund")
+
+
+OLD = """
+cores: 100
+core: {matrix: 2 Top/s, vector: 0.5 Top/s, attention_passes: 3, achieved: 0.5}
+l2: {size: 40 MB, bandwidth: 7 TB/s}
+hbm: {capacity: 80 GB, bandwidth: 2 TB/s, gap: 0 s, waste: 0}
+network: {ports: 2, bandwidth: 150 GB/s, latency: 5 us, latency_per: collective, achieved: 0.25, call: 10 us}
+operator_overhead: 2 us
+defaults: [/technology@technology: n7]
+"""
+NEW = [
+    "mapping.stack.attention_passes=3",
+    "mapping.stack.matrix_achieved=0.5",
+    "mapping.stack.network_achieved=0.25",
+    "mapping.stack.collective_call=10 us",
+    "mapping.stack.operator_overhead=2 us",
+]
+
+
+def test_a_chip_that_was_written_before_there_were_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "chip/old.yaml", OLD)
+    here = ("-cd=.", "chip=old")
+    old, bare = design(*here), design(*here, "stack=ideal")
+    assert bare != old
+    assert design(*here, "stack=ideal", *NEW) == old
+    assert design(*here, "mapping.stack.matrix_achieved=0.75") == design(*here, "chip.core.achieved=0.75") != old
