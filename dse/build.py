@@ -97,6 +97,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)
+    _refuse_products(on)
     return Design(of, on)
 
 
@@ -156,6 +157,15 @@ def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
                 f"mapping.{phase}.prefetch: tiles that serve requests as they come do not read ahead; leave it out, or ask for "
                 "batches"
             )
+
+
+def _refuse_products(mapping: Mapping) -> None:
+    """Refuses algorithms of matrix products that only decode has, whose products are of vectors."""
+    if software_of(mapping) not in (REGIONS, SERVED_REGIONS):
+        return
+    for name in ("gemm_attention", "gemm_ffn"):
+        if getattr(mapping.decode, name) not in (None, getattr(mapping.prefill, name)):
+            raise DesignError(f"mapping.decode.{name}: decode multiplies vectors, by gemv; say mapping.prefill.{name}")
 
 
 def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:

@@ -64,6 +64,8 @@ class MeshPlan:
     gemv: str = word("vector-matrix products and allreduces")
     ktree_k: Number = whole("phases of the K-tree (K)")
     prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
+    gemm_attention: Any = word("matrix products of attention, where they are others than gemm", absent=True)
+    gemm_ffn: Any = word("matrix products of feed-forward parts and experts, where they are others than gemm", absent=True)
 
 
 SUMS = ("root", "all")

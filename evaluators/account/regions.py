@@ -23,7 +23,7 @@ from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
 from dse.evaluators.layouts.held import VALUE, Held, held, streaming
-from dse.evaluators.layouts.regions import Region, blocks, kv_dim, region
+from dse.evaluators.layouts.regions import Region, blocks, gemm_of, kv_dim, region
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
@@ -76,7 +76,8 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     """
     mapping, machine, reader = _mapping(design), of_mesh(_chip(design)), reader_of(fidelity)
     for name, plan in plans(mapping):
-        chosen(GEMM, plan.gemm, f"mapping.{name}.gemm")
+        for word in ("gemm", "gemm_attention", "gemm_ffn"):
+            chosen(GEMM, getattr(plan, word) or plan.gemm, f"mapping.{name}.{word}")
         chosen(GEMV, plan.gemv, f"mapping.{name}.gemv")
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
@@ -412,7 +413,7 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
         found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
         least = plan.ktree_k if plan.gemv == "ktree" else 1
         if name == "prefill":
-            least = maximum(least, gemm(plan.gemm).LEAST)
+            least = maximum(least, max(gemm(word).LEAST for word in _gemms(plan)))
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
         from_edge = 0 if chip.hbm is None else 1  # the way of weights
         found.append(Limit("chip.noc.paths", _paths(name, plan, mesh) + from_edge, chip.noc.paths, "1"))
@@ -424,7 +425,14 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
 def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
     """Routing paths that a core is part of at a time."""
     tree = gemv(plan.gemv).at_once(mesh, plan.ktree_k)
-    return maximum(tree, gemm(plan.gemm).at_once(mesh)) if phase == "prefill" else tree
+    for word in _gemms(plan) if phase == "prefill" else ():
+        tree = maximum(tree, gemm(word).at_once(mesh))
+    return tree
+
+
+def _gemms(plan: MeshPlan) -> set[str]:
+    """Algorithms of matrix products of all parts."""
+    return {gemm_of(plan, part) for part in ("attention", "ffn")}
 
 
 def _shape(kernel: Kernel) -> str:

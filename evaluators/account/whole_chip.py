@@ -130,9 +130,18 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "hbm_bytes": nbytes,
         "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
-        "sram_used": most(nbytes for phase in phases for _, nbytes in phase.held[1]),
+        "sram_used": most(_filled(design, phase) for phase in phases),
         **of_phases(chip, spent, job.output_tokens),
     }
+
+
+def _filled(design: Design, phase: Phase) -> Any:
+    """Of a tile's local memory in a phase, with the room for what is read ahead where that is there."""
+    chip, plan = _chip(design), getattr(_mapping(design), phase.name)
+    slices = most(nbytes for _, nbytes in phase.held[1])
+    if not reads_ahead(plan) or chip.l2 is not None:
+        return slices
+    return slices + plan.prefetch.cap * maximum(chip.tile.sram - slices, 0.0)
 
 
 def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:

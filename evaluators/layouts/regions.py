@@ -69,6 +69,12 @@ def square(plan: MeshPlan | ProductPlan) -> Mesh:
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
+def gemm_of(plan: MeshPlan, part: str) -> str:
+    """The algorithm of matrix products of a part of a layer."""
+    said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
+    return str(plan.gemm if said is None else said)
+
+
 def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: Any = 0.0) -> tuple[Block, ...]:
     """One prompt, or one token of each of some requests, by parts of a layer, with the way between regions and the head.
 
@@ -160,7 +166,7 @@ def _product(part: Part, name: str, together: tuple[Any, ...], on: _On, each: An
     of, k = together[0], together[0].k
     m, times = (of.m, ONCE) if of.stored == 1 else (each, of.copies)
     shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))
-    how: tuple[Any, ...] = ("gemm", on.plan.gemm, shape, on.mesh, {})
+    how: tuple[Any, ...] = ("gemm", gemm_of(on.plan, part.name), shape, on.mesh, {})
     if on.vectors:
         how = ("gemv", on.plan.gemv, shape, on.over(k), {"phases": on.plan.ktree_k})
     flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
@@ -192,7 +198,7 @@ def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn."""
     head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
     count, rows, queries, keys = stretches(of.tokens, of.positions, on.model.window, on.mesh.rows)
-    on_head, ring, side = Mesh(rows, head.cols), {"gemm": on.plan.gemm}, head.copies * count
+    on_head, ring, side = Mesh(rows, head.cols), {"gemm": gemm_of(on.plan, part.name)}, head.copies * count
     before = Shape(maximum(keys - queries, ONCE), 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
     way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
     scores, values = Shape(queries, head.width, keys), Shape(queries, keys, head.width)

@@ -102,6 +102,17 @@ KINDS = {
         {},
         ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.paths", "chip.mesh.cols", "chip.mesh.rows"),
     ),
+    "wafers with memory at their edge": Kind(
+        ("chip=wse2_hbm", "workload.batch=[1]", "chip.core.sram='16 KiB'"),
+        {
+            "mapping.both.rows": (240, 300, 360, 480, 600, 700),
+            "mapping.both.regions": (1, 2, 4),
+            "mapping.both.gemm": ("meshgemm", "cannon", "summa", "allgather"),
+            "mapping.both.gemv": ("ktree", "ring", "pipeline"),
+        },
+        {},
+        ("chip.core.sram", "chip.hbm.channel_bandwidth", "chip.hbm.capacity", "chip.noc.word_bytes", "chip.noc.paths"),
+    ),
 }
 
 

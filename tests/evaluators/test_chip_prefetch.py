@@ -45,7 +45,7 @@ def test_more_room_never_slows_a_step_and_memory_is_never_asked_for_more_than_it
 ) -> None:
     of = question(model=model)
     changes = {"chip.mesh.rows": side, "chip.mesh.cols": side, "chip.tile.sram": sram}
-    base = replaced(of.base, changes | {"chip.hbm.bandwidth": of.base.chip.hbm.bandwidth * rate})
+    base = replaced(of.base, changes | {"chip.hbm.channel_bandwidth": of.base.chip.hbm.channel_bandwidth * rate})
     none, *some = [said(base, policy="none"), *(said(base, policy=policy, cap=cap) for cap in sorted((one, other)))]
     found = [columns([design], of) for design in (none, *some)]
     for less, more in ((found[0], found[1]), (found[1], found[2])):

@@ -65,9 +65,9 @@ def test_more_memory_or_bandwidth_never_slows(
 ) -> None:
     of = question(model)
     base = replaced(said(of.base, gemm=gemm), {"mapping.prefill.rows": prefill, "mapping.decode.rows": decode})
-    base = replaced(base, {"chip.hbm.bandwidth": base.chip.hbm.bandwidth * rate, "chip.core.sram": sram})
+    base = replaced(base, {"chip.hbm.channel_bandwidth": base.chip.hbm.channel_bandwidth * rate, "chip.core.sram": sram})
     before = columns([base], of)
-    for address, value in (("chip.hbm.bandwidth", base.chip.hbm.bandwidth), ("chip.core.sram", sram)):
+    for address, value in (("chip.hbm.channel_bandwidth", base.chip.hbm.channel_bandwidth), ("chip.core.sram", sram)):
         after = columns([replaced(base, {address: value * more})], of)
         for name in TIMES:
             assert after[name][0] <= before[name][0] * (1 + 1e-9), (address, name)
@@ -116,12 +116,12 @@ def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) ->
 def test_the_slower_of_channels_and_links_sets_the_pace() -> None:
     chip = question("llama2_70b").base.chip
     link = chip.noc.word_bytes * chip.clock
-    channels = chip.hbm.bandwidth * chip.hbm.channels * chip.hbm.achieved
+    channels = chip.hbm.channel_bandwidth * chip.hbm.channels * chip.hbm.achieved
     assert 1 / edge(chip, 360, 360, 1.0).byte == pytest.approx(360 * link)
     assert 1 / edge(chip, 360, 360, 3.0).byte == pytest.approx(360 * link)  # three side by side, one has a third
     assert 1 / edge(chip, 360, 360, 6.0).byte == pytest.approx(180 * link)  # two in each column
-    slow = replaced(chip, {"hbm.bandwidth": 1e9})
-    assert 1 / edge(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.bandwidth)
+    slow = replaced(chip, {"hbm.channel_bandwidth": 1e9})
+    assert 1 / edge(slow, 360, 360, 1.0).byte == pytest.approx(channels * 1e9 / chip.hbm.channel_bandwidth)
     side = replaced(chip, {"hbm.place": "west"})
     assert 1 / edge(side, 300, 10, 1.0).byte == pytest.approx(300 * link)
 
@@ -162,7 +162,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
         one = said(
             of.base, prefetch__cap=float(rng.random() / 4), prefetch__policy=str(rng.choice(["none", "whole", "partial"]))
         )
-        designs.append(replaced(one, sides | {"chip.hbm.bandwidth": 10 ** rng.uniform(9, 11)}))
+        designs.append(replaced(one, sides | {"chip.hbm.channel_bandwidth": 10 ** rng.uniform(9, 11)}))
     together = columns(designs, of)
     for place, design in enumerate(designs):
         for name, column in columns([design], of).items():
