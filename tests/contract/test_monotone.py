@@ -128,6 +128,10 @@ def drawn(kind: Kind, seed: int) -> Question:
     if "chip.l2.bandwidth" in changes:  # nobody builds a cache that is slower than the memory behind it
         behind = next(value for address, value in changes.items() if address.startswith("chip.hbm.") and "bandwidth" in address)
         changes["chip.l2.bandwidth"] = max(changes["chip.l2.bandwidth"], behind)
+    # more of everything is more silicon than can be made or cooled, which is another question
+    changes |= {"chip.die.reticle": 1e9, "chip.die.cooling": 1e9}
+    if of.base.chip.dram is not None:
+        changes["chip.dram.edge"] = 0.0
     return Question(replaced(of.base, changes), of.workload, of.space, of.sources)
 
 
