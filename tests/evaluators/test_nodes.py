@@ -85,7 +85,7 @@ def test_the_breakdown_sums_to_the_total(count: int) -> None:
 
 @given(counts)
 def test_energy_is_power_times_time_times_dies(count: int) -> None:
-    (energy,), (latency,) = (seconds(gpus(count), metric=name) for name in ("energy", "latency"))
+    (energy,), (latency,) = (seconds(gpus(count), metric=name) for name in ("power_energy", "latency"))
     assert energy == pytest.approx(400 * count * latency)
 
 

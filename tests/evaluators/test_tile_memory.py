@@ -11,7 +11,9 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.residency import resident
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
+from dse.evaluators.silicon.energy import access as of_a_memory
 from dse.evaluators.silicon.energy import dynamic
+from dse.evaluators.silicon.supply import nominal
 from dse.space.mapping import PARTITIONS
 from tests.samples import asked
 
@@ -48,6 +50,9 @@ def test_a_read_in_two_parts_waits_for_the_first_word_twice(first: float, second
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e-9))
 def test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other(sent: float, loaded: float, access: float) -> None:
-    free = dict.fromkeys(("mac", "element", "hop", "hbm"), 0.0)
-    chip = replace(CHIP, technology=replace(CHIP.technology, access=access, **free))
-    assert dynamic(Activity(sent_bytes=sent, memory_bytes=loaded), chip) == pytest.approx(2 * access * (sent + loaded))
+    free = dict.fromkeys(("mac", "element", "hop", "shared"), 0.0)
+    chip = replace(
+        CHIP, technology=replace(CHIP.technology, access=access, **free), dram=replace(CHIP.dram, byte=0.0), clock=nominal(CHIP)
+    )
+    byte = of_a_memory(access, CHIP.tile.sram)
+    assert dynamic(Activity(sent_bytes=sent, memory_bytes=loaded), chip) == pytest.approx(2 * byte * (sent + loaded))

@@ -185,10 +185,18 @@ FAULTS = (
     Fault(
         "a byte that is sent is read at one end and not written at the other",
         "evaluators/silicon/energy.py",
-        "+ 2 * (activity.sent_bytes + activity.memory_bytes) +",
-        "+ (activity.sent_bytes + activity.memory_bytes) +",
+        "activity.macs * operands + 2 * moved +",
+        "activity.macs * operands + moved +",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_byte_that_moves_is_read_at_one_end_and_written_at_the_other",),
+    ),
+    Fault(
+        "a faster clock takes no higher supply",
+        "evaluators/silicon/energy.py",
+        "found = on_chip * supply.squared(chip)",
+        "found = on_chip",
+        "chip=wse2 workload.batch=[1] workload.prompt=2048 workload.output=128",
+        ("tests/evaluators/test_silicon.py::test_twice_the_clock_takes_more_energy_for_the_same_work",),
     ),
     Fault(
         "weights have the room of the KV cache that is beside them",
