@@ -16,6 +16,7 @@ from dse.evaluators.serving.loop import Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
 from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
@@ -78,7 +79,11 @@ def judged(
     singles = list(_singles(design))
     bounds = [[limits(single, load) for load in loads] for single in singles]
     held = all(load.longest <= load.model.max_position for load in loads)
-    played = [held and all(limit.need <= limit.have for some in of for limit in some) for of in bounds]
+    made = [silicon.limits(single.chip) for single in singles]
+    kept = [
+        all(limit.need <= limit.have for some in (*of, also) for limit in some) for of, also in zip(bounds, made, strict=True)
+    ]
+    played = [held and fits for fits in kept]
     found = []
     for row, load in enumerate(loads):
         answers = [now(metrics(single, load)) if can else {} for single, can in zip(singles, played, strict=True)]

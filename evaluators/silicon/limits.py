@@ -31,6 +31,8 @@ def limits(chip: Chip) -> list[Limit]:
 
 def remedy(address: str, chip: Chip) -> str:
     """In words, what to do about a limit of silicon; "" where it is none."""
+    if chip.die is None:
+        return ""
     if address == "chip.die.reticle":
         whole = area.total(chip)
         return f"{ceil_div(whole, chip.die.reticle):.0f} dies would do: chip.die.dies, or chip.die.wafer=true for a wafer"
@@ -39,4 +41,4 @@ def remedy(address: str, chip: Chip) -> str:
         "chip.die.cooling": "lower the clock, or cool better: chip.die.cooling",
         "chip.die.shore": "fewer or faster devices (chip.dram.device), or more dies: chip.die.dies",
     }
-    return words.get(address, "") if chip.die is not None else ""
+    return words.get(address, "")

@@ -18,10 +18,11 @@ from tests.samples import asked, wide
 SPACES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
-    if path.stem not in ("empty", "hbm_patterns", "tile_attention") and not path.stem.startswith("serving")
+    if path.stem not in ("empty", "hbm_patterns", "tile_attention") and not path.stem.startswith(("serving", "best"))
 )
 """Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement;
-designs that serve are below."""
+designs that serve are below, and those that
+`dse compare` looks at in tests/dse/test_compare.py."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
