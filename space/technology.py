@@ -85,7 +85,7 @@ REACHES = ("package", "module", "board")
 class Die:
     """What is on a die beside what takes time, how many dies make the chip, and how it is made."""
 
-    dies: Number = whole("dies of the chip, which share all of it evenly; 0 for as few as the reticle lets", low=0)
+    dies: Number = whole("dies of the chip, which share all of it evenly; 0 for as few as the reticle and the edges let", low=0)
     wafer: bool = flag("whether a die is as large as it has to be, as a whole wafer is")
     cores: Number = whole("cores on all dies of the chip, spare ones included; 0 for those that are used", low=0)
     spare: Number = quantity("1", "shared cache on the dies over that which is used", low=1.0)

@@ -176,9 +176,31 @@ def _count(chip: Chip, used: Any) -> Any:
 
 
 def _dies(chip: Chip, area: Any) -> Any:
-    """Dies with cores, of a chip whose dies have so much area in all."""
+    """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
     own = chip.die
-    return where(own.dies > 0, own.dies, maximum(ceil_div(area, own.reticle), 1.0))
+    return where(own.dies > 0, own.dies, maximum(maximum(ceil_div(area, own.reticle), _shores(chip, area)), 1.0))
+
+
+def _shores(chip: Chip, area: Any) -> Any:
+    """Dies on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
+    if chip.dram is None:
+        return 1.0
+    return ceil_div((shore(chip) / (EDGES * chip.die.shore)) ** 2, maximum(area, 1e-9))
+
+
+def shore(chip: Chip) -> Any:
+    """Edges of dies that main memory takes. [mm], broadcasts over designs."""
+    return devices(chip) * chip.die.sites * chip.dram.edge
+
+
+def devices(chip: Chip) -> Any:
+    """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
+    channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+    return channels / chip.dram.device
+
+
+EDGES = 4.0
+"""Of a square die."""
 
 
 def _cut(chip: Chip, count: Any) -> Any:

@@ -96,7 +96,7 @@ def of_pool(activity: Pooled, chip: Chip) -> Any:
 def static(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power that does not depend on what is done: of all dies, and of main memory. [W], broadcasts over designs."""
     found = chip.technology.static * area.total(chip, decode_cores) * supply.squared(chip)
-    return found if chip.dram is None else found + devices(chip) * chip.dram.idle
+    return found if chip.dram is None else found + area.devices(chip) * chip.dram.idle
 
 
 @same
@@ -118,12 +118,6 @@ def design_parts(chip: Chip) -> dict[str, Any]:
         peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
         memory = dynamic(Activity(memory_bytes=peak), chip)
     return found | {"memory": memory, "whatever is done": static(chip)}
-
-
-def devices(chip: Chip) -> Any:
-    """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
-    channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-    return channels / chip.dram.device
 
 
 def access(small: Any, size: Any) -> Any:

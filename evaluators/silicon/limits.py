@@ -5,9 +5,6 @@ from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, where
 from dse.space.limits import Limit
 
-EDGES = 4.0
-"""Of a square die."""
-
 
 def limits(chip: Chip) -> list[Limit]:
     """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price."""
@@ -25,7 +22,7 @@ def limits(chip: Chip) -> list[Limit]:
     ]
     if chip.dram is None:
         return made
-    needed, edges = energy.devices(chip) * own.sites * chip.dram.edge, EDGES * one**0.5 * count * own.shore
+    needed, edges = area.shore(chip), area.EDGES * one**0.5 * count * own.shore
     return [*made, Limit("chip.die.shore", needed, edges, "mm")]
 
 
