@@ -6,6 +6,7 @@ rows that are asked for are checked.
 """
 
 import re
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,9 @@ def read(connection: sql.Connection, table: sql.Table, where: Row, *, file: bool
     except sql.exc.DatabaseError as error:
         if not file or not re.search("decode to UTF-8|malformed", str(error.orig)):
             raise
-        rows, unreadable = _one_by_one(connection, table, columns)
+        found, unreadable = _one_by_one(connection, table, columns)
+        named = namedtuple("named", [column.name for column in columns])  # type: ignore[misc]
+        rows = [named(*row) for row in found]  # type: ignore[misc]
     good: list[Any] = rows
     bad: list[Any] = []
     if checked:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dse.space.chip import Chip, decoding, memory_channels
-from dse.space.elementwise import ceil_div, maximum, where
+from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.remember import same
 from dse.space.technology import Node
 
@@ -178,14 +178,15 @@ def _count(chip: Chip, used: Any) -> Any:
 def _dies(chip: Chip, area: Any) -> Any:
     """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
     own = chip.die
-    return where(own.dies > 0, own.dies, maximum(maximum(ceil_div(area, own.reticle), _shores(chip, area)), 1.0))
+    return where(own.dies > 0, own.dies, maximum(maximum(ceil_div(minimum(area, MOST), own.reticle), _shores(chip, area)), 1.0))
 
 
 def _shores(chip: Chip, area: Any) -> Any:
     """Dies on whose edges there is room for all devices of main memory: n square ones have EDGES (n area)^(1/2) of them."""
     if chip.dram is None:
         return 1.0
-    return ceil_div((shore(chip) / (EDGES * chip.die.shore)) ** 2, maximum(area, 1e-9))
+    side = minimum(shore(chip) / (EDGES * chip.die.shore), MOST)
+    return ceil_div(side * side, maximum(area, 1e-9))
 
 
 def shore(chip: Chip) -> Any:
@@ -198,6 +199,9 @@ def devices(chip: Chip) -> Any:
     channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     return channels / chip.dram.device
 
+
+MOST = 1e12
+"""Millimetres, and square ones, beyond which nothing is told apart."""
 
 EDGES = 4.0
 """Of a square die."""

@@ -13,6 +13,9 @@ from dse.space.remember import same
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
 
+NONE = 1e-300
+"""Share of dies that work, of such as are never made."""
+
 CM2 = 100.0
 """[mm2/cm2]"""
 
@@ -68,10 +71,11 @@ def parts(chip: Chip) -> dict[str, Any]:
     tech, of, whole = chip.technology, chip.economics, area.total(chip)
     count, below = area.dies(chip, whole)
     one = area.die(chip)
-    silicon = count * tech.wafer / (dies_of_wafer(one) * good(chip))
+    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(good(chip), NONE))
     if chip.base is not None:
         under = (whole - count * one) / below
-        silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * clustered(under, tech.defects, tech.clustering))
+        working = maximum(clustered(under, tech.defects, tech.clustering), NONE)
+        silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * working)
     memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip)
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     outward = 0.0 if chip.network is None else chip.network.ports * chip.network.bandwidth

@@ -23,7 +23,7 @@ from dse.study import Study
 from dse.workers import Batch
 
 SPACES = {
-    "PRESERVE": ("preserve_cluster",),
+    "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces"),
     "wafer": (
         "waferllm_autotune",
         "space.mapping.decode.rows='range(240,751,30)'",

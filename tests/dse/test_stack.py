@@ -97,7 +97,7 @@ l2: {size: 40 MB, bandwidth: 7 TB/s}
 hbm: {capacity: 80 GB, bandwidth: 2 TB/s, gap: 0 s, waste: 0}
 network: {ports: 2, bandwidth: 150 GB/s, latency: 5 us, latency_per: collective, achieved: 0.25, call: 10 us}
 operator_overhead: 2 us
-defaults: [/technology@technology: n7]
+defaults: [npu_dse, _self_]
 """
 NEW = [
     "mapping.stack.attention_passes=3",
