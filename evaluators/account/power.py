@@ -26,6 +26,9 @@ def of_phases(
     return later(OF_PHASES, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores))
 
 
+NOTHING = 1e-300
+"""Time of what takes none, in which nothing is done. [s]"""
+
 OF_PHASES = (
     "energy",
     "energy_per_token",
@@ -49,13 +52,13 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
     peak: Any = 0.0
     for dynamic, seconds in spent:
         latency, joules = latency + seconds, joules + dynamic
-        peak = maximum(peak, dynamic / maximum(seconds, 1e-300))
+        peak = maximum(peak, dynamic / maximum(seconds, NOTHING))
     joules = joules + chips * idle * latency
     parts = price.of_tokens(chip, chips, latency, joules, tokens)
     return {
         "energy": joules,
         "energy_per_token": joules / tokens,
-        "power": joules / latency,
+        "power": joules / maximum(latency, NOTHING),
         "peak_power": peak + chips * idle,
         "tdp": rated,
         "power_density": rated / area.total(chip, decode_cores),
@@ -78,7 +81,12 @@ def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 
     def work() -> dict[str, Any]:
         idle, rated = _watts(chip, 0)
         joules = dynamic() + chips * idle * seconds
-        return {"energy": joules, "power": joules / seconds, "tdp": rated, "power_density": rated / area.total(chip)}
+        return {
+            "energy": joules,
+            "power": joules / maximum(seconds, NOTHING),
+            "tdp": rated,
+            "power_density": rated / area.total(chip),
+        }
 
     return later(ALONE, work)
 
