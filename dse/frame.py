@@ -11,7 +11,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import METRICS
 from dse.pareto import front
 from dse.samplers import Ask
-from dse.screen import Screened, coded
+from dse.screen import Screened, coded, completed
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.store import Result
@@ -121,5 +121,4 @@ def _sample(asked: Study, screened: Screened) -> pd.DataFrame:
     for path in screened.blocks:
         table = pq.read_table(path)
         parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
-    sampled: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return sampled
+    return completed(asked, pd.concat(parts, ignore_index=True), screened.left)

@@ -34,6 +34,9 @@ from dse.study import Study, stored_at
 BLOCK = 131_072
 """Rows of one Parquet file."""
 
+LEFT = b"left"
+"""In what a Parquet file says of itself, metrics that there would be, and that nobody asked for."""
+
 CACHE_ROWS = 8_192
 """Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
 
@@ -48,6 +51,7 @@ class Screened:
         front: the designs that no other beats: knobs, metrics and limits in columns.
         blocks: the Parquet files.
         evaluated: rows that were not on disk before.
+        left: whether the files are without metrics that nobody asked for.
     """
 
     rows: int
@@ -56,6 +60,7 @@ class Screened:
     front: pd.DataFrame
     blocks: tuple[Path, ...]
     evaluated: int
+    left: bool = False
 
 
 def screen(study: Study, progress: Callable[[int, int, int], None]) -> Screened:
@@ -106,7 +111,7 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
         folder.mkdir(parents=True, exist_ok=True)
     best: pd.DataFrame | None = None
     rows = feasible = evaluated = 0
-    paths = []
+    paths, left = [], False
     for number, start in enumerate(range(0, total, BLOCK)):
         stop = min(start + BLOCK, total)
         block = _read(folder, number)
@@ -119,6 +124,7 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
             block = _write(table, folder, number), table
             evaluated += table.num_rows
         path, table = block
+        left |= LEFT in (table.schema.metadata or {})
         paths.append(path)
         rows += table.num_rows
         good, found = _front(study, table)
@@ -128,8 +134,8 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
     if best is None:
         return None
     exact = exact and len(paths) == -(-total // BLOCK)
-    whole = _completed(study, best.reset_index(drop=True))
-    return Screened(rows, feasible, exact, whole, tuple(paths), evaluated)
+    whole = completed(study, best.reset_index(drop=True), left)
+    return Screened(rows, feasible, exact, whole, tuple(paths), evaluated, left)
 
 
 def asked(study: Study) -> tuple[str, ...]:
@@ -152,13 +158,13 @@ def coded(space: Space | Chips, rows: pd.DataFrame) -> Columns:
     return columns
 
 
-def _completed(study: Study, best: pd.DataFrame) -> pd.DataFrame:
-    """A front with the metrics that nobody asked for by name as well."""
-    if not len(best):
-        return best
-    found = evaluate(study.question.space.stack(coded(study.question.space, best)), study.question.workload)
-    absent = {name: column for name, column in found.columns.items() if name not in best and not np.isnan(column).all()}
-    return best.assign(**absent)
+def completed(study: Study, rows: pd.DataFrame, left: bool) -> pd.DataFrame:
+    """Designs of a screen with the metrics that it has left out as well, where it has left out any."""
+    if not left or not len(rows):
+        return rows
+    found = evaluate(study.question.space.stack(coded(study.question.space, rows)), study.question.workload)
+    absent = {name: column for name, column in found.columns.items() if name not in rows and not np.isnan(column).all()}
+    return rows.assign(**absent)
 
 
 def _sample_size(study: Study) -> int:
@@ -173,6 +179,7 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
     limit = np.empty(size, dtype=np.int8)
     excess = np.empty(size)
+    left: set[str] = set()
     done = 0
     for part in space.parts(columns, rows):
         some = space.stack({address: column[part] for address, column in columns.items()})
@@ -180,6 +187,7 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column
+        left |= outcomes.left
         limit[part] = outcomes.limit
         excess[part] = outcomes.excess
         done += len(part)
@@ -206,7 +214,8 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
             arrays[knob.address] = pa.array(column, from_pandas=True)
     arrays |= {name: pa.array(column) for name, column in metrics.items()}
     binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
-    return pa.table(arrays | {"limit": binding, "excess": pa.array(excess)})
+    table = pa.table(arrays | {"limit": binding, "excess": pa.array(excess)})
+    return table.replace_schema_metadata({LEFT: ", ".join(sorted(left))}) if left else table
 
 
 def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:

@@ -345,7 +345,9 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted
     worst: Any = 0.0
     for judged in found:
         share = len(judged.rows) / cases
-        metrics = _asked(judged.metrics, wanted)
+        metrics = now(judged.metrics if wanted is None else asked(judged.metrics, wanted))
+        if wanted is not None:
+            outcomes.left.update(judged.metrics.keys() - metrics.keys())
         if isinstance(outcomes.cases, Columns):
             here = np.asarray(judged.rows)[:, None]
             for name, value in metrics.items():
@@ -368,11 +370,6 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted
     for name in METRICS:
         if name in total:
             outcomes.columns.put(name, ... if every else rows, total[name])
-
-
-def _asked(metrics: dict[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
-    """Metrics worked out, less those that somebody would have to ask for."""
-    return now(metrics if wanted is None else asked(metrics, wanted))
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:

@@ -346,6 +346,7 @@ class Outcomes:
         limit: which limit binds most, an index into `LIMITS`; -1 where all hold. Shape (designs,).
         need, have: of that limit; 0 where all hold.
         cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
+        left: metrics that there would be, which nobody asked for.
     """
 
     columns: Columns
@@ -353,6 +354,7 @@ class Outcomes:
     need: Array
     have: Array
     cases: dict[str, Array] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.limit)

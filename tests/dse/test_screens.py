@@ -6,6 +6,8 @@ import pandas as pd
 import pytest
 
 from dse.evaluators import evaluate
+from dse.evaluators.account.power import OF_PHASES
+from dse.frame import with_front
 from dse.screen import CACHE_ROWS, screen
 from dse.space.design import stacked
 from tests.dse.toy import toy
@@ -22,3 +24,21 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
         alone = evaluate(stacked([design]), workload)
         for name in ("latency", "tpot", "throughput_per_system_mm2"):
             assert row[name] == pytest.approx(alone.columns[name][0], rel=1e-12)
+
+
+def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = toy(tmp_path, "screen.run=true")
+    found = screen(asked, lambda done, total, size: None)
+    stored = pd.read_parquet(found.blocks[0])
+    assert found.left
+    assert "energy" not in stored
+    shown = with_front(asked, pd.DataFrame(), found)
+    assert {"energy", "price_per_mtoken"} <= set(found.front)
+    assert shown["energy"].notna().all()
+    monkeypatch.setattr("dse.screen.asked", lambda study: OF_PHASES)
+    whole = toy(tmp_path / "whole", "screen.run=true")
+    everything = screen(whole, lambda done, total, size: None)
+    assert not everything.left
+    # what is whole is not evaluated again
+    monkeypatch.setattr("dse.screen.evaluate", None)
+    assert "energy" in with_front(whole, pd.DataFrame(), everything)
