@@ -189,13 +189,11 @@ function spentPart(row, study) {
   }
   const phases = Object.entries(known.spent),
     of = spentOf(study, [row]);
-  const area = Object.entries(known.area),
-    total = area.reduce((sum, [, mm2]) => sum + mm2, 0);
   return part(
     "What binds",
     of && h("p", {class: "note"}, of),
     phases.map(([phase, spent]) => stack(phase, spent, "s")),
-    area.length > 0 && stack("die area", Object.fromEntries(area), "mm2", total),
+    known.chip.map(([of, unit, values]) => stack(of, values, unit)),
     h(
       "details",
       {class: "operators"},
@@ -219,10 +217,15 @@ function spentOf(study, rows) {
   return by + (study.cases.length > 1 ? `Of the first of ${study.cases.length} cases, ${study.explained.case}.` : "");
 }
 
+const KEYS = 6; // largest parts of a stack that are named below it
+
 function stack(title, shares, unit) {
   const total = Object.values(shares).reduce((a, b) => a + b, 0),
     all = worked(Object.values(shares)),
-    parts = Object.entries(shares).filter(([, v]) => v / all > 0.001);
+    parts = Object.entries(shares)
+      .filter(([, v]) => v / all > 0.001)
+      .sort((a, b) => b[1] - a[1]),
+    rest = parts.slice(KEYS);
   const colour = (key, i) => `var(${(unit === "s" && BOUNDS[key]) || SERIES[i % SERIES.length]})`;
   return h(
     "div",
@@ -243,8 +246,10 @@ function stack(title, shares, unit) {
       "div",
       {class: "stack-key"},
       parts
-        .slice(0, 6)
+        .slice(0, KEYS)
         .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${key} ${percent(v / all)}`)),
+      rest.length > 0 &&
+        h("span", {title: rest.map(([key]) => key).join(", ")}, `${rest.length} more ${percent(worked(rest.map(([, v]) => v)) / all)}`),
     ),
   );
 }
