@@ -141,7 +141,7 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
     if hasattr(reader, "limits") and binding(design, Workload("", (case,))) is not None:
         return Breakdown((), 0.0, {}, {})  # nothing is played that cannot be
     breakdown: Breakdown = reader.explain(design, case, decode_at, fidelity)
-    if design.chip.die is None:
+    if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
         return breakdown
     watts = {name: float(value) for name, value in design_parts(design.chip).items()}
     return replace(breakdown, power=watts, price={name: float(value) for name, value in price.parts(design.chip).items()})

@@ -278,7 +278,15 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
                 for op in parts.rows
             ],
             "spent": {phase: {name: _short(s) for name, s in by.items() if s} for phase, by in spent.items()},
-            "area": {name: _short(area) for name, area in parts.area.items() if area},
+            "chip": [
+                [of, unit, {name: _short(value) for name, value in values.items() if value}]
+                for of, unit, values in (
+                    ("area of a chip", "mm2", parts.area),
+                    ("its power at peak", "W", parts.power),
+                    ("its price, with its share of a server", "USD", parts.price),
+                )
+                if any(values.values())
+            ],
         }
     return {"case": case.label, "words": words.known, "designs": designs}
 

@@ -54,7 +54,7 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
         latency, joules = latency + seconds, joules + dynamic
         peak = maximum(peak, dynamic / maximum(seconds, NOTHING))
     joules = joules + chips * idle * latency
-    parts = price.of_tokens(chip, chips, latency, joules, tokens)
+    parts = price.of_tokens(chip, chips, latency, joules, tokens, decode_cores)
     return {
         "energy": joules,
         "energy_per_token": joules / tokens,
@@ -62,7 +62,7 @@ def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: 
         "peak_power": peak + chips * idle,
         "tdp": rated,
         "power_density": rated / area.total(chip, decode_cores),
-        "system_price": chips * price.system(chip),
+        "system_price": chips * price.system(chip, decode_cores),
         "price_per_mtoken": parts["chips"] + parts["electricity"],
         "chips_per_mtoken": parts["chips"],
         "electricity_per_mtoken": parts["electricity"],
@@ -92,4 +92,4 @@ def alone(chip: Chip, dynamic: Callable[[], Any], seconds: Any, *, chips: Any = 
 
 
 def _watts(chip: Chip, decode_cores: Any) -> tuple[Any, Any]:
-    return energy.static(chip, decode_cores), energy.design_power(chip)
+    return energy.static(chip, decode_cores), energy.design_power(chip, decode_cores)

@@ -1,11 +1,13 @@
 """Meshes of tiles that serve requests as they come: pipelines that do both phases, or some for each.
 
 An iteration of a pipeline is one micro-batch's pass through all its stages, prompts and decodes together: products over all
-tokens, attention of each kind by itself. What of the KV cache is not in local memory comes from HBM. An iteration is priced by
+tokens, attention of each kind by itself. What of the KV cache is not in local memory comes
+from HBM. An iteration is priced by
 the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,8 +31,8 @@ from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, spread
 from dse.evaluators.serving.state import Transfer
-from dse.evaluators.silicon import area
-from dse.evaluators.silicon.energy import dynamic
+from dse.evaluators.silicon import area, price
+from dse.evaluators.silicon.energy import design_parts, dynamic
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -126,8 +128,9 @@ def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
         of = _mean_iteration(load, fleet[pool], reader, mean)
         return pass_rows("", of, mean.times, of_tiles(fleet[pool].chip))
 
-    areas = area.parts(_chip(design), decode_cores(design))
-    return served.explained(run, areas, operators, names=names, beside=beside)
+    made = _chip(design), decode_cores(design)
+    found = served.explained(run, area.parts(*made), operators, names=names, beside=beside)
+    return replace(found, power=design_parts(*made), price=price.parts(*made))
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:

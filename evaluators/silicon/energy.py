@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon import area, supply
-from dse.space.chip import Chip, memory_channels
+from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import maximum, where
 from dse.space.remember import same
 
@@ -48,11 +48,6 @@ class Pooled(NamedTuple):
     def times(self, count: Any) -> "Pooled":
         """So often."""
         return Pooled(*(value * count for value in self))._replace(width=self.width)
-
-
-def energy(activity: Activity, chip: Chip, seconds: Any, decode_cores: Any = 0) -> Any:
-    """Of what a mesh does, and of the whole chip meanwhile. [J], broadcasts over designs."""
-    return dynamic(activity, chip) + static(chip, decode_cores) * seconds
 
 
 def dynamic(activity: Activity, chip: Chip) -> Any:
@@ -100,24 +95,30 @@ def static(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 @same
-def design_power(chip: Chip) -> Any:
+def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     """Power of a chip whose matrix engines multiply 16-bit values all the time, memory and links at their peak. [W]"""
-    return sum(design_parts(chip).values())
+    return sum(design_parts(chip, decode_cores).values())
 
 
-def design_parts(chip: Chip) -> dict[str, Any]:
-    """That power by what takes it. [W], broadcasts over designs."""
+def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+    """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
+    found = _busy(chip)
+    if isinstance(decode_cores, np.ndarray) or decode_cores:
+        share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
+        found = {name: value * (1 - share) + _busy(decoding(chip))[name] * share for name, value in found.items()}
+    return found | {"whatever is done": static(chip, decode_cores)}
+
+
+def _busy(chip: Chip) -> dict[str, Any]:
+    """Of engines, memory and links at their peak. [W]"""
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
         linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
-        found = {"matrix engines": of_pool(Pooled(macs), chip), "links": linked}
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
-    else:
-        found = {"matrix engines": dynamic(Activity(macs), chip)}
-        peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-        memory = dynamic(Activity(memory_bytes=peak), chip)
-    return found | {"memory": memory, "whatever is done": static(chip)}
+        return {"matrix engines": of_pool(Pooled(macs), chip), "links": linked, "memory": memory}
+    peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
+    return {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
 
 
 def access(small: Any, size: Any) -> Any:

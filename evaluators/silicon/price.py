@@ -53,25 +53,24 @@ def spared(mm2: Any, defects: Any, spare: Any) -> Any:
     return minimum(found, 1.0)
 
 
-def good(chip: Chip) -> Any:
+def good(chip: Chip, decode_cores: Any = 0) -> Any:
     """Share of the dies with cores that work, where cores can be spared. [1], broadcasts over designs."""
-    tech = chip.technology
+    tech, one = chip.technology, area.die(chip, decode_cores)
     if chip.areas is not None:
-        return clustered(area.die(chip), tech.defects, tech.clustering)
+        return clustered(one, tech.defects, tech.clustering)
     used = chip.cores if chip.mesh is None else chip.mesh.rows * chip.mesh.cols
-    one, spare = area.die(chip), maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip))[0]
-    cores = one * _share_of_cores(chip)
+    spare = maximum(chip.die.cores - used, 0.0) / area.dies(chip, area.total(chip, decode_cores))[0]
+    cores = one * _share_of_cores(chip, decode_cores)
     with_spares = clustered(where(chip.die.wafer, 0.0, one - cores), tech.defects, tech.clustering)
     return where(spare >= 1, with_spares * spared(cores, tech.defects, spare), clustered(one, tech.defects, tech.clustering))
 
 
 @same
-def parts(chip: Chip) -> dict[str, Any]:
-    """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs."""
-    tech, of, whole = chip.technology, chip.economics, area.total(chip)
+def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
+    """What a chip in its server costs, by what it is spent on. [USD], broadcasts over designs; some tiles may only decode."""
+    tech, of, whole, one = chip.technology, chip.economics, area.total(chip, decode_cores), area.die(chip, decode_cores)
     count, below = area.dies(chip, whole)
-    one = area.die(chip)
-    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(good(chip), NONE))
+    silicon = count * tech.wafer / (dies_of_wafer(one) * maximum(good(chip, decode_cores), NONE))
     if chip.base is not None:
         under = (whole - count * one) / below
         working = maximum(clustered(under, tech.defects, tech.clustering), NONE)
@@ -79,42 +78,38 @@ def parts(chip: Chip) -> dict[str, Any]:
     memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip)
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     outward = 0.0 if chip.network is None else chip.network.ports * chip.network.bandwidth
-    outside = 0.0 if chip.die is None else chip.die.outside / 2
+    plug = (design_power(chip, decode_cores) + of.host_power) / of.supply
     return {name: value / of.assembly * of.markup for name, value in made.items()} | {
         "test": of.test * of.markup,
         "board": of.board,
-        "network": of.network * (outward + outside),
-        "power and cooling": of.cooling * of.pue * drawn(chip, design_power(chip)),
+        "network": of.network * (outward + chip.die.outside / 2),
+        "power and cooling": of.cooling * of.pue * plug,
     }
 
 
 @same
-def system(chip: Chip) -> Any:
+def system(chip: Chip, decode_cores: Any = 0) -> Any:
     """What a chip in its server costs. [USD], broadcasts over designs."""
-    return sum(parts(chip).values())
+    return sum(parts(chip, decode_cores).values())
 
 
-def drawn(chip: Chip, watts: Any) -> Any:
-    """Power of a chip and of its share of a server, at the plug. [W]"""
-    return (watts + chip.economics.host_power) / chip.economics.supply
-
-
-def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any) -> dict[str, Any]:
-    """What so many tokens cost, by what it is spent on: the chips' time and the electricity of all. [USD]
+def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, decode_cores: Any = 0) -> dict[str, Any]:
+    """What a million tokens cost, by what it is spent on: the chips' share of their life, and the electricity of all. [USD]
 
     Args:
         chip, chips: that work, and how many.
         seconds, joules: that they take for the tokens, all together.
-        tokens: of which a million are priced.
+        tokens: that come out of it.
+        decode_cores: tiles that only decode.
     """
     of = chip.economics
-    owned = chips * system(chip) * seconds / (of.life * of.busy)
+    owned = chips * system(chip, decode_cores) * seconds / (of.life * of.busy)
     plugged = (joules + chips * of.host_power * seconds) / of.supply * of.pue
     return {"chips": owned * 1e6 / tokens, "electricity": plugged * of.electricity * 1e6 / tokens}
 
 
-def _share_of_cores(chip: Chip) -> Any:
-    found = area.parts(chip)
+def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
+    found = area.parts(chip, decode_cores)
     inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
     above = [name for name in found if chip.base is None or name not in area.BELOW]
     return sum(found[name] for name in inside) / sum(found[name] for name in above if name != "other")

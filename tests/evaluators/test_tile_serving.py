@@ -193,7 +193,11 @@ def test_cores_that_decode_may_have_measures_of_their_own() -> None:
     )
     assert faster["tpot"] < alike["tpot"]
     assert faster["system_mm2"] > alike["system_mm2"] > narrow["system_mm2"]
+    for name in ("tdp", "system_price"):
+        assert faster[name] > alike[name] > narrow[name]
     assert faster["ttft"] == pytest.approx(alike["ttft"])
+    of = asked(*apart, "chip.decode.bandwidth=480 GB/s")
+    assert sum(explain(of.base, of.workload.cases[0]).price.values()) == pytest.approx(faster["system_price"])
     chip = asked(*apart, "chip.decode.lanes=2048 op/cycle").base.chip
     assert decoding(chip).tile.vector.special * 2 == chip.tile.vector.special
 
