@@ -24,7 +24,7 @@ def dies_of_wafer(mm2: Any) -> Any:
     """Whole dies of an area on a round wafer: its area over theirs, less those that its edge cuts; at least one. [1]
 
     >>> round(dies_of_wafer(814.0), 1), round(dies_of_wafer(115.0)), dies_of_wafer(46225.0)
-    (63.5, 552, 1.0)
+    (63.5, 553, 1.0)
     """
     return maximum(np.pi * (WAFER / 2) ** 2 / mm2 - np.pi * WAFER / (2 * mm2) ** 0.5, 1.0)
 
