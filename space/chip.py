@@ -214,6 +214,30 @@ class Router:
 
 
 @record
+class Dies:
+    """Dies of one package or wafer, as a rectangle; each is a chip of its own otherwise."""
+
+    rows: Number = whole("rows of dies")
+    cols: Number = whole("columns of dies")
+
+
+D2D_TOPOLOGIES = ("mesh", "torus", "ring", "full", "switch")
+"""Links from die to die: between neighbours; also between the ends of each row and column; from each to the next, row after row
+and back; between every pair; or from each die's ports to switches that take from any to any."""
+
+
+@record
+class D2d:
+    """Links from die to die."""
+
+    topology: str = word("which dies have links", D2D_TOPOLOGIES)
+    ports: Number = whole("links that a die has room for: 4 make a mesh or a torus, 2 a ring, dies - 1 a full mesh")
+    bandwidth: Number = quantity("B/s", "one link, one direction", positive=True)
+    latency: Number = quantity("s", "of a hop, from die to die")
+    credits: Number = quantity("B", "on their way over a link at a time; 0 for bandwidth x round trip")
+
+
+@record
 class Chip:
     """An accelerator: the parts that it has, None for those it has not.
 
@@ -244,6 +268,8 @@ class Chip:
     economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)
+    dies: Any = part("dies of one package or wafer", Dies)
+    d2d: Any = part("links from die to die", D2d)
 
 
 def memory_of(chip: Chip) -> Any:

@@ -136,6 +136,43 @@ class FlatPlan:
     prefetch: Any = part("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
 
 
+DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")
+"""Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
+or each a step from the next, so that dies beside each other are of different stages."""
+
+EXCHANGES_OF_EXPERTS = ("direct", "by_node")
+"""How tokens come to the dies of their experts: a copy for each expert; or one copy a node, passed on inside."""
+
+OVERLAPS = ("none", "halves")
+"""What a stage does while dies exchange: nothing; or the other half of its micro-batch, operator by operator."""
+
+SHARED = ("everywhere", "placed")
+"""Where shared experts are: on every die; or beside routed ones, as experts that every token goes to."""
+
+
+@record
+class ExpertsPlan:
+    """Where experts are."""
+
+    redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0)
+    shared: str = word("where shared experts are: everywhere, or placed as experts", SHARED)
+
+
+@record
+class DiesPlan(FlatPlan):
+    """The mapping of one phase on many dies of tiles, each of which works on one operator after the other."""
+
+    tp: Number = whole("tensor parallelism: dies that share attention and dense layers")
+    pp: Number = whole("pipeline parallelism: stages, each with its share of the layers")
+    ep: Number = whole("expert parallelism: dies that share out the experts of a layer; attention has copies among them")
+    dp: Number = whole("data parallelism: copies of the model; 0 for as many as there are dies for", low=0)
+    placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
+    exchange: str = word("how tokens come to the dies of their experts", EXCHANGES_OF_EXPERTS)
+    overlap: str = word("what a stage does while dies exchange", OVERLAPS)
+    experts: ExpertsPlan
+    prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
+
+
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
 
@@ -264,8 +301,8 @@ class Mapping:
     What is not there is None; `space.software` says which parts belong together.
     """
 
-    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
-    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan)
+    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, DiesPlan)
+    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, DiesPlan)
     precision: Any = part("number formats", Precision)
     stack: Any = part("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
     kv: Any = word("where a new token's keys and values go", absent=True)
