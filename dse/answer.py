@@ -21,7 +21,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.limits import Infeasible
 from dse.space.units import show
-from dse.space.workload import Workload
+from dse.space.workload import Case, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +85,14 @@ class Evaluation:
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
-        found += [*(plan for plan in plans if plan not in formats), *formats, ("fidelity", self.fidelity)]
+        found += [*(plan for plan in plans if plan not in formats), *formats, *self._guessed(), ("fidelity", self.fidelity)]
         return [*found, *([("on a part", self.part)] if self.part else [])]
+
+    def _guessed(self) -> list[tuple[str, str]]:
+        """What is guessed in decode, of cases that guess."""
+        said = {case.speculation for case in self.workload.cases if isinstance(case, Case) and case.speculation}
+        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in said)
+        return [("speculation", "; ".join(text))] if said else []
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

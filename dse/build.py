@@ -13,7 +13,7 @@ from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
-from dse.space.kinds import KINDS, WHERE, asked
+from dse.space.kinds import GUESSING, KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import Mapping
@@ -54,7 +54,8 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     space = chips.over(bases, knobs) if config.get("chips") else Space(base, knobs)
     if config.get("chips"):
         formats.check(bases, knobs, config)
-    return Question(base, workload(config, folder), space, tuple(sources))
+    guesses = all(software_of(base.mapping) in GUESSING for base in bases.values())
+    return Question(base, workload(config, folder, guesses=guesses), space, tuple(sources))
 
 
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from dse.records import NOTES, parsed, record
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import asked
-from dse.space.model import Model
+from dse.space.model import LOADS, Model
 from dse.space.requests import requests
 from dse.space.workload import (
     ALONG,
@@ -30,6 +30,7 @@ from dse.space.workload import (
     Collective,
     Load,
     Product,
+    Speculation,
     Stream,
     Traffic,
     Workload,
@@ -64,18 +65,19 @@ def _check_model(model: Model, address: str) -> None:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
 
 
-def workload(config: Dict[str, Any], folder: Path) -> Workload:
+def workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:
     """The workload of a configuration.
 
     Args:
         config: with the groups `workload` and `model`, and a `seed`.
         folder: against which relative files are found, after the working folder.
+        guesses: whether mappings can check guessed tokens in decode.
     """
     spec = {key: value for key, value in config["workload"].items() if key not in NOTES}
     seed = config["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
-    cases = READERS[asked(spec)](spec, _Given(config["model"], folder, seed))
+    cases = READERS[asked(spec)](spec, _Given(config["model"], folder, seed, guesses))
     return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_at", "mean"))
 
 
@@ -86,6 +88,7 @@ class _Given:
     model: Dict[str, Any]
     folder: Path
     seed: int
+    guesses: bool
 
 
 def _refuse_others(spec: dict[str, Any], allowed: Iterable[str], whose: str = "workload: ") -> None:
@@ -98,18 +101,66 @@ def _refuse_others(spec: dict[str, Any], allowed: Iterable[str], whose: str = "w
 
 def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
-    _refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at"))
+    _refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE))
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
+    routing = spec.get("routing", LOADS[0])
+    if routing not in LOADS:
+        raise DesignError(f"workload.routing: no option {routing!r}; {nearest(str(routing), LOADS)}")
     return [
-        Case(f"{model.name} {label}", model, batch)
+        Case(
+            f"{model.name} {label}",
+            _routed(model, routing),
+            batch,
+            _speculation(spec.get("speculation", "auto"), model, given.guesses),
+        )
         for model in models(given.model).values()
         for label, batch in kind(spec, given)
     ]
+
+
+MORE = ("speculation", "routing")
+"""Fields of batches beside lengths."""
+
+
+def _routed(model: Model, routing: str) -> Model:
+    """A model whose tokens spread over experts as the workload says, where that is not as usual."""
+    if model.experts is None or routing == LOADS[0]:
+        return model
+    return replace(model, experts=replace(model.experts, load=routing))
+
+
+ACCEPTED = 0.7
+"""Chance that the guess of a multi-token prediction module is right, where nobody says it: as evaluated in [zhang2026] section
+III-E; a model's own report has 0.85 to 0.9 [deepseek2024]."""
+
+
+def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
+    """What is guessed in decode: what is said; where that is left open, what a model has a module for, if the mapping can."""
+    if said in ("none", None):
+        return None
+    if said == "auto":
+        return Speculation(1, ACCEPTED) if model.mtp and guesses else None
+    if not isinstance(said, Dict) or set(said) != {"tokens", "acceptance"}:
+        raise DesignError(f"workload.speculation: {said!r} is not auto, none or {{tokens: 1, acceptance: 0.7}}")
+    tokens, acceptance = said["tokens"], said["acceptance"]
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise DesignError(f"workload.speculation.tokens: {tokens!r} is not a whole number of at least 0")
+    if isinstance(acceptance, bool) or not isinstance(acceptance, int | float) or not 0 <= acceptance <= 1:
+        raise DesignError(f"workload.speculation.acceptance: {acceptance!r} is not a share between 0 and 1")
+    if not guesses and tokens:
+        raise DesignError(
+            "workload.speculation: this mapping decodes a token at a time; say none, or choose mapping=flat or tensor_parallel"
+        )
+    if tokens > model.mtp:
+        raise DesignError(
+            f"workload.speculation.tokens: {model.name} has {model.mtp} modules that predict tokens (model.mtp), a guess each"
+        )
+    return Speculation(tokens, float(acceptance)) if tokens else None
 
 
 def _products(spec: dict[str, Any], given: _Given) -> list[Product]:

@@ -217,8 +217,8 @@ class Router:
 class Dies:
     """Dies of one package or wafer, as a rectangle; each is a chip of its own otherwise."""
 
-    rows: Number = whole("rows of dies")
-    cols: Number = whole("columns of dies")
+    rows: Number = whole("rows of dies", apart=True)
+    cols: Number = whole("columns of dies", apart=True)
 
 
 D2D_TOPOLOGIES = ("mesh", "torus", "ring", "full", "switch")

@@ -13,6 +13,7 @@ CONSTANTS: dict[str, str] = {
     "hbm.latency": SILICON,
     "hbm.crowded": SILICON,
     "network.latency": SILICON,
+    "d2d.latency": SILICON,
     "network.nodes.latency": SILICON,
     "network.nodes.bandwidth": SILICON,
     "network.nodes.size": SILICON,

@@ -1,7 +1,7 @@
 """What the search moves: a design, its content key, and many designs stacked as one of arrays."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +57,16 @@ def hashed(entries: Iterable[str]) -> str:
 
 
 def stacked(designs: Sequence[Design]) -> Designs:
-    """Many designs as one of arrays per structure; leaves on which all agree stay scalars."""
+    """Many designs as one of arrays per structure; leaves on which all agree, or that are worked out in turn, stay scalars."""
     if len(designs) == 1:
         return Designs(1, ((np.zeros(1, dtype=np.intp), designs[0]),))
     rows: dict[tuple[str, ...], list[int]] = {}
-    table = [dict(_values(design)) for design in designs]
-    for row, values in enumerate(table):
-        words = (value for value in values.values() if isinstance(value, str))
-        rows.setdefault((*values, *words), []).append(row)
+    table = []
+    for row, design in enumerate(designs):
+        found = list(leaves(design))
+        table.append({address: value for address, value, _ in found})
+        apart = (str(value) for _, value, spec in found if isinstance(value, str) or "apart" in spec.metadata)
+        rows.setdefault((*table[row], *apart), []).append(row)
     groups = []
     for members in rows.values():
         first = table[members[0]]
@@ -72,8 +74,3 @@ def stacked(designs: Sequence[Design]) -> Designs:
         changes = {a: np.asarray(c, dtype=float) for a, c in columns.items() if any(v != c[0] for v in c)}
         groups.append((np.asarray(members, dtype=np.intp), replaced(designs[members[0]], changes)))
     return Designs(len(designs), tuple(groups))
-
-
-def _values(design: Design) -> Iterator[tuple[str, Any]]:
-    for address, value, _ in leaves(design):
-        yield address, value

@@ -25,9 +25,11 @@ def quantity(
     return _leaf(metadata, default, absent)
 
 
-def whole(doc: str, *, low: int = 1, default: int | None = None, unit: str = "1", absent: bool = False) -> Any:
-    """A leaf that is a whole number of things, or of units."""
-    return _leaf({"unit": unit, "doc": doc, "low": low, "whole": True}, default, absent)
+def whole(
+    doc: str, *, low: int = 1, default: int | None = None, unit: str = "1", absent: bool = False, apart: bool = False
+) -> Any:
+    """A leaf that is a whole number of things, or of units; designs that differ in one `apart` are worked out in turn."""
+    return _leaf({"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {}), default, absent)
 
 
 def word(

@@ -3,11 +3,12 @@
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
-from dse.space.machines import MEMORY, NETWORK, POOL, TILES, WAFER
+from dse.space.machines import DIES, MEMORY, NETWORK, POOL, TILES, WAFER
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
     DEVICES,
+    MANY_DIES,
     PIPELINES,
     PRODUCT,
     REGIONS,
@@ -49,6 +50,7 @@ KINDS: dict[tuple[str, type], Kind] = {
         "the chip is a mesh of tiles",
         "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
+    (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies"),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
     (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
@@ -70,6 +72,9 @@ KINDS: dict[tuple[str, type], Kind] = {
     (NETWORK, Traffic): Kind((TRAFFIC,), "the chip is a network by itself", "traffic"),
 }
 """By machines and kinds of case."""
+
+GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES)
+"""Software that checks guessed tokens in decode."""
 
 WHERE: dict[type, str] = {
     Case: "chip=npu_dse",

@@ -197,7 +197,7 @@ class Space:
         for knob in self._order():
             if knob.words:
                 code = code * (len(knob.values) + 1) + columns[knob.address] + 1
-            elif knob.address.startswith("mapping.") and size >= GROUP_ROWS * len(knob.values):
+            elif self._apart(knob) or (knob.address.startswith("mapping.") and size >= GROUP_ROWS * len(knob.values)):
                 place = np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), columns[knob.address])
                 code = code * (len(knob.values) + 1) + place
         groups = []
@@ -223,7 +223,8 @@ class Space:
         code, kinds = np.zeros(size, dtype=np.int64), 1
         for knob in self._order():
             column, count = columns[knob.address], len(knob.values) + 1
-            if (column == column[0]).all() or not (knob.words or (kinds * count * least <= size and self._shapes(knob))):
+            groups = knob.words or self._apart(knob) or (kinds * count * least <= size and self._shapes(knob))
+            if (column == column[0]).all() or not groups:
                 continue
             place = column if knob.words else np.searchsorted(np.sort(np.asarray(knob.values, dtype=float)), column)
             code, kinds = code * count + place + (1 if knob.words else 0), kinds * count
@@ -262,6 +263,10 @@ class Space:
         for address in self.targets[knob.address]:
             full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
             changes[address] = full if (full != full[0]).any() else full[0].item()
+
+    def _apart(self, knob: Choice) -> bool:
+        """Whether designs that differ in a knob are worked out in turn."""
+        return "apart" in self.spec(knob.address).metadata
 
     def _shapes(self, knob: Choice) -> bool:
         """Whether shapes may depend on a knob: of the mapping, or a count of things."""

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 
-from dse.space.chip import Cache, Chip, Core, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
+from dse.space.chip import Cache, Chip, Core, D2d, Dies, Hbm, MainMemory, Mesh, MeshCore, Network, Noc, Router, Tile, TileNoc
 from dse.space.memory import Memory
 from dse.space.parts import Parts, Wholes
 from dse.space.technology import Die, Dram, Economics, Node
 
-POOL, WAFER, TILES, MEMORY, NETWORK = "pool", "wafer", "tiles", "memory", "network"
+POOL, WAFER, TILES, DIES, MEMORY, NETWORK = "pool", "wafer", "tiles", "dies", "memory", "network"
 
 SILICON: dict[str, type | None] = {"technology": Node, "die": Die, "economics": Economics}
 """Parts of whatever is made."""
+
+_TILES = {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram}
 
 MACHINES: dict[str, Parts] = {
     POOL: Parts(
@@ -32,11 +34,8 @@ MACHINES: dict[str, Parts] = {
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
         ("faults", "hbm", "dram"),
     ),
-    TILES: Parts(
-        "a mesh of tiles",
-        {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram},
-        ("faults", "decode", "l2"),
-    ),
+    TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2")),
+    DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults",)),
     MEMORY: Parts("a memory by itself", {"memory": Memory}),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults",)),
 }

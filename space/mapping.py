@@ -140,35 +140,31 @@ DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")
 """Where the dies of a stage are: row after row; likewise, every second row from its other end; a rectangle as square as can be;
 or each a step from the next, so that dies beside each other are of different stages."""
 
-EXCHANGES_OF_EXPERTS = ("direct", "by_node")
-"""How tokens come to the dies of their experts: a copy for each expert; or one copy a node, passed on inside."""
-
-OVERLAPS = ("none", "halves")
-"""What a stage does while dies exchange: nothing; or the other half of its micro-batch, operator by operator."""
-
-SHARED = ("everywhere", "placed")
-"""Where shared experts are: on every die; or beside routed ones, as experts that every token goes to."""
-
 
 @record
 class ExpertsPlan:
-    """Where experts are."""
+    """Where experts are: each on one die of a group, copies of the busiest on others."""
 
-    redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0)
-    shared: str = word("where shared experts are: everywhere, or placed as experts", SHARED)
+    redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0, apart=True)
 
 
 @record
 class DiesPlan(FlatPlan):
     """The mapping of one phase on many dies of tiles, each of which works on one operator after the other."""
 
-    tp: Number = whole("tensor parallelism: dies that share attention and dense layers")
-    pp: Number = whole("pipeline parallelism: stages, each with its share of the layers")
-    ep: Number = whole("expert parallelism: dies that share out the experts of a layer; attention has copies among them")
-    dp: Number = whole("data parallelism: copies of the model; 0 for as many as there are dies for", low=0)
+    tp: Number = whole("tensor parallelism: dies that share attention and dense layers", apart=True)
+    pp: Number = whole("pipeline parallelism: stages, each with its share of the layers", apart=True)
+    ep: Number = whole(
+        "expert parallelism: dies that share out the experts of a layer; attention has copies among them", apart=True
+    )
+    dp: Number = whole("data parallelism: copies of the model; 0 for as many as there are dies for", low=0, apart=True)
+    microbatches: Number = whole(
+        "parts of the requests of a copy of attention, which follow one another through stages; 0 for as many as stages in "
+        "decode and as requests in prefill",
+        low=0,
+        apart=True,
+    )
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
-    exchange: str = word("how tokens come to the dies of their experts", EXCHANGES_OF_EXPERTS)
-    overlap: str = word("what a stage does while dies exchange", OVERLAPS)
     experts: ExpertsPlan
     prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
 

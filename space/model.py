@@ -2,6 +2,9 @@
 
 from dse.space.fields import flag, quantity, record, whole, word
 
+LOADS = ("expected", "even", "sampled")
+"""How tokens spread over experts: what independent choices come to on average; as evenly as can be; or one draw of them."""
+
 
 @record
 class Experts:
@@ -14,6 +17,10 @@ class Experts:
     dense_layers: int = whole("first layers with a dense FFN instead", low=0, default=0)
     score_bias: bool = flag("a learned bias is added to the router's scores", default=False)
     skew: float = quantity("1", "exponent of Zipf's law by which tokens choose experts; 0 for evenly", default=0.0)
+    load: str = word("how tokens spread over experts: expected, even or sampled", LOADS, default="expected")
+    seed: int = whole("of sampled choices", low=0, default=0)
+    groups: int = whole("groups of experts that a router chooses among first", default=1)
+    groups_kept: int = whole("of these, how many the experts of a token are in", default=1)
 
 
 @record
@@ -49,6 +56,7 @@ class Model:
     qk_norm: bool = flag("norms on queries and keys of each head", default=False)
     norm: str = word("kind of norm", ("rms", "layernorm"), default="rms")
     window: int = whole("sliding attention window in tokens; 0 where attention is full", low=0, default=0)
+    mtp: int = whole("modules that predict tokens beyond the next (MTP), each a layer of its own", low=0, default=0)
     experts: Experts | None = None
     latent: Latent | None = None
 
@@ -58,6 +66,16 @@ def parameters(model: Model) -> int:
     return _outside_layers(model) + sum(
         layers * (attention_parameters(model) + _norms(model) + ffn) for layers, ffn in _ffn_kinds(model, active=False)
     )
+
+
+def drafting_parameters(model: Model) -> int:
+    """Weights of one multi-token prediction module: a layer, the projection of two hidden states, and norms [deepseek2024].
+
+    Embedding and head are those of the model.
+    """
+    _, ffn = _ffn_kinds(model, active=False)[-1]
+    h, norms = model.hidden, _norms(model) // 2
+    return attention_parameters(model) + _norms(model) + ffn + 2 * h * h + 3 * norms
 
 
 def active_parameters(model: Model) -> int:

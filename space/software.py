@@ -3,6 +3,7 @@
 from dse.space.mapping import (
     AttentionPlan,
     CollectivePlan,
+    DiesPlan,
     FlatPlan,
     Mapping,
     MeshPlan,
@@ -20,7 +21,7 @@ from dse.space.mapping import (
 from dse.space.parts import Parts, Wholes
 from dse.space.stack import Stack
 
-DEVICES, REGIONS, PIPELINES, WHOLE_CHIP = "devices", "regions", "pipelines", "whole chip"
+DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipelines", "whole chip", "many dies"
 SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
 SERVED_PIPELINES, SERVED_WHOLE_CHIP = "served pipelines", "served whole chip"
 PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
@@ -37,6 +38,7 @@ SOFTWARE: dict[str, Parts] = {
     REGIONS: Parts("a model on regions of a mesh", _phases(MeshPlan) | _CACHES),
     PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
+    MANY_DIES: Parts("a model on many dies of tiles", _phases(DiesPlan)),
     SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"stack": Stack, "serving": Serving}),
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(MeshPlan) | _CACHES | {"serving": Serving}),
     SERVED_PIPELINES: Parts(

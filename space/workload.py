@@ -18,6 +18,28 @@ exact where time is linear in the context; or at the last token of each stretch,
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """Tokens that are guessed, and checked a step later together with the next one.
+
+    Attributes:
+        tokens: guessed a step.
+        acceptance: chance that a guess is right where those before it are.
+    """
+
+    tokens: int
+    acceptance: float
+
+    @property
+    def expected(self) -> float:
+        """Tokens that a step yields, expected: 1 + a + a^2 + ... [leviathan2023].
+
+        >>> Speculation(1, 0.7).expected, Speculation(2, 0.5).expected
+        (1.7, 1.75)
+        """
+        return float(sum(self.acceptance**guess for guess in range(self.tokens + 1)))
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One static batch on one model.
 
@@ -25,11 +47,13 @@ class Case:
         label: short text for tables.
         model: the model that is served.
         requests: (how many, prompt tokens, output tokens), grouped by equal lengths.
+        speculation: what is guessed in decode; None for nothing.
     """
 
     label: str
     model: Model
     requests: tuple[tuple[int, int, int], ...]
+    speculation: Speculation | None = None
 
     @property
     def subject(self) -> Model:
@@ -39,7 +63,17 @@ class Case:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.model!r} {self.requests!r}"
+        return f"{self.model!r} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
+
+    @property
+    def guesses(self) -> int:
+        """Tokens guessed in a step of decode."""
+        return self.speculation.tokens if self.speculation else 0
+
+    @property
+    def yielded(self) -> float:
+        """Tokens that a step of decode yields a request, expected."""
+        return self.speculation.expected if self.speculation else 1.0
 
     @property
     def batch(self) -> int:

@@ -83,7 +83,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
             generated = end if decode_at == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
             context = sum(n * seen(prompt + generated, case.model.window) for n, prompt in active) / requests
-            steps.append((float(end - start), requests, context, float(generated)))
+            steps.append(((end - start) / case.yielded, requests, context, float(generated)))
 
     def per(function: Callable[[Case], float]) -> Any:
         return column([float(function(case)) for _, case in cases])

@@ -26,7 +26,7 @@ from dse.space.elementwise import maximum
 from dse.space.fields import at
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import Mapping
-from dse.space.model import Model, kv_values, parameters
+from dse.space.model import Model, drafting_parameters, kv_values, parameters
 
 Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 """Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
@@ -68,9 +68,10 @@ def most(values: Iterable[Any]) -> Any:
 def held(model: Model, at: Step, cached: float, itemsize: float) -> tuple[tuple[str, float], ...]:
     """Bytes in HBM: all weights, the cache, and what the operators of a part leave for one another."""
     activations = max(sum(_left(of) for of in part.operators) for part in transformer(model, at)) + 2 * at.tokens * model.hidden
+    weights = parameters(model) + at.guesses * drafting_parameters(model)
     return (
-        ("weights", parameters(model) * itemsize),
-        ("KV cache", cached * kv_values(model) * model.layers * itemsize),
+        ("weights", weights * itemsize),
+        ("KV cache", cached * kv_values(model) * (model.layers + at.guesses) * itemsize),
         ("activations", activations * itemsize),
     )
 

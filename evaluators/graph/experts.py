@@ -4,13 +4,14 @@ Experts are chosen by Zipf's law: the r-th most popular one as often as r ** -sk
 Tokens choose independently.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import log, sqrt
 from typing import Any
 
 import numpy as np
 
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, ceil_div, minimum
 from dse.space.model import Experts
 
 
@@ -35,7 +36,7 @@ def chosen(experts: Experts) -> Array:
 
 
 def touched(experts: Experts, tokens: Any) -> Any:
-    """Experts of a layer that at least one of `tokens` tokens goes to, expected.
+    """Experts of a layer that at least one of `tokens` tokens goes to, as `experts.load` says.
 
     An expert that a share q of the tokens go to is missed by one token with probability 1 - q, so
 
@@ -51,43 +52,120 @@ def touched(experts: Experts, tokens: Any) -> Any:
     >>> touched(mixtral, 1.0), round(touched(mixtral, 8.0), 2)
     (2.0, 7.2)
     """
+    if experts.load == "even":
+        return minimum(tokens * experts.top_k, float(experts.count))
+    if experts.load == "sampled":
+        return each(lambda some: float(np.count_nonzero(drawn(experts, some))), tokens)
     if not experts.skew:
         return experts.count * (1 - (1 - experts.top_k / experts.count) ** tokens)
     return _touched(chosen(experts), tokens)
 
 
-def busiest(experts: Experts, tokens: Any, cores: Any) -> tuple[Any, Any]:
+def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core that has most rows; leaves broadcast.
 
     Experts are dealt to cores from the most popular one on, up and down in turn. The most of several sums that scatter about
     their means is estimated by mean + deviation x sqrt(2 ln cores), which it does not exceed on average for normal ones.
 
+    Even loads have no busiest core; of a draw, it is the one that got most.
+
     Args:
         experts: of a layer.
         tokens: that each go to `top_k` of them.
         cores: that have whole experts.
+        redundant: copies of the busiest experts beside the others, which share their rows.
     """
     if isinstance(cores, np.ndarray):
         found = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
         for count in np.unique(cores):
             here = np.broadcast_to(cores == count, found.shape[1:])
-            for values, result in zip(found, busiest(experts, tokens, float(count)), strict=True):
+            for values, result in zip(found, busiest(experts, tokens, float(count), redundant), strict=True):
                 values[here] = np.broadcast_to(result, here.shape)[here]
         return found[0], found[1]
-    share, spread, own = _fullest(experts, int(cores))
+    if experts.load == "even":
+        rows = tokens * (experts.top_k / int(cores))
+        return rows, minimum(ceil_div(experts.count + redundant, int(cores)) * 1.0, rows)
+    if experts.load == "sampled":
+        rows = each(lambda some: _most(experts, some, int(cores), redundant)[0], tokens)
+        return rows, each(lambda some: _most(experts, some, int(cores), redundant)[1], tokens)
+    share, spread, own = _fullest(experts, int(cores), redundant)
     rows = share * tokens + spread * (2 * log(max(int(cores), 1)) * tokens) ** 0.5
     return np.minimum(rows, tokens * min(experts.top_k, len(own))), _touched(own, tokens)
 
 
+def spread(experts: Experts, tokens: float, cores: int, redundant: int = 0) -> Array | None:
+    """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
+    if experts.load == "even" or (experts.load == "expected" and not experts.skew):
+        return None
+    loads = drawn(experts, tokens) if experts.load == "sampled" else chosen(experts)
+    loads = np.sort(shared_out(loads, redundant))[::-1]
+    found: Array = np.bincount(dealt(len(loads), cores), loads, cores) / loads.sum()
+    return found
+
+
 @lru_cache(maxsize=1024)
-def _fullest(experts: Experts, cores: int) -> tuple[float, float, Array]:
+def _fullest(experts: Experts, cores: int, redundant: int = 0) -> tuple[float, float, Array]:
     """Of the core with most rows: rows of a token, their deviation, and the shares of its experts."""
-    shares, turns = chosen(experts), np.arange(experts.count) // cores
-    places = np.arange(experts.count) % cores
-    of_core = np.where(turns % 2 == 0, places, cores - 1 - places)
+    shares = np.sort(shared_out(chosen(experts), redundant))[::-1]
+    of_core = dealt(len(shares), cores)
     sums = np.bincount(of_core, shares, cores)
     own = shares[of_core == int(sums.argmax())]
     return float(own.sum()), sqrt(float((own * (1 - own)).sum())), own
+
+
+def dealt(count: int, cores: int) -> Array:
+    """The core of each expert, most popular one first: up and down in turn. Shape (count,).
+
+    >>> dealt(7, 3).tolist()
+    [0, 1, 2, 2, 1, 0, 0]
+    """
+    turns, places = np.divmod(np.arange(count), cores)
+    return np.where(turns % 2 == 0, places, cores - 1 - places)
+
+
+def shared_out(loads: Array, redundant: int) -> Array:
+    """Loads of experts and of redundant copies, each of which goes to the expert whose copies have most to do, shape (copies,).
+
+    >>> shared_out(np.array([6.0, 4.0, 1.0]), 2).tolist()
+    [3.0, 3.0, 2.0, 2.0, 1.0]
+    """
+    copies = np.ones(len(loads), int)
+    for _ in range(redundant):
+        copies[np.argmax(loads / copies)] += 1
+    return np.repeat(loads / copies, copies)
+
+
+MOST_DRAWN = 4096
+"""Tokens that are drawn one by one: what more of them choose is in proportion."""
+
+
+@lru_cache(maxsize=256)
+def drawn(experts: Experts, tokens: float) -> Array:
+    """Rows of each expert, most popular first, in one draw of the choices of some tokens, without replacement each.
+
+    The `top_k` largest of the logarithms of weights plus Gumbel noise are such a choice [kool2019]. Shape (count,).
+    """
+    count = max(int(min(tokens, MOST_DRAWN)), 1)
+    noise = np.random.default_rng(experts.seed).gumbel(size=(count, experts.count))
+    keys = noise - experts.skew * np.log(np.arange(1, experts.count + 1))
+    picked = np.argpartition(-keys, experts.top_k - 1, axis=1)[:, : experts.top_k]
+    return np.bincount(picked.ravel(), minlength=experts.count) * (max(tokens, 1.0) / count)
+
+
+def _most(experts: Experts, tokens: float, cores: int, redundant: int) -> tuple[float, float]:
+    """Rows, and experts touched, on the core that got most of a draw; experts are where their popularity puts them."""
+    loads = shared_out(drawn(experts, tokens), redundant)
+    of_core = dealt(len(loads), cores)
+    sums = np.bincount(of_core, loads, cores)
+    return float(sums.max()), float(np.count_nonzero(loads[of_core == int(sums.argmax())]))
+
+
+def each(function: Callable[[float], float], values: Any) -> Any:
+    """A function of each of some values, one by one; of a number, a number."""
+    if not isinstance(values, np.ndarray):
+        return function(float(values))
+    distinct, which = np.unique(values, return_inverse=True)
+    return np.array([function(float(value)) for value in distinct])[which].reshape(values.shape)
 
 
 def _touched(shares: Array, tokens: Any) -> Any:

@@ -17,9 +17,10 @@ class Step:
     Attributes:
         phase: prefill or decode.
         tokens: tokens that pass through the layers.
-        requests: sequences that get a new token.
+        requests: rows of which the next token is wanted: a sequence's last one, and where tokens are guessed those after it.
         pairs: query-key pairs that attention scores, per head.
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
+        guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
     """
 
     phase: str
@@ -27,6 +28,7 @@ class Step:
     requests: Any
     pairs: Any
     positions: Any
+    guesses: int = 0
 
 
 def prefill(case: Case) -> Step:
@@ -34,18 +36,25 @@ def prefill(case: Case) -> Step:
     window = case.model.window
     pairs = sum(n * causal_pairs(prompt, window) for n, prompt, _ in case.requests)
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
-    return Step("prefill", float(tokens), float(case.batch), float(pairs), 0.0)
+    return Step("prefill", float(tokens), float(case.batch), float(pairs), 0.0, case.guesses)
 
 
 def decode(case: Case, decode_at: str) -> list[tuple[float, Step]]:
-    """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends."""
-    window = case.model.window
+    """The decode of a case as (how many steps, step) pairs, one for each stretch between two requests' ends.
+
+    Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
+    """
+    window, guesses = case.model.window, case.guesses
     steps = []
     for start, end, active in stretches(case):
         generated = end if decode_at == "last" else (start + 1 + end) / 2
         requests = float(sum(n for n, _ in active))
-        positions = float(sum(n * seen(prompt + generated, window) for n, prompt in active))
-        steps.append((float(end - start), Step("decode", requests, requests, positions, positions)))
+        positions = float(sum(n * seen(prompt + generated + guesses, window) for n, prompt in active))
+        pairs = positions
+        if guesses:
+            pairs = float(sum(n * seen(prompt + generated + g, window) for n, prompt in active for g in range(guesses + 1)))
+        rows = requests * (1 + guesses)
+        steps.append(((end - start) / case.yielded, Step("decode", rows, rows, pairs, positions, guesses)))
     return steps
 
 
@@ -53,8 +62,10 @@ def stacked(steps: Sequence[Step]) -> Step:
     """Many steps of one phase as one of arrays, shape (steps, 1); a single one stays scalar."""
     if len(steps) == 1:
         return steps[0]
-    columns = (np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests", "pairs", "positions"))
-    return Step(steps[0].phase, *columns)
+    tokens, requests, pairs, positions = (
+        np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests", "pairs", "positions")
+    )
+    return Step(steps[0].phase, tokens, requests, pairs, positions, steps[0].guesses)
 
 
 def seen(context: Any, window: int) -> Any:

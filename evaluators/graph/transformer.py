@@ -20,22 +20,37 @@ a product of two inputs."""
 def transformer(model: Model, step: Step) -> tuple[Part, ...]:
     """The parts of one step: embedding, attention, FFN (dense and sparse layers apart) and head.
 
-    The head runs on the rows that get a new token. Sampling is left out: it moves a few bytes a request.
+    The head runs on the rows that get a new token. Sampling is left out: it moves a few bytes a request. A module that predicts
+    tokens (MTP) joins the last hidden state and the next token's embedding, and is one layer and one head more [deepseek2024].
     """
-    h = Dim(model.hidden)
+    h, guesses = Dim(model.hidden), step.guesses
     embedding = Elementwise("embedding", (), step.tokens, h, 0, 2)
     m = step.tokens
-    parts = [Part("embedding", m, (embedding,), 1), Part("attention", m, _attention(model, step), model.layers)]
+    parts = [Part("embedding", m, (embedding,), 1), Part("attention", m, _attention(model, step), model.layers + guesses)]
     experts = model.experts
     dense = model.layers if experts is None else experts.dense_layers
-    if dense:
+    if dense or (guesses and experts is None):
         ffn = _ffn(model, step, prefix="", width=model.ffn_intermediate, needs=("ffn_norm",))
-        parts.append(Part("ffn", m, (_norm("ffn_norm", (), m, h), *ffn), dense))
+        parts.append(Part("ffn", m, (_norm("ffn_norm", (), m, h), *ffn), dense + (guesses if experts is None else 0)))
     if experts is not None:
-        parts.append(Part("moe", m, _moe(model, experts, step), model.layers - dense))
+        parts.append(Part("moe", m, _moe(model, experts, step), model.layers - dense + guesses))
+    if guesses:
+        parts.append(Part("mtp", m, _predicted(model, step), guesses))
     head = MatMul("head", ("final_norm",), step.requests, h, Dim(model.vocab, split=True))
     parts.append(Part("head", step.requests, (_norm("final_norm", (), step.requests, h), head), 1))
     return tuple(parts)
+
+
+def _predicted(model: Model, step: Step) -> tuple[Operator, ...]:
+    """Of a module that predicts tokens what its layer is not: two hidden states made one, and the model's own head after it."""
+    m, rows, h = step.tokens, step.requests, Dim(model.hidden)
+    return (
+        _norm("mtp_norm", (), m, h),
+        _norm("mtp_embedding_norm", (), m, h),
+        MatMul("mtp_proj", ("mtp_norm", "mtp_embedding_norm"), m, Dim(2 * model.hidden), h),
+        _norm("mtp_final_norm", ("mtp_proj",), rows, h),
+        MatMul("mtp_head", ("mtp_final_norm",), rows, h, Dim(model.vocab, split=True), stored=0.0),
+    )
 
 
 def _attention(model: Model, step: Step) -> tuple[Operator, ...]:

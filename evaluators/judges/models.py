@@ -18,10 +18,16 @@ from dse.evaluators.choices.per_design import each
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
 from dse.space.limits import Infeasible
-from dse.space.software import DEVICES, PIPELINES, REGIONS, WHOLE_CHIP, software_of
+from dse.space.software import DEVICES, MANY_DIES, PIPELINES, REGIONS, WHOLE_CHIP, software_of
 from dse.space.workload import Case, Workload
 
-LAYOUTS = {DEVICES: "devices", REGIONS: "regions", PIPELINES: "pipelines", WHOLE_CHIP: "whole_chip"}
+LAYOUTS = {
+    DEVICES: "devices",
+    REGIONS: "regions",
+    PIPELINES: "pipelines",
+    WHOLE_CHIP: "whole_chip",
+    MANY_DIES: "dies",
+}
 """Layouts by the software that runs them: modules of `account`, imported when they are asked."""
 
 

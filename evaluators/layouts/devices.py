@@ -57,7 +57,7 @@ def blocks(
     cut = (
         block("embedding", parts[0], None, 1),
         block("first attention", attention, None, 1),
-        *(block(part.name, part, payload["attention"], part.times) for part in layers),
+        *(block(part.name, part, None if part.name == "mtp" else payload["attention"], part.times) for part in layers),
         block("attention", attention, reduced, attention.times - 1),
         block("head", parts[-1], reduced, 1),
     )

@@ -14,7 +14,7 @@ from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import SOFTMAX
 from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
-from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike
+from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
@@ -58,20 +58,6 @@ def blocks(
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
     return tuple(found) if plan.prefetch is None else one_after_another(found, plan.pp)
-
-
-def one_after_another(parts: list[Block], stages: Any) -> tuple[Block, ...]:
-    """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
-    embedding, attention, *layers, head = parts
-    first = minimum(stages * 1.0, attention.times)
-    last = 1 + len(layers)
-    return (
-        embedding,
-        attention._replace(times=first),
-        *(block._replace(after=1) for block in layers),
-        attention._replace(times=attention.times - first, after=last),
-        head._replace(after=last),
-    )
 
 
 def _calls(

@@ -19,9 +19,8 @@ from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import attended
-from dse.evaluators.layouts.pipelines import one_after_another
 from dse.evaluators.layouts.residency import width
-from dse.evaluators.passes.call import Block, Call, alike
+from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
@@ -41,12 +40,11 @@ def turns(
     """
     itemsize, first = itemsize_of(mapping), prefill(case)
     on = On(case.model, chip, mapping.prefill, itemsize, {}, _wrapped(mapping.prefill, keep.get("prefill")))
-    prompts = [(1.0, blocks(first, _alike(case), on))]
+    prompts = [(1.0, blocks(first, alike_prompts(case), on))]
     on = On(case.model, chip, mapping.decode, itemsize, {}, _wrapped(mapping.decode, keep.get("decode")))
     tokens = []
     for count, at in decode(case, decode_at):
-        some = Attending(False, int(at.requests), 1, ceil_div(at.positions, at.requests), at.positions / at.requests)
-        tokens.append((count, blocks(at, [some], on)))
+        tokens.append((count, blocks(at, [decoding(at)], on)))
     return {"prefill": prompts, "decode": tokens}
 
 
@@ -94,13 +92,20 @@ class Attending(NamedTuple):
     pairs: float
 
 
-def _alike(case: Case) -> list[Attending]:
+def alike_prompts(case: Case) -> list[Attending]:
     """How many requests have which prompt."""
     counts: dict[int, int] = {}
     for n, prompt, _ in case.requests:
         counts[prompt] = counts.get(prompt, 0) + n
     window = case.model.window
     return [Attending(True, n, prompt, prompt, causal_pairs(prompt, window)) for prompt, n in counts.items()]
+
+
+def decoding(at: Step) -> Attending:
+    """Requests of a step of decode, whose last tokens, and those that are guessed, attend to what is cached."""
+    queries = 1 + at.guesses
+    requests = at.requests / queries
+    return Attending(False, int(requests), queries, ceil_div(at.positions, requests), at.pairs / requests)
 
 
 def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...]:
@@ -111,18 +116,22 @@ def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...
         attending: its requests, as they attend.
         on: by which model, and where.
     """
-    found = []
-    for part in (routing(on.model, part) for part in transformer(on.model, at)):
-        calls: list[Call] = []
-        for of in part.operators:
-            if isinstance(of, Attention):
-                several = [_attention(part, of, some, on) for some in attending]
-                calls += [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
-            else:
-                calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
-        same = tuple(calls)
-        found.append(Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times)))
+    parts = (routing(on.model, part) for part in transformer(on.model, at))
+    found = [covered(part, attending, on) for part in parts]
     return one_after_another(found, 1.0) if reads_ahead(on.plan) else tuple(found)
+
+
+def covered(part: Part, attending: Sequence[Attending], on: On) -> Block:
+    """A part of a model as calls of a chip, one after the other."""
+    calls: list[Call] = []
+    for of in part.operators:
+        if isinstance(of, Attention):
+            several = [_attention(part, of, some, on) for some in attending]
+            calls += [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
+        else:
+            calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
+    same = tuple(calls)
+    return Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times))
 
 
 def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> Call:

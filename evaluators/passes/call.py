@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.space.elementwise import minimum
 from dse.space.network import NO_FAULTS, Faults
 
 ONCE = 1.0
@@ -214,6 +215,20 @@ def _same(one: Any, other: Any) -> bool:
     if is_dataclass(one):
         return all(_same(getattr(one, spec.name), getattr(other, spec.name)) for spec in fields(one))
     return not isinstance(one, np.ndarray) and bool(one == other)
+
+
+def one_after_another(parts: list[Block], stages: Any) -> tuple[Block, ...]:
+    """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
+    embedding, attention, *layers, head = parts
+    first = minimum(stages * 1.0, attention.times)
+    last = 1 + len(layers)
+    return (
+        embedding,
+        attention._replace(times=first),
+        *(block._replace(after=1) for block in layers),
+        attention._replace(times=attention.times - first, after=last),
+        head._replace(after=last),
+    )
 
 
 def breadth_first(calls: Sequence[Call]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ class Activity:
         elements: that vector instructions compute.
         memory_bytes: that come from memory channels or go there.
         cache_bytes: that come from the cache in front of them or go there.
+        linked_bytes: bytes times the links between dies that they cross.
     """
 
     macs: Any = 0.0
@@ -29,6 +30,7 @@ class Activity:
     elements: Any = 0.0
     memory_bytes: Any = 0.0
     cache_bytes: Any = 0.0
+    linked_bytes: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":
         return Activity(*(getattr(self, name) + getattr(other, name) for name in COUNTS))

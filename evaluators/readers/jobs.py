@@ -49,9 +49,10 @@ def _readers(fidelity: str) -> dict[type, Any]:
     from dse.evaluators.readers import closed_attention as attention
     from dse.evaluators.readers import closed_streamed as streamed
     from dse.evaluators.readers import closed_summa as summa
+    from dse.evaluators.readers import crossings
 
     if fidelity == "closed":
-        return {summa.Job: summa, attention.Job: attention, streamed.Job: streamed}
+        return {summa.Job: summa, attention.Job: attention, streamed.Job: streamed, crossings.Job: crossings}
     from dse.evaluators.readers import events_attention, events_streamed, events_summa
 
     played = ((summa.Job, events_summa), (attention.Job, events_attention), (streamed.Job, events_streamed))

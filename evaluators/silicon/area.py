@@ -167,7 +167,16 @@ def _around(chip: Chip) -> dict[str, Any]:
         found["hbm_phy"] = memory_channels(chip) * _channel(chip)
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
+    if chip.d2d is not None:
+        found[BETWEEN] = found[BETWEEN] + chip.d2d.ports * _linked(chip)
     return found | {"links": outside * getattr(tech, own.reach)}
+
+
+def _linked(chip: Chip) -> Any:
+    """Of one link to another die: its interface, both directions, and buffers for the bytes that are on their way. [mm2]"""
+    of = chip.d2d
+    room = where(of.credits > 0, of.credits, 2 * of.latency * of.bandwidth)
+    return 2 * of.bandwidth * getattr(chip.technology, chip.die.near) + room * chip.technology.sram
 
 
 def _count(chip: Chip, used: Any) -> Any:

@@ -71,6 +71,8 @@ def dynamic(activity: Activity, chip: Chip) -> Any:
         + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
+    if chip.d2d is not None:
+        found = found + activity.linked_bytes * getattr(tech, chip.die.near + "_byte")
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -118,7 +120,10 @@ def _busy(chip: Chip) -> dict[str, Any]:
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs), chip), "links": linked, "memory": memory}
     peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
-    return {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
+    found = {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
+    if chip.d2d is not None:
+        found["links"] = dynamic(Activity(linked_bytes=chip.d2d.ports * chip.d2d.bandwidth), chip)
+    return found
 
 
 def access(small: Any, size: Any) -> Any:

@@ -23,7 +23,7 @@ from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of
 from dse.space.fields import replaced
-from dse.space.model import Model, parameters
+from dse.space.model import Model, drafting_parameters, parameters
 from dse.space.workload import Case, Workload
 from tests.evaluators.test_transformer import BF16, MODELS
 from tests.samples import asked
@@ -42,11 +42,11 @@ class Laid(NamedTuple):
 
 
 @cache
-def case_of(name: str, phase: str) -> tuple[Case, Step]:
+def case_of(name: str, phase: str, *more: str) -> tuple[Case, Step]:
     """One prompt, or one token of each of three requests."""
     batch = 1 if phase == "prefill" else 3
     words = (f"model={name}", f"workload.batch=[{batch}]", f"workload.prompt={PROMPT}", f"workload.output={OUTPUT}")
-    case = asked(*words).workload.cases[0]
+    case = asked(*words, *more).workload.cases[0]
     return case, prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
 
 
@@ -211,7 +211,7 @@ def products(part: Part, kept: Any) -> Part:
 def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inputs_are_divided(
     name: str, partition: str
 ) -> None:
-    case, at = case_of(name, "decode")
+    case, at = case_of(name, "decode", "workload.speculation=none")
     mapping = asked("chip=npu64", f"mapping.both.partition={partition}", "mapping.both.pp=1").base.mapping
     parts, plan = transformer(case.model, at), mapping.decode
     held = resident(parts, case.model, plan, mapping, 1e9, tokens=3.0, cached=1.0)
@@ -225,7 +225,7 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     case, at = case_of(name, "decode")
     (job,) = jobs(Workload("", (case,)))
     held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
-    assert held["weights"] == 2 * parameters(case.model)
+    assert held["weights"] == 2 * (parameters(case.model) + case.guesses * drafting_parameters(case.model))
     assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)
 
 

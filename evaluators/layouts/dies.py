@@ -1,0 +1,270 @@
+"""A model on many dies: tensor, pipeline, expert and data parallelism over links between them ([zhang2026] section III-F).
+
+Dies that share the layers of a stage are a group: attention has a copy on every `tp` of them, whose heads and columns they
+divide (Megatron-LM, [shoeybi2019] section 3), and experts are whole, each on one die of the group. Around the experts every die
+has its share of its copy's tokens. A die works on one operator after the other, and on none while dies exchange (figure 5e).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.experts import busiest, spread
+from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.routing import routing
+from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.whole_chip import Attending, On, alike_prompts, covered, decoding
+from dse.evaluators.passes.call import Block
+from dse.space.chip import Dies
+from dse.space.elementwise import ceil_div
+from dse.space.mapping import DiesPlan
+from dse.space.model import Model
+from dse.space.workload import Case
+
+
+class Split(NamedTuple):
+    """How a phase is divided; whole numbers.
+
+    Attributes:
+        tp, pp, ep, dp: dies of a copy of attention, stages, dies that share out experts, copies of the model.
+        group: dies of a stage.
+        redundant: copies of experts beside the routed ones.
+        batches: micro-batches in flight.
+    """
+
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    group: int
+    redundant: int
+    batches: int
+
+    @property
+    def copies(self) -> int:
+        """Of attention, in a group."""
+        return self.group // self.tp
+
+    @property
+    def ranks(self) -> int:
+        """Dies that work."""
+        return self.dp * self.pp * self.group
+
+    @property
+    def slots(self) -> int:
+        """Places for requests: copies of attention, each with some micro-batches."""
+        return self.dp * self.copies * self.batches
+
+
+def split_of(plan: DiesPlan, dies: Dies, prompts: int = 0) -> Split:
+    """How a plan divides a phase over so many dies; copies of the model as many as there is room for, where it says none.
+
+    Args:
+        plan, dies: of the phase, on which.
+        prompts: requests of a prefill, which go through the stages one by one where nobody says how many together; 0 for
+            decode, where a copy of attention has a micro-batch for each stage.
+    """
+    tp, pp, ep = int(plan.tp), int(plan.pp), int(plan.ep)
+    group = max(tp, ep)
+    room = int(dies.rows) * int(dies.cols) // (pp * group)
+    dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
+    batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp))) if prompts else pp)
+    return Split(tp, pp, ep, dp, group, redundant, batches)
+
+
+def fullest(case: Case, slots: int) -> Case:
+    """The requests of a slot that has most to do: dealt to slots in turn, the longest first.
+
+    >>> from dse.space.workload import Case
+    >>> fullest(Case("", None, ((4, 100, 10), (5, 50, 10))), 3).requests
+    ((2, 100, 10), (1, 50, 10))
+    """
+    found, start = [], 0
+    for count, prompt, output in sorted(case.requests, key=lambda request: -request[1] - request[2]):
+        end = start + count
+        mine = ceil_div(end, slots) - ceil_div(start, slots)  # turns of the first slot among these
+        found += [(int(mine), prompt, output)] if mine else []
+        start = end
+    return replace(case, requests=tuple(found))
+
+
+EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
+"""What a stage can have, in this order."""
+
+
+class Crossing(NamedTuple):
+    """What dies of a group exchange at a time.
+
+    Attributes:
+        name: for people.
+        pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
+        nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
+        shares: of an exchange, how much goes to each die; None for evenly.
+    """
+
+    name: str
+    pattern: str
+    nbytes: float
+    shares: Any = None
+
+
+Steps = list[Block | Crossing]
+"""What one die does, and what all exchange, in order."""
+
+
+class Unit(NamedTuple):
+    """What a stage has whole; `times` of them follow one another."""
+
+    name: str
+    steps: Steps
+    times: int
+
+
+class Pass(NamedTuple):
+    """One micro-batch through all units.
+
+    Attributes:
+        times: how often.
+        units: in order.
+        onward: bytes that each die hands to the next stage. [B]
+        held: activations in memory: what operators of a part leave for one another, and what comes in and goes out. [B]
+        received: of tokens at the busiest die's experts, and their results. [B]
+    """
+
+    times: float
+    units: tuple[Unit, ...]
+    onward: float
+    held: float
+    received: float
+
+
+def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pass]:
+    """Passes of a phase, of the requests of one slot: one of all prompts, or decode steps between two requests' ends."""
+    if phase == "prefill":
+        return [_pass(1.0, prefill(case), alike_prompts(case), of, on)]
+    return [_pass(count, at, [decoding(at)], of, on) for count, at in decode(case, decode_at)]
+
+
+def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on: On) -> Pass:
+    model, nbytes = on.model, on.itemsize * on.model.hidden
+    parts = {part.name: _divided(routing(model, part), of.tp) for part in transformer(model, at)}
+    rows = 0.0
+    if model.experts is not None and of.ep > 1:
+        parts["moe"], rows = _experts(model, at, of)
+
+    def block(name: str, operators: Sequence[Operator] | None = None) -> Block:
+        part = parts[name]
+        part = part if operators is None else replace(part, operators=tuple(operators))
+        return covered(replace(part, times=1), attending, on)
+
+    def one(name: str) -> Steps:
+        return [block(name)]
+
+    def summed(name: str) -> Steps:
+        return [Crossing(name, "allreduce", at.tokens * nbytes)] if of.tp > 1 else []
+
+    def layer(ffn: str) -> Steps:
+        if ffn == "moe" and of.ep > 1:
+            return one("attention") + _routed(parts["moe"], block, at.tokens, nbytes, of, model)
+        return one("attention") + summed("attention sums") + one(ffn) + summed(f"{ffn} sums")
+
+    dense, sparse, guesses = layers(model, at.guesses)
+    units = [Unit(EMBEDDING, one("embedding"), 1)]
+    units += [Unit(DENSE, layer("ffn"), dense)] if dense else []
+    units += [Unit(SPARSE, layer("moe"), sparse)] if sparse else []
+    head = one("head") + _chosen(at, of)
+    if guesses:
+        units.append(Unit(DRAFT, layer("moe" if model.experts else "ffn") + one("mtp") + _chosen(at, of), guesses))
+    units.append(Unit(HEAD, head, 1))
+    left = max(_left(part) + 2.0 * part.rows * model.hidden for part in parts.values())
+    return Pass(count, tuple(units), at.tokens * nbytes, left * on.itemsize, 2 * rows * nbytes)
+
+
+def _left(part: Part) -> float:
+    """Values that its operators leave, those of experts apart, which are received. [1]"""
+    products = [of for of in part.operators if isinstance(of, MatMul) and not of.name.startswith("experts_")]
+    return float(sum(of.m * width(of.n) for of in products))
+
+
+def layers(model: Model, guesses: int) -> tuple[int, int, int]:
+    """Dense layers, sparse ones, and modules that predict tokens."""
+    dense = model.layers if model.experts is None else model.experts.dense_layers
+    return dense, model.layers - dense, guesses
+
+
+CANDIDATE = 8.0
+"""Bytes of a token and its score, of which each die that has columns of the head sends its best. [B]"""
+
+
+def _chosen(at: Step, of: Split) -> Steps:
+    return [Crossing("best tokens", "allgather", at.requests * CANDIDATE)] if of.tp > 1 else []
+
+
+def _routed(part: Part, block: Any, tokens: float, nbytes: float, of: Split, model: Model) -> Steps:
+    """A layer's experts on the dies of a group, around them what each die does with its own tokens.
+
+    Args:
+        part, block: the layer's, and what makes calls of some of its operators.
+        tokens, nbytes: of a copy of attention, and of one of them. [B]
+    """
+    assert model.experts is not None
+    nbytes = tokens * nbytes
+    routed = nbytes / of.tp * model.experts.top_k
+    before, experts, after = _cut(part)
+    found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
+    shares = spread(model.experts, tokens * of.copies, of.ep, of.redundant)
+    back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
+    found += [block("moe", before), Crossing("dispatch", "all_to_all", routed, shares), block("moe", experts)]
+    found += [Crossing("combine", "all_to_all", routed, back), block("moe", after)]
+    return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
+
+
+def _cut(part: Part) -> tuple[list[Operator], list[Operator], list[Operator]]:
+    """Operators before tokens go to their experts, of the experts, and after that."""
+    routed = [of for of in part.operators if of.name.startswith("experts_")]
+    first = part.operators.index(routed[0])
+    before = [of for of in part.operators[:first] if of not in routed]
+    return before, routed, [of for of in part.operators[first:] if of not in routed]
+
+
+def _experts(model: Model, at: Step, of: Split) -> tuple[Part, float]:
+    """The sparse part of a die, and rows at its experts, of the die that has most of them.
+
+    Each die has its share of its copy's tokens; what is not of experts is whole on it.
+    """
+    experts = model.experts
+    assert experts is not None
+    tokens = float(ceil_div(at.tokens, of.tp))
+    part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == "moe")
+    rows, read = busiest(experts, at.tokens * of.copies, of.ep, of.redundant)
+    rows, stored = float(ceil_div(rows, 1)), float(ceil_div(experts.count + of.redundant, of.ep))
+    placed: list[Operator] = []
+    for operator in part.operators:
+        if isinstance(operator, MatMul) and operator.name.startswith("experts_"):
+            operator = replace(operator, m=rows, copies=min(float(read), rows), stored=stored)
+        elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
+            operator = replace(operator, rows=rows)
+        placed.append(operator)
+    return routing(model, replace(part, operators=tuple(placed))), rows
+
+
+def _divided(part: Part, tp: int) -> Part:
+    """A part on one of some dies that divide heads and columns, the last one's share padded to the others'."""
+    return part if tp == 1 else replace(part, operators=tuple(_local(of, tp) for of in part.operators))
+
+
+def _local(of: Operator, tp: int) -> Operator:
+    def less(dim: Dim) -> Dim:
+        return replace(dim, units=int(ceil_div(dim.units, tp))) if dim.split else dim
+
+    if isinstance(of, MatMul):
+        apart = int(ceil_div(of.apart, tp)) if of.n.split else of.apart
+        return replace(of, k=less(of.k), n=less(of.n), apart=apart)
+    if isinstance(of, Attention):
+        return replace(of, heads=less(of.heads), kv_heads=less(of.kv_heads))
+    assert isinstance(of, Elementwise)
+    return replace(of, dim=less(of.dim))

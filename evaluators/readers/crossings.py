@@ -1,0 +1,96 @@
+"""What dies exchange, as jobs that readers price: of all groups at the same time, ended by a barrier."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.d2d import Level, level, placed
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import die_exchange
+from dse.evaluators.readers.die_exchange import Exchange
+from dse.space.chip import Chip
+from dse.space.elementwise import Array
+
+
+class Job(NamedTuple):
+    """An exchange.
+
+    Attributes:
+        pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over.
+        on: the links.
+        at: places of the dies of each group, shape (groups, members); of a hand-over, of each stage of each copy of the model.
+        to: of a hand-over, places of those that take it, shaped likewise.
+        nbytes: as of `layouts.dies.Crossing`. [B]
+        ranks: dies that work, whose mean the activity is of.
+        shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly.
+    """
+
+    pattern: str
+    on: Level
+    at: Any
+    to: Any
+    nbytes: Any
+    ranks: int
+    shares: Any = None
+
+
+class Between(NamedTuple):
+    """Where groups of dies are.
+
+    Attributes:
+        on: the links.
+        groups: places of the dies of each stage of each copy of the model, shape (groups, members).
+        tp: dies of a copy of attention.
+        stages: of a copy of the model.
+    """
+
+    on: Level
+    groups: Array
+    tp: int
+    stages: int
+
+    def job(self, pattern: str, nbytes: Any, shares: Any = None) -> Job:
+        """An exchange of all groups."""
+        groups, ranks = self.groups, self.groups.size
+        if pattern == "all_to_all":
+            return Job(pattern, self.on, groups, None, nbytes, ranks, shares)
+        if pattern != "hand_over":
+            return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks)
+        each = groups.reshape(-1, self.stages, groups.shape[1])
+        return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks)
+
+
+def between(chip: Chip, placement: str, groups: int, members: int, tp: int, stages: int) -> Between:
+    """Groups of dies by their placement; those of the stages of a copy of the model follow one another."""
+    return Between(level(chip), _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members), tp, stages)
+
+
+@lru_cache(maxsize=1024)
+def _placed(placement: str, rows: int, cols: int, groups: int, members: int) -> Array:
+    return placed(placement, rows, cols, groups, members)
+
+
+def price(job: Job) -> Cost:
+    """Time, and bytes times the links that they cross, of each die that works."""
+    done = closed(job)
+    return Cost(done.seconds, Activity(linked_bytes=done.hop_bytes / job.ranks))
+
+
+def split(job: Job) -> dict[str, Any]:
+    """Its time by what it goes into, words of `PARTS`."""
+    done = closed(job)
+    return dict(zip(PARTS, (done.seconds - done.latency - done.barrier, done.latency, done.barrier), strict=True))
+
+
+PARTS = ("d2d", "d2d latency", "barrier")
+"""What takes time: links or ports of dies, the longest way, and until all know that all are done."""
+
+
+def closed(job: Job) -> Exchange:
+    """By the loads of links."""
+    if job.pattern == "hand_over":
+        return die_exchange.hand_over(job.on, job.at, job.to, job.nbytes)
+    if job.pattern == "all_to_all":
+        return die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares)
+    found: Exchange = getattr(die_exchange, job.pattern)(job.on, job.at, job.nbytes)
+    return found
