@@ -1,0 +1,223 @@
+"""What dies do together, by formula: all-to-all, allreduce and hand-over from stage to stage, by the loads of links.
+
+All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side, so that what they
+take is the busiest one's bytes over its rate, or what a die's ports let out or in, if that is more; and the longest way once:
+
+    t = max(busiest / rate, most of a die / injection) + hops x latency + barrier
+
+Played chunk by chunk this is met where sources rotate the order of their targets (`events_dies`, tests/agreement). Loads are
+linear in bytes, so that those of a structure are worked out once, for all designs.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.d2d import Level, Loads, loads, routes
+from dse.space.elementwise import Array, maximum, where
+from dse.space.errors import DesignError
+
+BARRIER = 2e-6
+"""Until all dies know that all are done: assumed, as software that launches a kernel takes. [s]"""
+
+
+class Exchange(NamedTuple):
+    """What an exchange takes and why; arrays over designs where sizes or rates are.
+
+    Attributes:
+        seconds: all of it.
+        links, injection, latency, barrier: what the busiest link takes, a die's ports, the longest way, and the end. [s]
+        busiest: bytes over the busiest link. [B]
+        link: dies that it goes from and to; the number of dies stands for the switch.
+        hops: links of the longest way.
+        sent_bytes, hop_bytes: that leave their dies, and times the links that they cross. [B]
+    """
+
+    seconds: Any
+    links: Any
+    injection: Any
+    latency: Any
+    barrier: Any
+    busiest: Any
+    link: tuple[int, int]
+    hops: int
+    sent_bytes: Any
+    hop_bytes: Any
+
+    @property
+    def binds(self) -> Any:
+        """What takes most of the time: link, injection, latency or barrier; an array of words over designs."""
+        names = np.array(["link", "injection", "latency", "barrier"])
+        parts = np.stack(np.broadcast_arrays(self.links, self.injection, self.latency, self.barrier))
+        found = names[np.argmax(parts, axis=0)]
+        return found if found.shape else str(found)
+
+
+def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None, *, barrier: float = BARRIER) -> Exchange:
+    """Every member of every group sends to all members of its group.
+
+    On a block of r x c dies of a mesh with even sides the busiest link carries nbytes x max(r, c) / 4, with odd sides
+    nbytes (s - 1/s) / 4 for the longer one.
+
+    Args:
+        level: the network.
+        at: dies of the members, shape (groups, members), each in one place at most.
+        nbytes: what a member sends in all, its own share, which stays, included. [B], () or (designs,)
+        shares: which part goes to each member, the same for all who send, shape (members,); or by who sends, shape (members,
+            members); None for evenly. Copies beyond one make sums above 1.
+        barrier: at the end. [s]
+
+    Source:
+        [zhang2026] section III-F; loads by fixed routes, [dally2004] section 3.3.1.
+
+    >>> on = Level(4, 8, "mesh", 4, 1e12, 256e-9)
+    >>> from dse.evaluators.machine.d2d import placed
+    >>> found = all_to_all(on, placed("linear", 4, 8, 1, 32), 64e6)
+    >>> round(found.busiest), found.hops, found.binds
+    (128000000, 10, 'link')
+    """
+    groups, members = at.shape
+    if shares is None:
+        shares = np.full(members, 1 / members)
+    if shares.shape not in ((members,), (members, members)):
+        raise DesignError(f"shares of shape {shares.shape}: expected ({members},) or ({members}, {members})")
+    whole = np.broadcast_to(np.asarray(shares, float), (members, members))
+    source = np.broadcast_to(at[:, :, None], (groups, members, members))
+    target = np.broadcast_to(at[:, None, :], (groups, members, members))
+    return _timed(level, _unit(level, source, target, np.broadcast_to(whole, source.shape)), nbytes, barrier)
+
+
+def by_node(level: Level, at: Array, nbytes: Any, size: int, between: float, within: float) -> tuple[Exchange, Exchange]:
+    """The same by nodes of `size` consecutive members: one copy to a node, to the member of the same place, then on inside.
+
+    Args:
+        level, at: as of `all_to_all`; `size` divides the members.
+        nbytes: one copy of all that a member sends. [B], () or (designs,)
+        size: members of a node.
+        between: copies that a token makes to nodes, its own included. [-]
+        within: copies that are made of it inside nodes, those that stay on their die included. [-]
+
+    Returns:
+        What goes between nodes, and what inside of them, one after the other.
+    """
+    nodes = _cut(at, size)
+    across = nodes.transpose(0, 2, 1).reshape(-1, nodes.shape[1])
+    return all_to_all(level, across, nbytes * between), all_to_all(level, nodes.reshape(-1, size), nbytes * within)
+
+
+def reduce_scatter(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
+    """By a ring over the members in their order: members - 1 steps of a slice each, which all wait for the slowest message.
+
+    Args:
+        level, at: as of `all_to_all`.
+        nbytes: the vector that each member has. [B], () or (designs,)
+        barrier: at the end. [s]
+
+    Source:
+        [thakur2005] ring algorithms; sums hide under sends.
+    """
+    return _ring(level, at, nbytes, at.shape[1] - 1, barrier)
+
+
+def allgather(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
+    """By a ring, like `reduce_scatter`; `nbytes` is the whole vector that each member has in the end."""
+    return _ring(level, at, nbytes, at.shape[1] - 1, barrier)
+
+
+def allreduce(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
+    """A reduce-scatter and an allgather by a ring, without a barrier between them; arguments as theirs.
+
+    >>> on = Level(1, 4, "ring", 2, 1e9, 0.0)
+    >>> allreduce(on, np.arange(4)[None], 8e6, barrier=0.0).seconds
+    0.012
+    """
+    return _ring(level, at, nbytes, 2 * (at.shape[1] - 1), barrier)
+
+
+def two_level(level: Level, at: Array, nbytes: Any, size: int, *, barrier: float = BARRIER) -> Exchange:
+    """An allreduce: rings inside nodes of `size` consecutive members, between those of the same place, and inside again."""
+    nodes = _cut(at, size)
+    inside, across = nodes.reshape(-1, size), nodes.transpose(0, 2, 1).reshape(-1, nodes.shape[1])
+    first = reduce_scatter(level, inside, nbytes, barrier=0.0)
+    middle = allreduce(level, across, nbytes / size, barrier=barrier if size == 1 else 0.0)
+    return together(together(first, middle), allgather(level, inside, nbytes, barrier=barrier))
+
+
+def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
+    """Each die of a stage sends to one of the next, all pairs at once.
+
+    Args:
+        level: the network.
+        start, end: dies of equal shape.
+        nbytes: of each message. [B], () or (designs,)
+        barrier: at the end. [s]
+    """
+    start, end = np.asarray(start), np.asarray(end)
+    return _timed(level, _unit(level, start, end, np.ones(start.shape)), nbytes, barrier)
+
+
+def together(one: Exchange, other: Exchange) -> Exchange:
+    """One after the other; the busiest link is that of the one that takes longer on links."""
+    first = np.all(np.asarray(one.links) >= np.asarray(other.links))
+    longer = one if first else other
+    summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
+    return longer._replace(hops=max(one.hops, other.hops), **sums)
+
+
+def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
+    members = at.shape[1]
+    unit = _unit(level, at, np.roll(at, -1, axis=1), np.ones(at.shape))
+    step = _timed(level, unit, nbytes / members, 0.0)
+    end = where(step.seconds > 0, barrier, 0.0)
+    return step._replace(
+        seconds=step.seconds * steps + end,
+        barrier=end,
+        **{
+            name: getattr(step, name) * steps
+            for name in ("links", "injection", "latency", "busiest", "sent_bytes", "hop_bytes")
+        },
+    )
+
+
+def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
+    """Seconds of loads for each byte."""
+    busiest = int(np.argmax(of.links)) if len(of.links) else 0
+    most = float(of.links[busiest]) if len(of.links) else 0.0
+    ports = float(max(of.out.max(initial=0.0), of.into.max(initial=0.0)))
+    ends = routes(level.rows, level.cols, level.topology).ends
+    links, injection = nbytes * most / level.line, nbytes * ports / level.injection
+    moves = nbytes * ports > 0
+    latency, end = where(moves, of.hops * level.latency, 0.0), where(moves, barrier, 0.0)
+    return Exchange(
+        maximum(links, injection) + latency + end,
+        links,
+        injection,
+        latency,
+        end,
+        busiest=nbytes * most,
+        link=(int(ends[busiest, 0]), int(ends[busiest, 1])) if len(ends) else (0, 0),
+        hops=of.hops,
+        sent_bytes=nbytes * float(of.out.sum()),
+        hop_bytes=nbytes * float(of.links.sum()),
+    )
+
+
+def _unit(level: Level, source: Array, target: Array, weight: Array) -> Loads:
+    """Loads of messages; remembered."""
+    start, end = (np.ascontiguousarray(place, np.int64).tobytes() for place in (source, target))
+    return _kept(level.rows, level.cols, level.topology, start, end, np.ascontiguousarray(weight, float).tobytes())
+
+
+@lru_cache(maxsize=256)
+def _kept(rows: int, cols: int, topology: str, source: bytes, target: bytes, weight: bytes) -> Loads:
+    start, end = (np.frombuffer(place, np.int64) for place in (source, target))
+    return loads(routes(rows, cols, topology), rows * cols, start, end, np.frombuffer(weight))
+
+
+def _cut(at: Array, size: int) -> Array:
+    """Members by nodes, shape (groups, nodes, size)."""
+    if at.shape[1] % size:
+        raise DesignError(f"nodes of {size} dies do not divide groups of {at.shape[1]}")
+    return at.reshape(len(at), -1, size)
