@@ -1,5 +1,6 @@
 """Attention on tile32: events against closed form, what the paper's text says of dataflows, and what is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from dse.api import study_of
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.judges.attention import judged
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.space.design import stacked
@@ -55,6 +57,45 @@ def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
         assert 0 < found["utilisation"] <= found["engine_utilisation"] <= 1
         assert 0 < found["hbm_utilisation"] <= 1
         assert 0 <= found["communication_share"] < 1
+
+
+FP8 = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
+
+
+@pytest.mark.parametrize("shape", ["short", "latent"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape: str) -> None:
+    half, whole = (
+        {fidelity: metrics(name, fidelity, *SHAPES[shape], *formats) for fidelity in ("closed", "events")}
+        for formats in (FP8, ())
+    )
+    assert half["closed"]["latency"] == pytest.approx(half["events"]["latency"], rel=TOLERANCE.get(name, 0.08))
+    for fidelity in ("closed", "events"):
+        assert half[fidelity]["hbm_bytes"] * 2 == whole[fidelity]["hbm_bytes"]
+        assert half[fidelity]["sram_used"] < 0.6 * whole[fidelity]["sram_used"]  # statistics stay as they are
+        assert half[fidelity]["latency"] < whole[fidelity]["latency"]
+        assert half[fidelity]["energy"] < 0.7 * whole[fidelity]["energy"]
+
+
+def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() -> None:
+    question = asked(*CHIP, "workload.keys=[512]")
+    bare = replace(question.base, mapping=replace(question.base.mapping, precision=None))
+    said, unsaid = (evaluate(stacked([design]), question.workload).columns for design in (question.base, bare))
+    assert all(said[name][0] == unsaid[name][0] for name in said)
+
+
+def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
+    question = asked(*CHIP, "mapping.precision.kv=fp8")
+    with pytest.raises(DesignError, match=r"precision\.kv: fp8 beside weights of fp16"):
+        evaluate(stacked([question.base]), question.workload)
+
+
+def test_memory_of_one_byte_values_is_half() -> None:
+    limits = [
+        next(limit for limit in judged(of.base, of.workload, "closed")[0].limits if limit.address == "chip.hbm.capacity")
+        for of in (asked(*CHIP), asked(*CHIP, *FP8))
+    ]
+    assert limits[0].need == 2 * limits[1].need
 
 
 @pytest.mark.parametrize("name", ATTENTION)

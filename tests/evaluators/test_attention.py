@@ -173,6 +173,14 @@ def test_the_closed_form_counts_what_the_steps_count(name: str, variant: str, da
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 
 
+def test_the_numeric_reader_refuses_exponentials_of_whole_numbers() -> None:
+    """What NumPy has of one byte are whole numbers: FP8 is priced, and proved by the same steps in float32."""
+    shape, tiling, mesh, of = VARIANTS["mha"], Tiling(1, 1, 4, 4), Mesh(2, 2), ATTENTION["flash2"]
+    written = steps(of, shape, tiling, mesh, "int8", channels=2)
+    with pytest.raises(ValueError, match="slot 's': NumPy has no int8 exponentials; play float16 or float32"):
+        play(written, {}, place(*operands(shape), of, shape, tiling, mesh))
+
+
 def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
     """Q, K, V, scores and O of 128 x 128 halves and five statistics; twice that with two heads in flight."""
     shape, tiling, mesh = Heads(2, 2, 2, 512, 512, 128, 128), Tiling(2, 2, 128, 128), Mesh(2, 2)

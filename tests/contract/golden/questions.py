@@ -16,6 +16,7 @@ SHORT = {
     " workload.along=rectangle workload.root=0",
     "FEW": "model=qwen3_1b7 model.qwen3_1b7.layers=4"
     " workload=serving workload.requests=3 workload.prompt=100 workload.output=3",
+    "FP8": "mapping.precision.weights=fp8 mapping.precision.activations=fp8 mapping.precision.kv=fp8",
     "LATENT": "workload=attention workload.kv_heads=1 workload.qk=576 workload.v=512 workload.latent=true",
     "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
@@ -179,6 +180,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.dataflow=flat_tree fidelity=events",
         "chip=tile32 $SMALL $LATENT workload.keys=[256] workload.queries=2 workload.heads=4 "
         "mapping.dataflow=flat_tree fidelity=cycles",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 $FP8",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 $FP8 fidelity=events",
         "chip=tile32 workload=attention fidelity=closed@4",
         "chip=tile32 workload=attention fidelity=events@4",
         "chip=tile32 workload=attention fidelity=cycles@8",
