@@ -33,7 +33,7 @@ FIDELITIES = tuple(READERS)
 SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v")
 """Numbers of a case that make its shape."""
 
-SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving"}
+SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving", "merge": "merging"}
 """Names of slots in what a limit itemises; the others are statistics."""
 
 
@@ -58,6 +58,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     activity = reader.price(job).activity
     t, shape = job.tiling, job.shape
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
+    groups += f", keys in {t.splits:.0f}" if job.of.split else ""
     work = {"matrix": (2.0 * float(shape.macs), 0.0), "hbm": (0.0, float(activity.memory_bytes))}
     rows = tuple(
         Row(
@@ -170,6 +171,7 @@ def _limits(job: Job, asked: Tiling) -> list[Limit]:
     stored = {
         "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * job.itemsize,
         "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.itemsize,
+        **({"partial outputs": closed_attention.partial_bytes(job)} if job.of.split else {}),
     }
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),
