@@ -16,7 +16,7 @@ from dse.space.fields import addresses, checked, spec_at
 from dse.space.kinds import GUESSING, KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
-from dse.space.mapping import Mapping
+from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
@@ -48,6 +48,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     knobs = tuple(_knob(address, knob, bases) for address, knob in config["space"].items())
     for base in bases.values():
         _refuse_idle(base.mapping, knobs)
+        _refuse_splits(base.mapping, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     base = next(iter(bases.values()))
@@ -178,6 +179,18 @@ def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
             continue
         if not trees & {f"{address}.algorithm", "mapping.both.sums.algorithm"}:
             raise DesignError(f"{address}.ktree_k: nothing reads it beside {sums.algorithm}; say null, or algorithm=ktree")
+
+
+def _refuse_splits(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
+    """Refuses parts of keys where the dataflow of attention has none, and no knob moves it."""
+    moved = {knob.address for knob in knobs}
+    phases = {f"mapping.{phase}.attention": getattr(mapping, phase) for phase in ("prefill", "decode")}
+    plans = {"mapping": mapping.kernel} | {address: getattr(of, "attention", None) for address, of in phases.items()}
+    for address, plan in plans.items():
+        if getattr(plan, "splits", None) is None or plan.dataflow not in WHOLE_KEYS:
+            continue
+        if not moved & {f"{address}.dataflow", "mapping.both.attention.dataflow"}:
+            raise DesignError(f"{address}.splits: nothing reads it beside {plan.dataflow}; say null, or dataflow=flash_split")
 
 
 def _refuse_stream(chip: Chip) -> None:

@@ -116,15 +116,22 @@ class TrafficPlan:
     order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
 
 
+WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async")
+"""Dataflows of attention that split no keys into parts that are items of their own."""
+
+
 @record
 class AttentionPlan:
     """Attention of one layer on a mesh of tiles."""
 
-    dataflow: str = word("attention: flash2, flash3, flat_seq, flat_tree, flat_hw or flat_async")
+    dataflow: str = word("attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw or flat_async")
     rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0)
     cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0)
     queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)
     keys: Number = whole("keys of a tile's slice; 0 for as many as take the least time", low=0)
+    splits: Any = whole(
+        "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time", low=0, absent=True
+    )
 
 
 @record

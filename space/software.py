@@ -49,7 +49,7 @@ SOFTWARE: dict[str, Parts] = {
     SUMMA: Parts("a product by itself on tiles", {"kernel": SummaPlan}),
     STREAM: Parts("requests to memory", {"kernel": StreamPlan}),
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
-    ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}),
+    ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
     COLLECTIVE: Parts("a collective by itself", {"kernel": CollectivePlan}),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""

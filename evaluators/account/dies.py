@@ -28,7 +28,8 @@ from dse.evaluators.layouts.dies import (
     passes,
     split_of,
 )
-from dse.evaluators.layouts.whole_chip import On, itemsize_of
+from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.whole_chip import On
 from dse.evaluators.machine.d2d import ports_needed
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block, Call

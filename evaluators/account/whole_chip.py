@@ -11,7 +11,8 @@ from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.graph.step import decode, prefill
-from dse.evaluators.layouts.whole_chip import itemsize_of, reads_ahead, turns
+from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.whole_chip import reads_ahead, turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut

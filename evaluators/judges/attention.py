@@ -12,6 +12,7 @@ from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.readers import closed_attention
 from dse.evaluators.readers.closed_attention import Job, job, machine, proposed, slots, tiled
@@ -32,7 +33,7 @@ FIDELITIES = tuple(READERS)
 SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v")
 """Numbers of a case that make its shape."""
 
-SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving"}
+SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving", "merge": "merging"}
 """Names of slots in what a limit itemises; the others are statistics."""
 
 
@@ -57,6 +58,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     activity = reader.price(job).activity
     t, shape = job.tiling, job.shape
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
+    groups += f", keys in {t.splits:.0f}" if job.of.split else ""
     work = {"matrix": (2.0 * float(shape.macs), 0.0), "hbm": (0.0, float(activity.memory_bytes))}
     rows = tuple(
         Row(
@@ -87,7 +89,16 @@ def job_for(design: Design, *cases: Attention) -> Job:
 def tiling(design: Design, *cases: Attention) -> Tiling:
     """Group and slice of cases alike, those that the mapping leaves open included."""
     mapping = _mapping(design)
-    return tiled(attention(mapping.dataflow), heads(*cases), _chip(design), mapping)
+    return tiled(attention(mapping.dataflow), heads(*cases), _chip(design), mapping, itemsize(design))
+
+
+def itemsize(design: Design) -> float:
+    """Bytes of operands, scores and outputs: 2 where the mapping has no number formats.
+
+    Raises:
+        DesignError: formats of other sizes side by side.
+    """
+    return VALUE if design.mapping.precision is None else itemsize_of(design.mapping)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
@@ -100,8 +111,9 @@ def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasibl
         return replace(worst, remedy="fewer sequences at a time would do")
     (case, *_), of = cast(tuple[Attention, ...], workload.cases), attention(_mapping(design).dataflow)
     shape = heads(case)
-    suited = proposed(of, shape, chip)
-    need = sum(held.nbytes for held in slots(Job(of, shape, suited, chip)))
+    each = itemsize(design)
+    suited = proposed(of, shape, chip, itemsize=each)
+    need = sum(held.nbytes for held in slots(Job(of, shape, suited, chip, each)))
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
     if need > worst.have:
         return replace(worst, remedy=f"no slice of heads of {case.qk} + {case.v} columns fits, not even {slice_}")
@@ -117,11 +129,11 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
     cost = reader.price(job)
     seconds, shape, tiling = cost.seconds, job.shape, job.tiling
     peak = chip.mesh.rows * chip.mesh.cols * engines.matrix.rows * engines.matrix.cols * chip.clock
-    here = engines.product(tiling.queries, shape.key_dim, tiling.keys, VALUE)
-    here = here + engines.product(tiling.queries, tiling.keys, shape.v, VALUE)
-    here = here + (engines.product(tiling.queries, shape.v, tiling.keys, VALUE) if shape.latent else 0.0)
+    here = engines.product(tiling.queries, shape.key_dim, tiling.keys, job.itemsize)
+    here = here + engines.product(tiling.queries, tiling.keys, shape.v, job.itemsize)
+    here = here + (engines.product(tiling.queries, shape.v, tiling.keys, job.itemsize) if shape.latent else 0.0)
     rate = tiling.queries * tiling.keys * (shape.qk + shape.v) / (engines.matrix.rows * engines.matrix.cols * chip.clock)
-    spent = alone(chip, lambda: dynamic(cost.activity, chip), seconds)
+    spent = alone(chip, lambda: dynamic(cost.activity, chip, job.itemsize), seconds)
     return {
         "latency": seconds,
         "cycles": seconds * chip.clock,
@@ -141,7 +153,7 @@ def _metrics(job: Job, reader: Any) -> dict[str, Any]:
 
 
 def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
-    return job(attention(_mapping(design).dataflow), heads(*cases), cut, _chip(design))
+    return job(attention(_mapping(design).dataflow), heads(*cases), cut, _chip(design), itemsize(design))
 
 
 def heads(*cases: Attention) -> Heads:
@@ -157,8 +169,9 @@ def _limits(job: Job, asked: Tiling) -> list[Limit]:
         name = SHOWN.get(slot.name.split(".")[-1], "statistics")
         held[name] = held.get(name, 0.0) + slot.nbytes * 1.0
     stored = {
-        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * VALUE,
-        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * VALUE,
+        "queries and outputs": shape.batch * shape.heads * shape.queries * (shape.qk + shape.v) * job.itemsize,
+        "KV cache": shape.problems * shape.keys * (shape.key_dim + shape.v) * job.itemsize,
+        **({"partial outputs": closed_attention.partial_bytes(job)} if job.of.split else {}),
     }
     return [
         Limit("chip.tile.sram", sum(held.values()), chip.tile.sram, "B", tuple(held.items())),

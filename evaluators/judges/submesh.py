@@ -63,7 +63,8 @@ def _tile_product(design: Design, case: Product, side: int) -> tuple[Design, Ask
 
 def _attention(design: Design, case: Attention, side: int) -> tuple[Design, Asked]:
     job, _ = attention_on(attention.job_for(design, case), side)
-    changes = {f"mapping.{name}": getattr(job.tiling, name) for name in ("rows", "cols", "queries", "keys")}
+    names = ("rows", "cols", "queries", "keys", *(("splits",) if job.of.split else ()))
+    changes = {f"mapping.{name}": getattr(job.tiling, name) for name in names}
     of = job.shape
     smaller = replace(case, batch=of.batch, heads=of.heads, kv_heads=1, queries=of.queries, keys=of.keys)
     return replace(replaced(design, changes), chip=job.chip), smaller

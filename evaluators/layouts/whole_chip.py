@@ -19,14 +19,14 @@ from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
 from dse.evaluators.layouts.attended import attended
+from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, FlatPlan, Mapping
+from dse.space.mapping import FlatPlan, Mapping
 from dse.space.model import Model
 from dse.space.workload import Case
 
@@ -204,19 +204,3 @@ def _known(kind: str, top: int, normed: bool) -> Recipe:
 
 def _recipe(of: Elementwise, model: Model) -> Recipe:
     return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
-
-
-def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value, which is one for all of a mapping's formats.
-
-    Raises:
-        DesignError: formats of other sizes side by side.
-    """
-    sizes = {name: BYTES[getattr(mapping.precision, name)] for name in ("weights", "activations", "kv")}
-    for name, size in sizes.items():
-        if size != sizes["weights"]:
-            raise DesignError(
-                f"mapping.precision.{name}: {getattr(mapping.precision, name)} beside weights of "
-                f"{mapping.precision.weights}; a tile multiplies values of one size: choose formats of as many bytes"
-            )
-    return float(sizes["weights"])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.choices.quickest import quickest
-from dse.evaluators.kernels.attention import cost, strategy
+from dse.evaluators.kernels.attention import cost, merge, strategy
 from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
 from dse.evaluators.kernels.cost import Cost
@@ -15,7 +15,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
 from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import VALUE, Fabric, summing
-from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
 from dse.space.mapping import AttentionPlan
@@ -50,9 +50,15 @@ def price(job: Job) -> Cost:
     return cost.cost(*_asked(job))
 
 
-def slices(job: Job) -> tuple[Any, Any, Any, Any]:
-    """Of a tile's slice of Q, K, V and O. [B]"""
-    return cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize).nbytes
+def own_bytes(job: Job) -> Any:
+    """Between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    return cost.own_bytes(_asked(job)[0])
+
+
+def partial_bytes(job: Job) -> Any:
+    """Of partial outputs, maxima and sums in main memory. [B]"""
+    task = _asked(job)[0]
+    return where(task.partial, task.counts.items * job.tiling.rows * task.stored, 0.0)
 
 
 def split(job: Job) -> dict[str, Any]:
@@ -93,13 +99,12 @@ def _cases(of: Dataflow, shape: Heads, chip: Chip, said: Tiling, itemsize: float
         for case in range(count)
     ]
     found = [proposed(of, case, chip, said, itemsize) for case in cases]
-    return Tiling(
-        *(np.stack([np.atleast_1d(getattr(one, name)) for one in found]) for name in ("rows", "cols", "queries", "keys"))
-    )
+    names = ("rows", "cols", "queries", "keys", *(("splits",) if of.split else ()))
+    return Tiling(*(np.stack([np.atleast_1d(getattr(one, name)) for one in found]) for name in names))
 
 
 class Choice(NamedTuple):
-    """What groups and slices are chosen for, sizes being (rows, columns, queries, keys)."""
+    """What groups and slices are chosen for, sizes being (rows, columns, queries, keys), with parts where keys may be split."""
 
     of: Dataflow
     shape: Heads
@@ -107,16 +112,17 @@ class Choice(NamedTuple):
 
     def options(self, chip: Chip, said: Tiling) -> tuple[Any, ...]:
         """Candidates on one chip."""
-        return strategy.options(self.shape, self.of.grouped, Mesh(chip.mesh.rows, chip.mesh.cols), said)
+        found = strategy.options(self.shape, self.of.grouped, Mesh(chip.mesh.rows, chip.mesh.cols), said)
+        return strategy.split(self.shape, said, found) if self.of.split else found
 
     def near(self, said: Tiling, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Candidates beside some."""
-        return strategy.near(self.shape, self.of.grouped, said, sizes)
+        found = strategy.near(self.shape, self.of.grouped, said, sizes[:4])
+        return (*found, np.broadcast_to(sizes[4], found[0].shape)) if self.of.split else found
 
     def held(self, sizes: tuple[Any, ...]) -> Any:
         """Local memory of all strands. [B]"""
-        dtype, strands = DTYPES[self.itemsize], range(self.of.strands)
-        return sum(slot.nbytes for strand in strands for slot in kept(self.of, self.shape, Tiling(*sizes), dtype, strand)) * 1.0
+        return sum(slot.nbytes for slot in _slots(self.of, self.shape, Tiling(*sizes), DTYPES[self.itemsize])) * 1.0
 
     def work(self, chip: Chip, sizes: tuple[Any, ...]) -> Any:
         """Of candidates, what does not depend on main memory."""
@@ -160,10 +166,11 @@ def _dividing(cut: Tiling, chip: Chip) -> Tiling:
 
 def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsize: float = VALUE) -> Tiling:
     """As the mapping says, and where it says 0, as suits the shape."""
-    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys)
+    splits = (0 if mapping.splits is None else mapping.splits) if of.split else 1
+    said = Tiling(mapping.rows, mapping.cols, mapping.queries, mapping.keys, splits)
     if not of.grouped:
         said = replace(said, rows=1, cols=1)
-    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys)):
+    if all(np.all(np.asarray(value) > 0) for value in (said.rows, said.cols, said.queries, said.keys, said.splits)):
         return said
     # sides that do not divide the mesh are a limit, and stay as they are said
     found = proposed(of, shape, chip, _dividing(said, chip), itemsize)
@@ -173,5 +180,13 @@ def tiled(of: Dataflow, shape: Heads, chip: Chip, mapping: AttentionPlan, itemsi
 
 def slots(job: Job) -> list[Any]:
     """What a tile holds."""
-    dtype = DTYPES[job.itemsize]
-    return [held for strand in range(job.of.strands) for held in kept(job.of, job.shape, job.tiling, dtype, strand)]
+    return _slots(job.of, job.shape, job.tiling, DTYPES[job.itemsize])
+
+
+def _slots(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str) -> list[Any]:
+    """Of all strands, and what the pass that puts parts together needs beyond them."""
+    found = [slot for strand in range(of.strands) for slot in kept(of, shape, tiling, dtype, strand)]
+    if of.split and np.any(tiling.splits > 1):
+        beyond = merge.held(shape, tiling, dtype) - sum(slot.nbytes for slot in found)
+        found.append(Slot("merge", (maximum(beyond, 0), 1), "int8"))
+    return found

@@ -4,16 +4,17 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.evaluators.kernels.attention.dataflow import steps
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import channels_used, chip_channels
 from dse.evaluators.program.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_attention import Job, machine
 from dse.evaluators.readers.job_attribution import Play, Player, without
-from dse.evaluators.readers.timing import Timing
+from dse.evaluators.readers.timing import Timing, one_after_another
 from dse.space.network import faults
 
 T = TypeVar("T", Heads, Tiling)
@@ -36,13 +37,17 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     fabric, engines = machine(chip, job.of)
     mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
     dtype, channels = DTYPES[job.itemsize], int(channels_used(chip))
-    program = steps(job.of, _whole(job.shape), _whole(job.tiling), mesh, dtype, channels=channels)
+    shape, tiling = _whole(job.shape), _whole(job.tiling)
+    programs = [steps(job.of, shape, tiling, mesh, dtype, channels=channels)]
+    if cut(shape, tiling, mesh).parts > 1:
+        programs.append(merge.steps(merge.merge(shape, tiling, mesh), mesh, dtype, channels=channels))
     if left < len(PARTS):
         fabric = fabric._replace(stage=0.0)
     gone = PARTS[1 : len(PARTS) - left]
     if gone:
-        program = without(program, lambda step: _part(step) in gone)
-    return play(program, fabric, engines=engines, memory=chip_channels(chip), faults=faults(chip))
+        programs = [without(program, lambda step: _part(step) in gone) for program in programs]
+    on: dict[str, Any] = {"engines": engines, "memory": chip_channels(chip), "faults": faults(chip)}
+    return one_after_another([play(program, fabric, **on) for program in programs])
 
 
 def _whole(sizes: T) -> T:

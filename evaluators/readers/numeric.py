@@ -11,6 +11,7 @@ import numpy as np
 from dse.evaluators.program.rounds import (
     FUNCTIONS,
     Load,
+    Loop,
     Multicast,
     Multiply,
     Program,
@@ -42,9 +43,10 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
         Tiles by slot, and by stream what was stored, shape (blocks, *cores, *slot.shape).
 
     Raises:
-        ValueError: a tile has another shape than its slot, a slot is sent and received at once without a second version, or a
-            stream has no block left.
+        ValueError: a tile has another shape than its slot, a slot is sent and received at once without a second version, a
+            stream has no block left, or exponentials, roots or quotients are of whole numbers.
     """
+    _fractional(program)
     memory = _Memory(streams or {})
     held: Tiles = {}
     for slot in program.slots:
@@ -59,6 +61,17 @@ def play(program: Program, tiles: Tiles, streams: dict[str, Array] | None = None
             if turn is not None:
                 _play_round(turn, held, slots, memory)
     return held | {name: np.stack(blocks) for name, blocks in memory.stored.items()}
+
+
+def _fractional(program: Program) -> None:
+    """Refuses special functions of whole numbers, which are what NumPy has of one byte: FP8 has no player."""
+    slots = {slot.name: slot for slot in program.slots}
+    bodies = (part.body if isinstance(part, Loop) else (part,) for strand in program.strands for part in strand)
+    for step in (step for body in bodies for turn in body for step in turn.steps):
+        if isinstance(step, Vector) and FUNCTIONS[step.function].specials and slots[step.out].itemsize == 1:
+            raise ValueError(
+                f"slot {step.out!r}: NumPy has no {slots[step.out].dtype} {step.function}; play float16 or float32"
+            )
 
 
 class _Memory:

@@ -65,7 +65,7 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     # both sides by as much, since what a mask leaves goes by their ratio
     scale = min(1.0, here.rows / float(tiling.rows), here.cols / float(tiling.cols))
     rows, cols = divisor(here.rows, int(tiling.rows * scale)), divisor(here.cols, int(tiling.cols * scale))
-    group = Tiling(rows, cols, int(tiling.queries), int(tiling.keys))
+    group = Tiling(rows, cols, int(tiling.queries), int(tiling.keys), int(tiling.splits))
     heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
     queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
     before, keys = cut(shape, tiling, whole), share(int(shape.keys), int(tiling.cols), cols)
@@ -84,7 +84,7 @@ def _heads(before: Cut, of: Cut, *, causal: bool) -> int:
     Under a causal mask these are blocks of the same queries in each turn, since others see more or fewer keys. Where no number
     of heads does that in as many turns as before, the last turn is not full, as it may be on the whole mesh.
     """
-    turns, outer, groups = min(int(before.waves), WAVES), int(of.outer), int(of.groups)
+    turns, outer, groups = min(int(before.waves), WAVES), int(of.outer * of.parts), int(of.groups)
     items = float(min(before.items * groups / before.groups, WAVES * groups))
     even = 1 if turns == 1 else groups if causal else groups // gcd(groups, outer)
     heads = ceil(items / (outer * even)) * even

@@ -81,10 +81,9 @@ def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: K
     """Attention to keys and values, of which the share `known` was there before the step."""
 
     def moved(job: closed_attention.Job) -> tuple[Any, Any, Any]:
-        counts, (q, _, _, o) = cut_heads(job.shape, job.tiling, job.mesh), closed_attention.slices(job)
+        counts, own = cut_heads(job.shape, job.tiling, job.mesh), closed_attention.own_bytes(job)
         total = closed_attention.price(job).activity.memory_bytes
-        own = counts.items * job.tiling.rows * (q + o)
-        apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems), counts.items) / counts.items
+        apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
         beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)
         shape = job.shape
         ahead = shape.problems * shape.keys * (shape.key_dim + shape.v) * job.itemsize * known * (1 - of.kv)

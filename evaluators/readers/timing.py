@@ -1,6 +1,6 @@
 """What readers that play programs have in common: the machine that a program is played on, and what comes out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +53,21 @@ class Timing:
     def utilisation(self) -> float:
         """Share of the time that engines for products worked."""
         return self.engine_seconds / self.seconds if self.seconds else 0.0
+
+
+def one_after_another(timings: Sequence[Timing]) -> Timing:
+    """Programs of which each begins when the one before is done everywhere; what is ready is the last one's."""
+    *before, last = timings
+    start = sum(timing.seconds for timing in before)
+    activity = sum((timing.activity for timing in timings), Activity())
+    return Timing(
+        start + last.seconds,
+        activity,
+        sum(timing.engine_seconds for timing in timings),
+        sum(timing.vector_seconds for timing in timings),
+        sum(timing.played for timing in timings),
+        {name: start + ready for name, ready in last.ready.items()},
+    )
 
 
 @dataclass(frozen=True)

@@ -50,21 +50,26 @@ class Pooled(NamedTuple):
         return Pooled(*(value * count for value in self))._replace(width=self.width)
 
 
-def dynamic(activity: Activity, chip: Chip) -> Any:
+def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     """Of what a mesh does, however long it takes. [J], broadcasts over designs.
 
     A value read from local memory feeds a row or a column of a tile's array; a core of another mesh reads both operands and
     a sum, and writes it, once for as many multiply-adds as its engine has for each operand.
+
+    Args:
+        activity: counts; leaves broadcast over designs.
+        chip: a mesh.
+        width: bytes of the values that are multiplied and computed. [B]
     """
     tech = chip.technology
     if chip.tile is None:
-        operands, sram = WORD * PASSES / chip.die.reuse, chip.core.sram
+        operands, sram = width * PASSES / chip.die.reuse, chip.core.sram
     else:
-        operands, sram = WORD * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
+        operands, sram = width * (1 / chip.tile.matrix.rows + 1 / chip.tile.matrix.cols), chip.tile.sram
     moved = activity.sent_bytes + activity.memory_bytes + activity.cache_bytes
-    accessed = activity.macs * operands + 2 * moved + 2 * WORD * activity.elements
+    accessed = activity.macs * operands + 2 * moved + 2 * width * activity.elements
     on_chip = (
-        activity.macs * tech.mac
+        activity.macs * tech.mac * (width / WORD)
         + activity.elements * tech.element
         + accessed * access(tech.access, sram)
         + activity.hop_bytes * tech.hop

@@ -1,15 +1,19 @@
 """Attention on tile32: events against closed form, what the paper's text says of dataflows, and what is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.api import study_of
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.judges.attention import judged
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.space.design import stacked
@@ -55,6 +59,116 @@ def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
         assert 0 < found["utilisation"] <= found["engine_utilisation"] <= 1
         assert 0 < found["hbm_utilisation"] <= 1
         assert 0 <= found["communication_share"] < 1
+
+
+def splits(count: int, *tiles: int) -> tuple[str, ...]:
+    return (*tiled(1, 1, *tiles), f"+mapping.splits={count}")
+
+
+GROWN = (*MLA[1:5], "workload.qk=576", "workload.v=512", "workload.keys=[4096]")
+SPLIT = {
+    "prefill": ("workload.batch=1", "workload.heads=8", "workload.keys=[1024]", *splits(4, 128, 128)),
+    "causal": ("workload.batch=1", "workload.heads=8", "workload.keys=[1000]", "workload.causal=true", *splits(3, 128, 64)),
+    "decode": ("workload.batch=4", "workload.queries=1", "workload.keys=[8192]", *splits(8, 1, 128)),
+    "speculative": (*GQA, *splits(5, 8, 128)),
+    "latent, few": (*GROWN, "workload.batch=8", *splits(16, 64, 64)),
+    "latent, uneven": (*GROWN, "workload.batch=60", *splits(7, 32, 64)),
+}
+
+
+@pytest.mark.parametrize("shape", SPLIT)
+@pytest.mark.parametrize("formats", ["fp16", "fp8"])
+def test_both_passes_of_split_keys_agree(shape: str, formats: str) -> None:
+    words = (*SPLIT[shape], *(FP8 if formats == "fp8" else ()))
+    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("closed", "events"))
+    assert closed["latency"] == pytest.approx(played["latency"], rel=0.05)
+    assert closed["hbm_bytes"] == played["hbm_bytes"]
+    assert closed["energy"] == pytest.approx(played["energy"], rel=0.03)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_both_passes_of_split_keys_agree_on_random_sizes(data: Any) -> None:
+    def one(*values: int) -> int:
+        return int(data.draw(st.sampled_from(values)))
+
+    heads, shared = one(1, 2, 4, 8), one(1, 4, 16)
+    sizes = {"batch": one(1, 3, 8, 20), "heads": heads * shared, "kv_heads": heads, "queries": one(1, 2, 64)}
+    words = [f"workload.{name}={value}" for name, value in sizes.items()]
+    words += [
+        f"workload.keys=[{data.draw(st.integers(300, 6000))}]",
+        "chip.mesh.rows=8",
+        "chip.mesh.cols=8",
+        "chip.hbm.channels=8",
+    ]
+    words += splits(one(2, 3, 5, 8, 20), one(16, 64), one(64, 128))
+    closed, played = (metrics("flash_split", fidelity, *words) for fidelity in ("closed", "events"))
+    assert closed["latency"] == pytest.approx(played["latency"], rel=0.25)  # a few tiles with a block or two each
+    assert closed["hbm_bytes"] == played["hbm_bytes"]
+
+
+def test_split_keys_keep_all_tiles_at_work_where_requests_are_few() -> None:
+    """One request of latent heads, whose 256 rows are four items of 64: those of 32 parts of its keys are 128."""
+    words = (*GROWN, "workload.batch=1", "mapping.queries=64", "mapping.keys=64")
+    whole, split = (metrics(name, "events", *words)["latency"] for name in ("flash2", "flash_split"))
+    assert split < 0.15 * whole
+
+
+def test_keys_are_whole_where_requests_are_many() -> None:
+    words = (*GROWN, "workload.batch=256", "mapping.queries=64", "mapping.keys=64")
+    whole, split = (metrics(name, "closed", *words) for name in ("flash2", "flash_split"))
+    assert whole == split
+
+
+def test_splits_beside_a_dataflow_that_has_none_are_refused() -> None:
+    with pytest.raises(DesignError, match=r"mapping\.splits: nothing reads it beside flat_async"):
+        asked(*CHIP, "+mapping.splits=4")
+    with pytest.raises(DesignError, match=r"mapping\.decode\.attention\.splits: nothing reads it beside flat_async"):
+        asked("chip=tile32", "model=qwen3_1b7", "+mapping.decode.attention.splits=4")
+    knobs = ("+space.mapping.dataflow=choice(flash2,flash_split)", "+space.mapping.splits=choice(0,4)")
+    assert asked(*CHIP, "+mapping.splits=4", *knobs).space.knobs
+
+
+FP8 = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
+
+
+@pytest.mark.parametrize("shape", ["short", "latent"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape: str) -> None:
+    half, whole = (
+        {fidelity: metrics(name, fidelity, *SHAPES[shape], *formats) for fidelity in ("closed", "events")}
+        for formats in (FP8, ())
+    )
+    assert half["closed"]["latency"] == pytest.approx(half["events"]["latency"], rel=TOLERANCE.get(name, 0.08))
+    for fidelity in ("closed", "events"):
+        partial = ATTENTION[name].split and shape == "latent"  # in FP32, and in as many parts as suit the format
+        assert half[fidelity]["hbm_bytes"] * 2 == pytest.approx(whole[fidelity]["hbm_bytes"], rel=0.1 if partial else 1e-12)
+        assert (
+            half[fidelity]["sram_used"] < (0.7 if partial else 0.6) * whole[fidelity]["sram_used"]
+        )  # statistics stay as they are
+        assert half[fidelity]["latency"] < whole[fidelity]["latency"]
+        assert half[fidelity]["energy"] < 0.7 * whole[fidelity]["energy"]
+
+
+def test_numbers_of_sixteen_bits_are_what_is_priced_where_no_formats_are_said() -> None:
+    question = asked(*CHIP, "workload.keys=[512]")
+    bare = replace(question.base, mapping=replace(question.base.mapping, precision=None))
+    said, unsaid = (evaluate(stacked([design]), question.workload).columns for design in (question.base, bare))
+    assert all(said[name][0] == unsaid[name][0] for name in said)
+
+
+def test_formats_of_other_sizes_side_by_side_are_refused() -> None:
+    question = asked(*CHIP, "mapping.precision.kv=fp8")
+    with pytest.raises(DesignError, match=r"precision\.kv: fp8 beside weights of fp16"):
+        evaluate(stacked([question.base]), question.workload)
+
+
+def test_memory_of_one_byte_values_is_half() -> None:
+    limits = [
+        next(limit for limit in judged(of.base, of.workload, "closed")[0].limits if limit.address == "chip.hbm.capacity")
+        for of in (asked(*CHIP), asked(*CHIP, *FP8))
+    ]
+    assert limits[0].need == 2 * limits[1].need
 
 
 @pytest.mark.parametrize("name", ATTENTION)

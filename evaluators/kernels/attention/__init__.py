@@ -2,13 +2,16 @@
 
 flash2      FlashAttention-2: every tile for itself, one thing after the other
 flash3      FlashAttention-3: two row blocks in flight on every tile
+flash_split FlashDecoding, FlashMLA: as flash2, with keys split into parts that are items of their own; partial outputs go
+            through main memory in FP32, and a second pass puts them together (`merge`)
 flat_seq    FlatAttention on groups, collectives in software, one message after the other (FlatSC)
 flat_tree   by trees (FlatTC)
 flat_hw     in the network (FlatHC)
 flat_async  in the network, two heads in flight (FlatAsync)
 
-All are `dataflow.steps` and `cost.cost`; operands and results are in `operands`, what is computed in `shape`, and which groups
-and slices suit a shape in `strategy`. Installed packages add a `Dataflow` by an entry point of the group dse.dataflow.
+All are `dataflow.steps`, then `merge.steps`, and `cost.cost`; operands and results are in `operands`, what is computed in
+`shape`, and which groups and slices suit a shape in `strategy`. Installed packages add a `Dataflow` by an entry point of the
+group dse.dataflow.
 """
 
 from dse.evaluators.kernels.attention.dataflow import Dataflow
@@ -18,6 +21,7 @@ from dse.space.registry import Registry
 SHIPPED = {
     "flash2": Dataflow("hardware", 1, grouped=False),
     "flash3": Dataflow("hardware", 2, grouped=False),
+    "flash_split": Dataflow("hardware", 1, grouped=False, split=True),
     "flat_seq": Dataflow("sequential", 1, grouped=True),
     "flat_tree": Dataflow("tree", 1, grouped=True),
     "flat_hw": Dataflow("hardware", 1, grouped=True),

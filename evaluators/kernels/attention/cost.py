@@ -7,13 +7,17 @@ Blocking, an item takes what its rounds take one after the other:
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
+
+Where keys are split, the pass of `merge` comes after all that.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.attention import merge
 from dse.evaluators.kernels.attention.dataflow import Dataflow, turns
+from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.cost import Cost
@@ -30,6 +34,21 @@ STATISTIC = 4.0
 """Bytes of a maximum or sum of a row."""
 
 
+class Turns(NamedTuple):
+    """Seconds that the busiest channel works for items in turns, where they have parts of the keys.
+
+    Attributes:
+        full, last: of a turn in which all tiles have an item, and of the last one.
+        ends: for the outputs of the last one, or for the first blocks of the first one: who waits for these stores later.
+        away: until an output that is stored is there.
+    """
+
+    full: Any = 0.0
+    last: Any = 0.0
+    ends: Any = 0.0
+    away: Any = 0.0
+
+
 class Spent(NamedTuple):
     """Seconds of one item on the critical path of a tile that blocks, by what they go into.
 
@@ -39,6 +58,8 @@ class Spent(NamedTuple):
         vector, matrix: that engines work.
         channel: that the busiest channel works for as many items as it serves at a time.
         ends: after the last item.
+        turns: that channels work, where keys are split.
+        apart: of the pass that puts parts together.
     """
 
     hbm: Any
@@ -49,6 +70,8 @@ class Spent(NamedTuple):
     matrix: Any
     channel: Any
     ends: Any
+    turns: Turns
+    apart: Any = 0.0
 
     @property
     def seconds(self) -> Any:
@@ -92,7 +115,24 @@ class Task(NamedTuple):
     def nbytes(self) -> tuple[Any, Any, Any, Any]:
         """Of a tile's slice of Q, K, V and O. [B]"""
         m, n, each = self.tiling.queries, self.tiling.keys, self.itemsize
-        return m * self.width * each, n * self.shape.key_dim * each, n * self.shape.v * each, m * self.shape.v * each
+        outputs = m * self.shape.v * where(self.partial, WIDE, each)
+        return m * self.width * each, n * self.shape.key_dim * each, n * self.shape.v * each, outputs
+
+    @property
+    def partial(self) -> Any:
+        """Whether keys are split."""
+        return self.of.split and self.counts.parts > 1
+
+    @property
+    def merge(self) -> Merge:
+        """The pass that puts parts together."""
+        return merge.merge(self.shape, self.tiling, self.mesh)
+
+    @property
+    def stored(self) -> Any:
+        """Bytes that a row of a group's tiles stores of an item: outputs, with maxima and sums where keys are split. [B]"""
+        outputs = self.nbytes[3]
+        return outputs + where(self.partial, 2 * self.tiling.queries * STATISTIC, 0.0) if self.of.split else outputs
 
 
 class Machine(NamedTuple):
@@ -134,6 +174,12 @@ def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
     return _seconds(task, _spent(task, on, work), work)
 
 
+def own_bytes(task: Task) -> Any:
+    """Bytes between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
+    merged = merge.activity(task.merge, task.mesh, task.itemsize).memory_bytes if task.of.split else 0.0
+    return task.counts.items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
+
+
 def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
     work = worked(task, on)
@@ -151,8 +197,8 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
         {},
         {"combined": 0.0},
         {"spread": 0.0},
-        dict.fromkeys(("hbm", "opening", "channel", "ends"), 0.0),
-        {"vector": 0.0},
+        dict.fromkeys(("hbm", "opening", "channel", "ends"), 0.0) | {"turns": Turns(), "apart": _apart(task, on, idle=True)},
+        {"vector": 0.0, "apart": 0.0},
     )
     for name, fields in zip(PARTS, free, strict=False):
         spent = spent._replace(**fields)
@@ -175,22 +221,37 @@ def worked(task: Task, on: Machine) -> Work:
 
 def _spent(task: Task, on: Machine, work: Work) -> Spent:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends = _memory(task, on, work)
+    hbm, opening, channel, ends, turns_ = _memory(task, on, work)
     matrix = work.blocks * (work.product + work.result)
-    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends)
+    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on))
+
+
+def _apart(task: Task, on: Machine, *, idle: bool = False) -> Any:
+    """Time of the pass that puts parts together; with idle, where memory takes none."""
+    if not np.any(task.partial):
+        return 0.0
+    taken = merge.seconds(task.merge, task.mesh, on.fabric, on.engines, None if idle else on.memory, task.itemsize)
+    return where(task.partial, taken, 0.0)
 
 
 def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     waves_ = work.counts.waves
     if task.of.strands == 1:
-        return maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
+        whole = maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
+        return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
     beside = spent.spread + spent.combined + spent.vector
     blocks = maximum(work.blocks, 1.0)
     engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
     alone = ceil_div(waves_, 2) * (spent.seconds - spent.opening)
     # after the last block has come there is half of its work left
     channels = waves_ * spent.channel + (beside + spent.matrix) / (2 * blocks)
-    return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels)
+    return maximum(maximum(engines, alone) + spent.opening + spent.ends, channels) + spent.apart
+
+
+def _in_parts(spent: Spent, waves_: Any) -> Any:
+    """Turns of items with parts of the keys: stores are much of what channels move, and the last turn may be far from full."""
+    before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
+    return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last) + spent.turns.away
 
 
 def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
@@ -221,11 +282,11 @@ def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
         vector("larger", m, 3 * statistic)
         + vector("exponentials", m, 3 * statistic)
         + vector("decayed", m, 4 * statistic)
-        + vector("scale", outputs, 2 * outputs * each + statistic)
+        + vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
     )
     mask = vector("mask", scores, 2 * scores * each)
     scaled = vector("scale", m * task.width, 2 * m * task.width * each) * (2 if shape.latent else 1)
-    divided = vector("divide", outputs, 2 * outputs * each + statistic)
+    divided = where(task.partial, 0.0, vector("divide", outputs, 2 * outputs * each + statistic))
     return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
 
 
@@ -244,10 +305,11 @@ def _exchanges(task: Task, fabric: Fabric, blocks: Any) -> tuple[Any, Any]:
     return spread, combined
 
 
-def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel` and `ends` of `Spent`."""
+def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns]:
+    """Fields `hbm`, `opening`, `channel`, `ends` and `turns` of `Spent`."""
     shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
-    (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
+    (q_bytes, k_bytes, v_bytes, _), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
+    o_bytes = task.stored
     # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
     columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
     rows = ceil_div(tiling.rows, tiling.cols)  # of a group, whose queries one tile loads
@@ -267,9 +329,23 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any]:
     else:
         opening = load(k_bytes, q_bytes)
         waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
-    nbytes = columns * (rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes))
-    channel = nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
-    return opening + stored + waited, opening, channel, fabric.post + way + columns * stored
+    nbytes = rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
+
+    def busy(columns: Any) -> Any:
+        return columns * nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
+
+    turns_ = Turns()
+    if task.of.split:
+        full, last = (maximum(columns * tiles * counts.waves / counts.items, 1.0) for tiles in (counts.groups, _left(counts)))
+        first = where(counts.waves > 1, full, last) - 1
+        opened = first * (q_bytes + (0.0 if shape.latent else k_bytes)) * memory.crowded
+        turns_ = Turns(busy(full), busy(last), maximum(last * stored, opened), fabric.post + way)
+    return opening + stored + waited, opening, busy(columns), fabric.post + way + columns * stored, turns_
+
+
+def _left(counts: Cut) -> Any:
+    """Items of the last turn."""
+    return counts.items - (counts.waves - 1) * counts.groups
 
 
 def _activity(task: Task) -> Activity:
@@ -279,7 +355,8 @@ def _activity(task: Task) -> Activity:
     m, n, waves_ = tiling.queries, tiling.keys, counts.waves
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
-    instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + waves_) * m * shape.v + waves_ * m * task.width
+    divided = where(task.partial, 0.0, waves_)
+    instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + divided) * m * shape.v + waves_ * m * task.width
     total = Activity()
     for pattern, along, nbytes, times in (
         ("multicast", "row", q_bytes, waves_),
@@ -289,13 +366,14 @@ def _activity(task: Task) -> Activity:
     ):
         total = total + _team(task, _FREE, pattern, along, nbytes).activity * times
     loaded = _loads(shape, tiling, mesh) * tiling.cols * (k_bytes + v_bytes)
-    moved = counts.items * tiling.rows * (q_bytes + o_bytes)
+    moved = counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
     hops = moved * (mesh.rows - 1) / 2 + loaded * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
     macs = tiles * blocks * m * n * (shape.qk + shape.v)
-    return total + Activity(macs=macs, elements=tiles * instructions, memory_bytes=loaded + moved, hop_bytes=hops)
+    total = total + Activity(macs=macs, elements=tiles * instructions, memory_bytes=loaded + moved, hop_bytes=hops)
+    return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
 
 
 def _team(task: Task, fabric: Fabric, pattern: str, along: str, nbytes: Any) -> Cost:
@@ -319,24 +397,25 @@ _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes
 def _blocks(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, Any]:
     """Blocks of keys of all waves, and those of them that are masked."""
     counts = cut(shape, tiling, mesh)
-    if not shape.causal:
+    if not (shape.causal or np.any(tiling.splits > 1)):
         whole = shape.keys // (tiling.cols * tiling.keys)
         return counts.waves * counts.inner, counts.waves * (counts.inner - whole)
-    return _causal(*_keys(shape, tiling, mesh))[:2]
+    return _by_turns(*_keys(shape, tiling, mesh))[:2]
 
 
 def _loads(shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:
     """Blocks of keys that groups load, all together."""
     counts = cut(shape, tiling, mesh)
-    return _causal(*_keys(shape, tiling, mesh))[2] if shape.causal else counts.items * counts.inner
+    apart = shape.causal or np.any(tiling.splits > 1)
+    return _by_turns(*_keys(shape, tiling, mesh))[2] if apart else counts.items * counts.inner
 
 
 def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
-    sizes = (shape.problems, shape.shared, shape.queries, shape.keys)
-    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, mesh.rows, mesh.cols)
+    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal))
+    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.splits, mesh.rows, mesh.cols)
 
 
-def _causal(*keys: Any) -> tuple[Any, Any, Any]:
+def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
     """As `_counted`, of designs."""
     row = _row(*keys)
     return tuple(_rows.counts[:, row.astype(int)]) if isinstance(row, np.ndarray) else tuple(_rows.counts[:, int(row)].tolist())
@@ -366,8 +445,9 @@ def _row(*keys: int) -> float:
     return _rows.add(_counted(*keys))
 
 
-def _counted(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
+def _counted(problems: int, shared: int, queries: int, keys: int, causal: int, *rest: int) -> tuple[float, float, float]:
     """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
-    rows, cols, m, n, *sides = rest
-    of = turns(Heads(problems, shared, 1, queries, keys, 1, 1, causal=True), Tiling(rows, cols, m, n), Mesh(*sides))
+    rows, cols, m, n, splits, *sides = rest
+    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal))
+    of = turns(shape, Tiling(rows, cols, m, n, splits), Mesh(*sides))
     return float(of.inner.sum()), float((of.inner - of.plain).sum()), float((of.inner * of.active).sum())

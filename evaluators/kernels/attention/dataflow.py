@@ -25,6 +25,9 @@ from dse.space.elementwise import Array
 
 Part = Round | Loop
 
+PARTIAL = ("o", "m", "l")
+"""What is stored of an item that has a part of the keys: outputs that are not divided, maxima and sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
@@ -34,11 +37,13 @@ class Dataflow:
         collective: who carries what goes along rows and columns, a name of `TEAMS`.
         strands: items of a group in flight; with one, tiles block.
         grouped: whether tiles work in groups.
+        split: whether keys may be split into parts that are items of their own, whose outputs `merge` puts together.
     """
 
     collective: str
     strands: int
     grouped: bool
+    split: bool = False
 
     @property
     def software(self) -> bool:
@@ -49,7 +54,7 @@ class Dataflow:
 def steps(
     of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, dtype: str = "float16", *, channels: int, scale: float = 0.0
 ) -> Program:
-    """The program of all tiles.
+    """The program of all tiles; of split keys, the one before that of `merge`.
 
     Args:
         of: the dataflow.
@@ -83,12 +88,14 @@ class Wave(NamedTuple):
         active: groups that have one.
         blocks: of queries, of each item; nothing where all are alike.
         plain, inner: blocks of keys that everyone sees whole, and all blocks.
+        parts: of the keys, of each item; nothing where all are alike.
     """
 
     active: int
     blocks: tuple[int, ...]
     plain: int
     inner: int
+    parts: tuple[int, ...] = ()
 
 
 def stream(slot: str, wave: Wave, of: Cut) -> str:
@@ -112,19 +119,30 @@ def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
     first = np.arange(0, of.items, of.groups)
     active = np.minimum(of.groups, of.items - first)
     least = most = np.full(len(first), shape.keys)
+    alike = shape.problems * of.parts
+    blocks = first // alike, (first + active - 1) // alike
     if shape.causal:
-        blocks = first // shape.problems, (first + active - 1) // shape.problems
         rows = blocks[0] * queries, np.minimum((blocks[1] + 1) * queries - 1, shape.rows - 1)
         least, most = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+    if of.parts > 1:
+        # one that goes on with the next block of queries has the last parts of this one and the first ones of that
+        ends = (item // shape.problems % of.parts for item in (first, first + active - 1))
+        low, high = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
+        most, least = (
+            np.clip(seen - part * of.inner * keys, 0, of.inner * keys) for seen, part in ((most, low), (least, high))
+        )
+        most = np.maximum(most, 1)  # a part of which nobody sees anything has a block, all of it masked
     return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys))
 
 
 def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
     """The waves of `turns` one by one."""
-    found = []
+    found, several = [], cut(shape, tiling, mesh).parts
     for first, active, plain, inner in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
-        blocks = tuple(item // shape.problems for item in range(first, first + active)) if shape.causal else ()
-        found.append(Wave(active, blocks, plain, inner))
+        of = [item // shape.problems for item in range(first, first + active)]
+        blocks = tuple(number // several for number in of) if shape.causal else ()
+        parts = tuple(number % several for number in of) if several > 1 and plain < inner else ()
+        found.append(Wave(active, blocks, plain, inner, parts))
     return found
 
 
@@ -184,9 +202,12 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
         yield Loop(tuple(_block(wave, 1, ahead, p, on)), middle)
     for block in range(middle + 1, wave.inner):
         yield from _block(wave, block, ahead, p, on)
-    yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
+    whole = on.cut.parts == 1
+    if whole:
+        yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
     yield from _combined("o", "sum", p, on)
-    yield from on.rounds(Store(stream(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
+    for slot in ("o",) if whole else PARTIAL:
+        yield from on.rounds(Store(stream(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
 
 
 def _opening(wave: Wave, p: str, on: _On) -> tuple[Step, ...]:
@@ -297,9 +318,9 @@ def _seen(wave: Wave, block: int, on: _On) -> Array:
     shape, tiling, mesh = on.shape, on.tiling, on.mesh
     row, col = np.indices((mesh.rows, mesh.cols))
     group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
-    blocks = np.array([*wave.blocks, *([0] * (on.cut.groups - len(wave.blocks)))])
+    blocks, parts = (np.array([*of, *([0] * (on.cut.groups - len(of)))]) for of in (wave.blocks, wave.parts))
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
     query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
     seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)
-    before = (block * tiling.cols + col % tiling.cols) * tiling.keys
+    before = ((parts[group] * on.cut.inner + block) * tiling.cols + col % tiling.cols) * tiling.keys
     return np.asarray((np.minimum(seen, shape.keys) - before[..., None])[:, :, None, :])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dse.evaluators.kernels.attention.dataflow import Dataflow, Wave, name, stream, waves
-from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array
 
@@ -20,36 +20,56 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
     counts = cut(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
     queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), counts.outer, tiling.rows, tiling.queries)
-    keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), counts.inner, tiling.cols, tiling.keys) for x in (k, v))
+    whole = counts.inner * counts.parts
+    keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), whole, tiling.cols, tiling.keys) for x in (k, v))
     found: dict[str, list[Array]] = {}
     for strand, turns in _turns(of, shape, tiling, mesh):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
-            problem, block = item % shape.problems, item // shape.problems
+            problem, part, block = _places(item, shape, counts)
             mine = queries[problem, block]
             q_name, c_name, k_name, v_name = (stream(name(strand, of) + slot, wave, counts) for slot in "qckv")
             found.setdefault(q_name, []).append(mine[..., : shape.key_dim])
             if shape.latent:
                 found.setdefault(c_name, []).append(mine[..., shape.key_dim :])
             for turn in range(wave.inner):
-                found.setdefault(k_name, []).append(keys[problem, turn][..., : shape.key_dim])
-                found.setdefault(v_name, []).append(values[problem, turn])
+                at = part * counts.inner + turn
+                found.setdefault(k_name, []).append(keys[problem, at][..., : shape.key_dim])
+                found.setdefault(v_name, []).append(values[problem, at])
     return {key: np.stack(blocks) for key, blocks in found.items()}
 
 
 def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
-    """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored."""
-    counts = cut(shape, tiling, mesh)
-    out = np.zeros((shape.problems, counts.outer, tiling.rows, tiling.queries, shape.v))
+    """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored; of keys that are not split."""
+    return heads(stored_rows(stored, "o", of, shape, tiling, mesh)[0], shape)
+
+
+def stored_rows(stored: dict[str, Array], slot: str, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
+    """What was stored of a slot, shape (parts, problems * queries of a problem, columns)."""
+    counts, found = cut(shape, tiling, mesh), None
     left = {key: iter(blocks) for key, blocks in stored.items()}
     for strand, turns in _turns(of, shape, tiling, mesh):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
-            block = next(left[stream(name(strand, of) + "o", wave, counts)])
-            out[item % shape.problems, item // shape.problems] = block.swapaxes(2, 3)
-    rows = out.reshape(shape.problems, -1, shape.v)[:, : shape.rows]
-    heads = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.shared, shape.v).swapaxes(2, 3)
-    return heads.reshape(shape.batch, shape.heads, shape.queries, shape.v)
+            block = next(left[stream(name(strand, of) + slot, wave, counts)]).swapaxes(2, 3)
+            if found is None:
+                found = np.zeros((counts.parts, shape.problems, counts.outer, *block.shape[1:]))
+            problem, part, place = _places(item, shape, counts)
+            found[part, problem, place] = block
+    assert found is not None
+    rows = found.reshape(counts.parts, shape.problems, -1, found.shape[-1])[:, :, : shape.rows]
+    return rows.reshape(counts.parts, shape.problems * shape.rows, -1)
+
+
+def heads(rows: Array, shape: Heads) -> Array:
+    """Outputs of all heads, shape (batch, heads, queries, v), from the rows of all problems."""
+    by_query = rows.reshape(shape.batch, shape.kv_heads, shape.queries, shape.shared, shape.v).swapaxes(2, 3)
+    return by_query.reshape(shape.batch, shape.heads, shape.queries, shape.v)
+
+
+def _places(item: Array, shape: Heads, of: Cut) -> tuple[Array, Array, Array]:
+    """Problem, part of its keys and block of its queries of each item."""
+    return item % shape.problems, item // shape.problems % of.parts, item // shape.problems // of.parts
 
 
 def _turns(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> list[tuple[int, list[tuple[int, Wave]]]]:

@@ -77,12 +77,14 @@ class Tiling:
     Attributes:
         rows, cols: of a group; its rows share out the queries of a block (G_y), its columns the keys (G_x).
         queries, keys: of a tile's slice.
+        splits: parts of a problem's keys, of whole blocks, that are items of their own; as many as there are blocks at most.
     """
 
     rows: Any
     cols: Any
     queries: Any
     keys: Any
+    splits: Any = 1
 
 
 class Cut(NamedTuple):
@@ -90,9 +92,10 @@ class Cut(NamedTuple):
 
     Attributes:
         groups: on the mesh.
-        outer, inner: blocks of queries and of keys of a problem.
-        items: blocks of queries of all problems.
+        outer, inner: blocks of queries of a problem, and of keys of a part of it.
+        items: blocks of queries of all problems, each with every part of the keys.
         waves: turns in which groups work on them.
+        parts: of the keys of a problem that have some.
     """
 
     groups: Any
@@ -100,22 +103,27 @@ class Cut(NamedTuple):
     inner: Any
     items: Any
     waves: Any
+    parts: Any = 1
 
 
 def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     """Blocks of a shape on a mesh; the last ones are padded.
 
     >>> cut(Heads(2, 32, 32, 4096, 4096, 128, 128), Tiling(32, 32, 128, 128), Mesh(32, 32))
-    Cut(groups=1, outer=1, inner=1, items=64, waves=64)
+    Cut(groups=1, outer=1, inner=1, items=64, waves=64, parts=1)
+    >>> cut(Heads(2, 32, 32, 1, 4096, 128, 128), Tiling(1, 1, 1, 128, 7), Mesh(32, 32))
+    Cut(groups=1024, outer=1, inner=5, items=448, waves=1, parts=7)
     """
     groups = (mesh.rows // tiling.rows) * (mesh.cols // tiling.cols)
-    outer, inner = ceil_div(shape.rows, tiling.rows * tiling.queries), ceil_div(shape.keys, tiling.cols * tiling.keys)
-    items = shape.problems * outer
-    return Cut(groups, outer, inner, items, ceil_div(items, groups))
+    outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), ceil_div(shape.keys, tiling.cols * tiling.keys)
+    inner = ceil_div(blocks, tiling.splits)
+    parts = ceil_div(blocks, inner)
+    items = shape.problems * outer * parts
+    return Cut(groups, outer, inner, items, ceil_div(items, groups), parts)
 
 
 def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> Any:
-    """Bytes between HBM and tiles, padding included; for B_r = B_c = N M and no mask it is the paper's
+    """Bytes between HBM and tiles, keys not split, padding included; for B_r = B_c = N M and no mask it is the paper's
 
         IO = 2 B H D S (1 + S / (N M)) itemsize
 
@@ -144,8 +152,15 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
     tiles += [
         Slot(prefix + "v", (n, shape.v), dtype),
         Slot(prefix + "s", (n, m), dtype),
-        Slot(prefix + "o", (shape.v, m), dtype),
+        *(Slot(prefix + "o", (shape.v, some), kind) for some, kind in _outputs(shape, tiling, dtype)),
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Slot(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
+
+
+def _outputs(shape: Heads, tiling: Tiling, dtype: str) -> list[tuple[Any, str]]:
+    """Queries of a slice with outputs of a format: partial ones, of split keys, have that of sums."""
+    wide = (tiling.splits > 1) & (shape.keys > tiling.cols * tiling.keys)
+    some = [(where(wide, 0, tiling.queries), dtype), (where(wide, tiling.queries, 0), STATISTIC)]
+    return [(queries, kind) for queries, kind in some if np.any(queries)]

@@ -23,7 +23,10 @@ LINES = 16
 STEPS = (0.75, 1.0, 1.5)
 """Of slices that are worth their memory, what is tried beside them."""
 
-ANY = Tiling(0, 0, 0, 0)
+PARTS = np.array([1.0, *(whole * 2.0**power for power in range(7) for whole in (2, 3))])
+"""Into how many parts of keys are split that is tried."""
+
+ANY = Tiling(0, 0, 0, 0, 0)
 """Nothing is chosen yet."""
 
 
@@ -52,6 +55,15 @@ def options(shape: Heads, grouped: bool, mesh: Mesh, said: Tiling) -> tuple[Arra
 def square(grouped: bool, said: Tiling) -> bool:
     """Whether blocks have as many queries as keys: those of FlashAttention that are left open altogether."""
     return not (grouped or np.any(said.queries) or np.any(said.keys))
+
+
+def split(shape: Heads, said: Tiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Candidates with every number of parts that leaves each a block of keys, shape (candidates,)."""
+    parts = np.array([said.splits]) if said.splits else PARTS
+    rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
+    splits = np.tile(parts * 1.0, len(sizes[0]))
+    sound = (splits == 1) | (splits <= ceil_div(shape.keys, cols * keys)) | bool(said.splits)
+    return tuple(size[sound] for size in (rows, cols, queries, keys, splits))
 
 
 def near(shape: Heads, grouped: bool, said: Tiling, sizes: tuple[Array, ...]) -> tuple[Array, ...]:

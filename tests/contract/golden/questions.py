@@ -16,6 +16,7 @@ SHORT = {
     " workload.along=rectangle workload.root=0",
     "FEW": "model=qwen3_1b7 model.qwen3_1b7.layers=4"
     " workload=serving workload.requests=3 workload.prompt=100 workload.output=3",
+    "FP8": "mapping.precision.weights=fp8 mapping.precision.activations=fp8 mapping.precision.kv=fp8",
     "LATENT": "workload=attention workload.kv_heads=1 workload.qk=576 workload.v=512 workload.latent=true",
     "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
@@ -91,6 +92,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 workload.batch=[1] "
         "workload.prompt=32 workload.output=4 "
         "mapping.both.attention.dataflow=flat_seq fidelity=events",
+        "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20 "
+        "mapping.decode.attention.dataflow=flash_split",
+        "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
+        "mapping.decode.attention.dataflow=flash_split",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=closed@4",
         "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
@@ -179,6 +184,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.dataflow=flat_tree fidelity=events",
         "chip=tile32 $SMALL $LATENT workload.keys=[256] workload.queries=2 workload.heads=4 "
         "mapping.dataflow=flat_tree fidelity=cycles",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 $FP8",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 $FP8 fidelity=events",
+        "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 $FP8 mapping.dataflow=flash_split",
+        "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 mapping.dataflow=flash_split "
+        "+mapping.splits=5 fidelity=events",
         "chip=tile32 workload=attention fidelity=closed@4",
         "chip=tile32 workload=attention fidelity=events@4",
         "chip=tile32 workload=attention fidelity=cycles@8",
@@ -194,6 +204,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
+        "workload.output=4 mapping.serving.batch=4 mapping.decode.attention.dataflow=flash_split",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
