@@ -159,18 +159,20 @@ def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[s
 def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
     """What Hydra composes, and what is chosen in it by group."""
     from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
+    from hydra import version
+    from hydra._internal.hydra import Hydra
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf, open_dict
 
-    from dse.sources import register
+    from dse.sources import register, search_path
 
     register()
+    version.setbase("1.3")
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_module(version_base="1.3", config_module="dse.conf"):
-            config = hydra_compose("config", overrides=typed.words, return_hydra_config=True)
+        Hydra.create_main_hydra2("app", search_path())
+        config = hydra_compose("config", overrides=typed.words, return_hydra_config=True)
     finally:
         GlobalHydra.instance().hydra = before
     choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)

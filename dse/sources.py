@@ -1,14 +1,20 @@
-"""Where Hydra reads files of users and strangers, which are checked when they are read; and the mapping and stack `usual`.
+"""Where Hydra reads: our files, each parsed once; those of users and strangers, which are checked when they are read; and the
+mapping and stack `usual`.
 
 The check sees the very text that is composed, whatever path led to the file.
 """
 
 import io
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -29,8 +35,37 @@ def url(folder: str | Path, *, trust: bool) -> str:
 
 def register() -> None:
     """Makes the sources of this module known to Hydra; again is harmless."""
-    for source in (Theirs, Trusted, Usual):
+    for source in (Ours, Theirs, Trusted, Usual):
         Plugins.instance().register(source)
+
+
+def search_path() -> ConfigSearchPath:
+    """Where our configuration is, and Hydra's own."""
+    found = create_config_search_path("pkg://dse.conf")
+    for place in found.get_path():
+        place.path = re.sub("^pkg://", "ours://", place.path)
+    return found
+
+
+class Ours(ImportlibResourcesConfigSource):
+    """Our files and Hydra's, each parsed once for as long as it is as it was: most of what it takes to compose is to parse."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "ours"
+
+    def _read_config(self, res: Any) -> ConfigResult:
+        state = res.stat() if isinstance(res, Path) else None  # none in an archive
+        key = state and (str(res), self.provider, state.st_mtime_ns, state.st_size)
+        if key not in PARSED:
+            PARSED[key] = pickle.dumps(super()._read_config(res))
+        found: ConfigResult = pickle.loads(PARSED[key] if key else PARSED.pop(key))
+        return found  # of its own, as Hydra changes it
+
+
+PARSED: dict[Any, bytes] = {}
+"""Files of ours by path and state."""
 
 
 class Theirs(FileConfigSource):

@@ -31,6 +31,9 @@ FORBIDDEN = {
     "socket.connect",
     "shutil.rmtree",
 }
+PLAIN = [*(("builtins", name) for name in ("dict", "int", "list")), ("collections", "defaultdict"), ("typing", "Any")]
+"""Types of values that run nothing."""
+
 PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*sesame|[?&]password=[^&\s]*sesame")
 """That of the samples, where a reader of URLs finds one."""
 
@@ -101,9 +104,9 @@ class _Watch:
 
 
 def _ours(event: str, args: tuple[Any, ...]) -> bool:
-    """What an answer needs: the commit of the checkout, and compiled loops that are kept."""
+    """What an answer needs: the commit of the checkout, compiled loops that are kept, and our own files as they were parsed."""
     if event == "pickle.find_class":
-        return str(args[0]).startswith(("numba.", "numpy.", "copyreg"))
+        return str(args[0]).startswith(("numba.", "numpy.", "copyreg", "omegaconf.", "hydra.plugins.")) or args in PLAIN
     command = args[1] if event == "subprocess.Popen" and len(args) > 1 else None
     return bool(command and os.path.basename(str(command[0])) == "git")
 
