@@ -56,16 +56,30 @@ class Ours(ImportlibResourcesConfigSource):
         return "ours"
 
     def _read_config(self, res: Any) -> ConfigResult:
-        state = res.stat() if isinstance(res, Path) else None  # none in an archive
-        key = state and (str(res), self.provider, state.st_mtime_ns, state.st_size)
-        if key not in PARSED:
-            PARSED[key] = pickle.dumps(super()._read_config(res))
-        found: ConfigResult = pickle.loads(PARSED[key] if key else PARSED.pop(key))
-        return found  # of its own, as Hydra changes it
+        if not isinstance(res, Path):  # in an archive
+            return super()._read_config(res)
+        READ[res] = found = state(res)
+        known = PARSED.get((res, self.provider))
+        if known is None or known[0] != found:
+            known = PARSED[res, self.provider] = found, pickle.dumps(super()._read_config(res))
+        copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
+        return copy
 
 
-PARSED: dict[Any, bytes] = {}
-"""Files of ours by path and state."""
+def state(path: Path) -> tuple[int, int]:
+    """What tells that a file has changed; or that there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+READ: dict[Path, tuple[int, int]] = {}
+"""Files of ours that were read, with their state."""
+
+PARSED: dict[tuple[Path, str], tuple[tuple[int, int], bytes]] = {}
+"""Files of ours as they were parsed, with their state, by path and who asked."""
 
 
 class Theirs(FileConfigSource):

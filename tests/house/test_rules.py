@@ -10,7 +10,7 @@ from dse.records import NOTES
 from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, place
 
 ROOMS = {
-    "hydra": {"dse/compose.py", "dse/sources.py", "dse/sweeps.py"},
+    "hydra": {"dse/compose.py", "dse/composed.py", "dse/sources.py", "dse/sweeps.py"},
     "omegaconf": {"dse/compose.py", "dse/sources.py"},
     "optuna": {"dse/search.py"},
     "ray": {"dse/actors.py", "dse/cluster.py"},
