@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import chips, from_hf, spelling, strangers
+from dse.composed import composed
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
@@ -158,24 +159,7 @@ def _said(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[s
 
 def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
     """What Hydra composes, and what is chosen in it by group."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf, open_dict
-
-    from dse.sources import register
-
-    register()
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_module(version_base="1.3", config_module="dse.conf"):
-            config = hydra_compose("config", overrides=typed.words, return_hydra_config=True)
-    finally:
-        GlobalHydra.instance().hydra = before
-    choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
-    with open_dict(config):
-        del config["hydra"]
+    config, choices = composed(typed)
     strangers.check_choices(choices)
     return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
 

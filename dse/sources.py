@@ -1,14 +1,20 @@
-"""Where Hydra reads files of users and strangers, which are checked when they are read; and the mapping and stack `usual`.
+"""Where Hydra reads: our files, each parsed once; those of users and strangers, which are checked when they are read; and the
+mapping and stack `usual`.
 
 The check sees the very text that is composed, whatever path led to the file.
 """
 
 import io
 import os
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -29,8 +35,51 @@ def url(folder: str | Path, *, trust: bool) -> str:
 
 def register() -> None:
     """Makes the sources of this module known to Hydra; again is harmless."""
-    for source in (Theirs, Trusted, Usual):
+    for source in (Ours, Theirs, Trusted, Usual):
         Plugins.instance().register(source)
+
+
+def search_path() -> ConfigSearchPath:
+    """Where our configuration is, and Hydra's own."""
+    found = create_config_search_path("pkg://dse.conf")
+    for place in found.get_path():
+        place.path = re.sub("^pkg://", "ours://", place.path)
+    return found
+
+
+class Ours(ImportlibResourcesConfigSource):
+    """Our files and Hydra's, each parsed once for as long as it is as it was: most of what it takes to compose is to parse."""
+
+    @staticmethod
+    def scheme() -> str:
+        """Of its addresses."""
+        return "ours"
+
+    def _read_config(self, res: Any) -> ConfigResult:
+        if not isinstance(res, Path):  # in an archive
+            return super()._read_config(res)
+        READ[res] = found = state(res)
+        known = PARSED.get((res, self.provider))
+        if known is None or known[0] != found:
+            known = PARSED[res, self.provider] = found, pickle.dumps(super()._read_config(res))
+        copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
+        return copy
+
+
+def state(path: Path) -> tuple[int, int]:
+    """What tells that a file has changed; or that there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+READ: dict[Path, tuple[int, int]] = {}
+"""Files of ours that were read, with their state."""
+
+PARSED: dict[tuple[Path, str], tuple[tuple[int, int], bytes]] = {}
+"""Files of ours as they were parsed, with their state, by path and who asked."""
 
 
 class Theirs(FileConfigSource):

@@ -368,10 +368,17 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
-    every = len(rows) == len(outcomes) and bool((rows[1:] > rows[:-1]).all())
-    for name in METRICS:
-        if name in total:
-            outcomes.columns.put(name, ... if every else rows, total[name])
+    _put(outcomes.columns, rows, {name: total[name] for name in METRICS if name in total})
+
+
+def _put(columns: Columns, rows: Any, total: dict[str, Any]) -> None:
+    """Writes metrics of some designs; of the only one, which has numbers, all at once."""
+    if columns.shape == (1,) and not any(isinstance(value, np.ndarray) for value in total.values()):
+        columns.update(zip(total, np.array(list(total.values()), dtype=float)[:, None], strict=True))
+        return
+    every = (len(rows),) == columns.shape and bool((rows[1:] > rows[:-1]).all())
+    for name, value in total.items():
+        columns.put(name, ... if every else rows, value)
 
 
 def _bind(outcomes: Outcomes, rows: Any, limit: Limit, worst: Any) -> Any:

@@ -21,6 +21,8 @@ def maximum(a: Any, b: Any) -> Any:
     >>> maximum(1.0, 2.0), maximum(np.array([1.0, 3.0]), 2.0).tolist()
     (2.0, [2.0, 3.0])
     """
+    if type(a) is float and type(b) is float:
+        return a if a >= b else b
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.maximum(a, b)
     return a if a >= b else b

@@ -1,7 +1,6 @@
 """Values that are worked out when somebody asks for them."""
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cache
 from typing import Any
 
 
@@ -30,7 +29,13 @@ def later(names: Sequence[str], work: Callable[[], dict[str, Any]]) -> dict[str,
     >>> now(found)
     {'energy': 6.0, 'power': 3.0}
     """
-    all_of = cache(work)
+    found: dict[str, Any] = {}
+
+    def all_of() -> dict[str, Any]:
+        if not found:
+            found.update(work())
+        return found
+
     return {name: Later(name, all_of) for name in names}
 
 

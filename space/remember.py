@@ -48,11 +48,23 @@ def same(function: Callable[..., T]) -> Callable[..., T]:
     >>> first = [1, 2]
     >>> length(first) is length(first), length(first) is length([1, 2])
     (True, False)
+
+    What is left out is what stands there by default:
+
+    >>> @same
+    ... def longer(values, by=1):
+    ...     return [len(values) + by]
+    >>> longer(first) is longer(first, 1)
+    True
     """
     kept: dict[tuple[int, ...], tuple[tuple[Any, ...], T]] = {}
+    usual = function.__defaults__ or ()
+    most = function.__code__.co_argcount
 
     @wraps(function)
     def answer(*given: Any) -> T:
+        if len(given) < most:
+            given += usual[len(given) - most :]
         places = tuple(map(id, given))
         known = kept.get(places)
         if known is None:

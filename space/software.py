@@ -19,6 +19,7 @@ from dse.space.mapping import (
     TrafficPlan,
 )
 from dse.space.parts import Parts, Wholes
+from dse.space.remember import same
 from dse.space.stack import Stack
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipelines", "whole chip", "many dies"
@@ -64,6 +65,7 @@ def _any_stack(of: Parts) -> Parts:
 _PLANS = Wholes(Mapping, "mapping", {name: _any_stack(of) for name, of in SOFTWARE.items()})
 
 
+@same
 def software_of(mapping: Mapping) -> str:
     """The software that a mapping's parts make: a name of `SOFTWARE`.
 

@@ -161,6 +161,7 @@ def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
     return footprint(parts, job.model, tp, precision, positions=job.cached, tokens=job.longest)
 
 
+@remembered
 def _done(job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)

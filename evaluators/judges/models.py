@@ -4,6 +4,7 @@ A layout makes calls of a step and says how often steps run; a reader prices the
 """
 
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -116,6 +117,7 @@ def layout_of(design: Design) -> ModuleType:
     return layout_for(software_of(design.mapping))
 
 
+@cache
 def layout_for(software: str) -> ModuleType:
     """The layout of some software."""
     return import_module(f"dse.evaluators.account.{LAYOUTS[software]}")

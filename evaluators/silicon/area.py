@@ -49,7 +49,7 @@ def die(chip: Chip, decode_cores: Any = 0) -> Any:
     if chip.base is not None:
         above = sum(value for name, value in found.items() if name not in (*BELOW, "other"))
         return above / (1 - chip.technology.other) / _dies(chip, 0.0)
-    area = sum(found.values())
+    area = total(chip, decode_cores)
     return area / _dies(chip, area)
 
 
@@ -184,6 +184,7 @@ def _count(chip: Chip, used: Any) -> Any:
     return maximum(chip.die.cores, used)
 
 
+@same
 def _dies(chip: Chip, area: Any) -> Any:
     """Dies with cores, of a chip whose dies have so much area in all: as many as it says, or as few as will do."""
     own = chip.die
@@ -198,11 +199,13 @@ def _shores(chip: Chip, area: Any) -> Any:
     return ceil_div(side * side, maximum(area, 1e-9))
 
 
+@same
 def shore(chip: Chip) -> Any:
     """Edges of dies that main memory takes. [mm], broadcasts over designs."""
     return devices(chip) * chip.die.sites * chip.dram.edge
 
 
+@same
 def devices(chip: Chip) -> Any:
     """Devices of main memory that its bandwidth takes. [1], broadcasts over designs."""
     channels = chip.hbm.bandwidth if chip.mesh is None else memory_channels(chip) * chip.hbm.channel_bandwidth

@@ -11,7 +11,7 @@ def limits(chip: Chip) -> list[Limit]:
     if chip.die is None or chip.areas is not None:
         return []
     found, one, own = area.parts(chip), area.die(chip), chip.die
-    whole = sum(found.values())
+    whole = area.total(chip)
     count, _ = area.dies(chip, whole)
     most = where(own.wafer, one, own.reticle)
     watts = energy.design_power(chip) / whole

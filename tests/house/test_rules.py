@@ -10,8 +10,8 @@ from dse.records import NOTES
 from tests.house.sources import LAYERS, ROOT, SOURCES, arrows, imported, layer, place
 
 ROOMS = {
-    "hydra": {"dse/compose.py", "dse/sources.py", "dse/sweeps.py"},
-    "omegaconf": {"dse/compose.py", "dse/sources.py"},
+    "hydra": {"dse/compose.py", "dse/composed.py", "dse/sources.py", "dse/sweeps.py"},
+    "omegaconf": {"dse/compose.py", "dse/composed.py", "dse/sources.py"},
     "optuna": {"dse/search.py"},
     "ray": {"dse/actors.py", "dse/cluster.py"},
     "sqlalchemy": {"dse/database.py", "dse/study_lock.py", "dse/sound.py", "dse/store.py", "dse/tables.py"},
