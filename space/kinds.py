@@ -50,7 +50,7 @@ KINDS: dict[tuple[str, type], Kind] = {
         "the chip is a mesh of tiles",
         "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
-    (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies"),
+    (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies or flashmla_dies"),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
     (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),

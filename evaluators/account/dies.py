@@ -13,6 +13,7 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.account.tiles import filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
+from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import (
     DENSE,
@@ -21,6 +22,7 @@ from dse.evaluators.layouts.dies import (
     HEAD,
     SPARSE,
     Crossing,
+    On,
     Pass,
     Split,
     Unit,
@@ -29,8 +31,7 @@ from dse.evaluators.layouts.dies import (
     split_of,
 )
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.layouts.whole_chip import On
-from dse.evaluators.machine.d2d import ports_needed
+from dse.evaluators.machine.d2d import ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
@@ -60,6 +61,9 @@ SMALLER = ""
 
 WAITS = "stages"
 """Where micro-batches wait for the slowest stage."""
+
+GAP = "waits for the slowest stage"
+"""What is left of the time of a phase beside what one micro-batch takes through all stages."""
 
 TOGETHER = by_case
 """Cases that are worked out together: each by itself."""
@@ -113,13 +117,19 @@ def _played(design: Design, case: Case, decode_at: str, phase: str, on: tuple[Ch
     chip, mapping, (die, machine, reader) = _chip(design), _mapping(design), on
     plan, of = getattr(mapping, phase), _split(design, case, phase)
     where = between(chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp)
-    mine, doing = fullest(case, of.slots), On(case.model, die, plan, itemsize_of(mapping), {})
+    mine, doing = fullest(case, of.slots), _on(case.model, die, plan, itemsize_of(mapping))
     found = []
     for one in passes(mine, of, doing, phase, decode_at):
         units = tuple(_done(unit, where, machine, reader) for unit in one.units)
         onward = _crossed(Crossing("to the next stage", "hand_over", one.onward), "stage", where)
         found.append(Played(one, units, timed([onward], machine, reader) if of.pp > 1 else []))
     return tuple(found)
+
+
+def _on(model: Model, die: Chip, plan: DiesPlan, itemsize: float) -> On:
+    """Calls as one die makes them of what it is left with."""
+    on = whole_chip.On(model, die, plan, itemsize, {})
+    return On(model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize)
 
 
 def _done(unit: Unit, where: Between, machine: Machine, reader: Reader) -> Done:
@@ -253,14 +263,24 @@ def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
     units = 2 + model.layers + case.guesses
     routed = 1 if model.experts is None else model.experts.count + of.redundant
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
-    found = [
+    rows_, cols_ = int(chip.dies.rows), int(chip.dies.cols)
+    blocks = getattr(_mapping(design), phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
+    return [
         Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
         Limit(f"{where}.pp", of.pp * 1.0, units * 1.0, "1"),
         Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
         Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
         Limit("chip.dies", of.ranks * 1.0, _count(chip) * 1.0, "1"),
+        Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
     ]
-    return found
+
+
+def _places(design: Design, case: Case, phase: str) -> int:
+    """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
+    of = _split(design, case, phase)
+    one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
+    return of.dp * of.copies if one_by_one else of.slots
 
 
 def _multiple(number: int, of: int) -> float:
@@ -298,7 +318,7 @@ def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
     found = limits_of(chip, mapping, {phase.name: phase.held for phase in phases})
     for name in ("prefill", "decode"):
         found += _layout(design, case, name)
-        slots = _split(design, case, name).slots
+        slots = _places(design, case, name)
         found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
     alike = _split(design, case, "prefill")[:-1] == _split(design, case, "decode")[:-1]
     found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
@@ -311,7 +331,7 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
     chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
     if address == "workload.batch":
-        slots = max(_split(design, case, name).slots for name in ("prefill", "decode"))
+        slots = max(_places(design, case, name) for name in ("prefill", "decode"))
         near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
         said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
         return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
@@ -322,6 +342,8 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
         return f"a {chip.d2d.topology} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies takes {worst.need:.0f} links a die"
     if field == "ep":
         return _nearest_ep(design, case, phase)
+    if field == "placement":
+        return "no rectangles of so many dies fit: mapping.both.placement=linear, snake or interleave"
     if field == "pp":
         return f"{worst.have:.0f} units: the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
     if field == "tp":
@@ -338,7 +360,7 @@ def _nearest_ep(design: Design, case: Case, phase: str) -> str:
         return f"{model.name} has no experts: mapping.both.ep=1"
     routed = model.experts.count + of.redundant
     fits = [ep for ep in range(1, routed + 1) if routed % ep == 0 and (ep == 1 or ep % of.tp == 0)]
-    near = sorted(sorted(fits, key=lambda ep: abs(ep - of.ep))[:2])
+    near = [*[ep for ep in fits if ep < of.ep][-1:], *[ep for ep in fits if ep > of.ep][:1]]
     whose = f"{routed} experts, in groups of whole copies of attention on {of.tp} dies"
     return f"{whose}: mapping.both.ep={' or '.join(map(str, near))}"
 

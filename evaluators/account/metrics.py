@@ -180,6 +180,8 @@ LIMITS = {
     "chip.dies": "1",
     "chip.d2d.ports": "1",
     "workload.batch": "1",
+    "mapping.prefill.placement": "layout",
+    "mapping.decode.placement": "layout",
     "mapping.prefill.ep": "1",
     "mapping.decode.ep": "1",
     "mapping.decode.tp": "1",

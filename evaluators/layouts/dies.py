@@ -5,7 +5,7 @@ divide (Megatron-LM, [shoeybi2019] section 3), and experts are whole, each on on
 has its share of its copy's tokens. A die works on one operator after the other, and on none while dies exchange (figure 5e).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, 
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.attended import Attending, alike_prompts, decoding
 from dse.evaluators.layouts.residency import width
-from dse.evaluators.layouts.whole_chip import Attending, On, alike_prompts, covered, decoding
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
 from dse.space.elementwise import ceil_div
@@ -142,6 +142,18 @@ class Pass(NamedTuple):
     received: float
 
 
+Cover = Callable[[Part, Sequence[Attending]], Block]
+"""What makes calls of a die of a part, whose requests attend like some."""
+
+
+class On(NamedTuple):
+    """What is computed, by calls of what kind, of values of how many bytes."""
+
+    model: Model
+    cover: Cover
+    itemsize: float
+
+
 def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pass]:
     """Passes of a phase, of the requests of one slot: one of all prompts, or decode steps between two requests' ends."""
     if phase == "prefill":
@@ -159,7 +171,7 @@ def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on:
     def block(name: str, operators: Sequence[Operator] | None = None) -> Block:
         part = parts[name]
         part = part if operators is None else replace(part, operators=tuple(operators))
-        return covered(replace(part, times=1), attending, on)
+        return on.cover(replace(part, times=1), attending)
 
     def one(name: str) -> Steps:
         return [block(name)]

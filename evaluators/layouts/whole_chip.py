@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
 from dse.evaluators.graph.routing import routing
-from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
+from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
-from dse.evaluators.layouts.attended import attended
+from dse.evaluators.layouts.attended import Attending, alike_prompts, attended, decoding
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
@@ -74,38 +74,6 @@ class On(NamedTuple):
     itemsize: float
     known: dict[Any, Any]
     kept: Kept | None = None
-
-
-class Attending(NamedTuple):
-    """Requests that attend alike.
-
-    Attributes:
-        prompts: whether these are their prompts, or a chunk of each; else one token of each.
-        requests, queries, keys: how many, new tokens of each, and positions with these.
-        pairs: of query and key in each, per head.
-    """
-
-    prompts: bool
-    requests: int
-    queries: int
-    keys: int
-    pairs: float
-
-
-def alike_prompts(case: Case) -> list[Attending]:
-    """How many requests have which prompt."""
-    counts: dict[int, int] = {}
-    for n, prompt, _ in case.requests:
-        counts[prompt] = counts.get(prompt, 0) + n
-    window = case.model.window
-    return [Attending(True, n, prompt, prompt, causal_pairs(prompt, window)) for prompt, n in counts.items()]
-
-
-def decoding(at: Step) -> Attending:
-    """Requests of a step of decode, whose last tokens, and those that are guessed, attend to what is cached."""
-    queries = 1 + at.guesses
-    requests = at.requests / queries
-    return Attending(False, int(requests), queries, ceil_div(at.positions, requests), at.pairs / requests)
 
 
 def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...]:

@@ -24,8 +24,9 @@ from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step, causal_pairs, seen
+from dse.evaluators.layouts.attended import Attending
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.layouts.whole_chip import Attending, On, blocks
+from dse.evaluators.layouts.whole_chip import On, blocks
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.program.counts import Activity

@@ -1,0 +1,167 @@
+"""Models on many dies: what one die alone does, parts that add up, and what is refused."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.layouts.cuts import cut
+from dse.evaluators.layouts.dies import fullest
+from dse.space.design import stacked
+from tests.samples import asked
+
+SMALL = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
+MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
+DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
+
+
+def metrics(*words: str, fidelity: str = "closed") -> dict[str, float]:
+    question = asked(*words)
+    found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
+    return {name: float(column[0]) for name, column in found.columns.items()}
+
+
+def split(tp: int = 1, pp: int = 1, ep: int = 1) -> tuple[str, ...]:
+    return (f"mapping.both.tp={tp}", f"mapping.both.pp={pp}", f"mapping.both.ep={ep}")
+
+
+@pytest.mark.parametrize("model", [MOE, DENSE])
+def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
+    """One stage, one rank and one micro-batch: the same seconds; links that nobody uses take area and power all the same."""
+    one = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1")
+    dies = metrics(*SMALL, *model, *split(), *one)
+    bytes_ = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
+    alone = ("chip=tile_gh200", "chip.clock=1.9 GHz", "chip.die.cooling=1.5 W/mm2", *SMALL[3:])
+    chip = metrics(*alone, *model, *bytes_)
+    for name in ("ttft", "tpot", "throughput", "hbm_bytes", "sram_used", "utilisation"):
+        assert dies[name] == pytest.approx(chip[name], rel=1e-12), name
+    assert dies["energy"] > chip["energy"]
+    assert dies["system_mm2"] > chip["system_mm2"]
+
+
+@pytest.mark.parametrize("fidelity", ["closed"])
+@pytest.mark.parametrize(
+    ("model", "of"),
+    [(MOE, split(pp=2, ep=4)), (MOE, split(tp=2, ep=8)), (DENSE, split(tp=2, pp=4)), (MOE, split(pp=8)), (DENSE, split())],
+)
+def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], of: tuple[str, ...], fidelity: str) -> None:
+    question = asked(*SMALL, *model, *of)
+    found = explain(question.base, question.workload.cases[0], fidelity=fidelity)
+    each = metrics(*SMALL, *model, *of, fidelity=fidelity)
+    assert sum(row.seconds for row in found.rows) == pytest.approx(each["latency"], rel=1e-9)
+    assert found.seconds == pytest.approx(each["latency"], rel=1e-9)
+    assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in found.rows)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
+    def pick(name: str, *values: Any) -> str:
+        return f"{name}={data.draw(st.sampled_from(values))}"
+
+    words = []
+    for _ in range(4):
+        words.append(
+            (
+                *split(
+                    *data.draw(st.sampled_from([(1, 2, 4), (1, 1, 8), (2, 1, 4), (1, 8, 1), (2, 2, 1), (4, 1, 64), (1, 64, 1)]))
+                ),
+                pick("chip.d2d.bandwidth", "100 GB/s", "1 TB/s"),
+                pick("chip.d2d.latency", "10 ns", "1 us"),
+                pick("chip.d2d.topology", "mesh", "torus", "ring", "full", "switch"),
+                pick("mapping.both.placement", "linear", "snake", "blocks", "interleave"),
+                pick("chip.tile.sram", "256 KiB", "384 KiB"),
+                pick("chip.hbm.channel_bandwidth", "30 GB/s", "62.5 GB/s"),
+                pick("mapping.both.experts.redundant", 0, 8),
+            )
+        )
+    questions = [asked(*SMALL, *MOE, *some) for some in words]
+    together = evaluate(stacked([one.base for one in questions]), questions[0].workload)
+    for row, question in enumerate(questions):
+        alone = evaluate(stacked([question.base]), question.workload)
+        assert together.feasible[row] == alone.feasible[0]
+        for name, column in together.columns.items():
+            np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from([(1, 2, 4), (1, 1, 8), (2, 1, 8), (2, 4, 1)]), st.sampled_from(["mesh", "torus", "ring", "full"]))
+def test_faster_or_shorter_links_never_take_longer(of: tuple[int, int, int], topology: str) -> None:
+    words = (*SMALL, *MOE, *split(*of), f"chip.d2d.topology={topology}")
+    usual = metrics(*words)
+    for better in ("chip.d2d.bandwidth=2 TB/s", "chip.d2d.latency=100 ns"):
+        assert metrics(*words, better)["latency"] <= usual["latency"]
+
+
+def test_all_links_as_fast_as_can_be_leave_what_dies_do() -> None:
+    """Without exchanges, dp copies take as long as one copy alone with its share of requests."""
+    apart = metrics(*SMALL, *DENSE, *split())
+    one = metrics(*SMALL, "chip.dies.rows=1", "chip.dies.cols=1", *DENSE, "workload.batch=[8]", *split())
+    assert apart["latency"] == pytest.approx(one["latency"], rel=1e-12)
+    assert apart["throughput"] == pytest.approx(8 * one["throughput"], rel=1e-12)
+
+
+def test_stages_are_cut_so_that_the_slowest_takes_least() -> None:
+    rng = np.random.default_rng(1)
+    counts, stages = [1, 2, 5, 1], 3
+    seconds = [rng.random(6) for _ in counts]
+    found = cut(seconds, counts, stages)
+    assert (found.sum(axis=0) == np.array(counts)[:, None]).all()
+    slowest = (found * np.stack(seconds)).sum(axis=1).max(axis=0)
+    kinds, units = np.repeat(np.arange(4), counts), sum(counts)
+    for design in range(6):
+        each = np.stack(seconds)[kinds, design]
+        ways = [max(each[:a].sum(), each[a:b].sum(), each[b:].sum()) for a in range(units) for b in range(a, units)]
+        assert slowest[design] == pytest.approx(min(ways))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 99), st.integers(1, 9)), min_size=1, max_size=4), st.integers(1, 9))
+def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[tuple[int, int, int]], slots: int) -> None:
+    from dse.space.workload import Case
+
+    case = Case("", asked(*DENSE).workload.cases[0].model, tuple(requests))
+    mine = fullest(case, slots)
+    assert mine.batch == -(-case.batch // slots)
+    assert mine.longest == case.longest
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (split(ep=5), "mapping.both.ep=4 or 8"),
+        (split(pp=16), "fewer of mapping.both.pp"),
+        (split(pp=2, ep=64), "fewer of mapping.both.pp"),
+        ((*split(pp=4), "workload.batch=[65]"), "64 or 72 requests"),
+        (("chip.d2d.topology=full", *split()), "takes 7 links a die"),
+        (("model=qwen3_1b7", *split(ep=8)), "no experts"),
+        ((*split(tp=32), "chip.dies.rows=8"), "16 heads"),
+    ],
+)
+def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said: str) -> None:
+    question = asked(*SMALL, *MOE, *words)
+    verdict = infeasible(question.base, question.workload)
+    assert verdict is not None
+    assert said in str(verdict)
+
+
+def test_guesses_have_rows_of_their_own_and_yield_more_tokens() -> None:
+    """A module that predicts a token costs a layer and a head more, and twice the rows of queries; steps yield 1.7 tokens."""
+    words = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.batch=[1024]")
+    plain, guessed = metrics(*words, "workload.speculation=none"), metrics(*words)
+    surely = metrics(*words, "workload.speculation={tokens: 1, acceptance: 1.0}")
+    assert surely["tpot"] * 2 == pytest.approx(guessed["tpot"] * 1.7, rel=1e-12)
+    assert plain["tpot"] < guessed["tpot"] * 1.7 < 2 * plain["tpot"]
+    assert plain["hbm_used"] < guessed["hbm_used"]
+
+
+def test_the_first_row_of_table_two_comes_out() -> None:
+    """[zhang2026] table II: 6,940 tokens/s a die, 35.8 ms a token."""
+    words = ("chip=wafer64", "model=deepseek_v3", "workload.prompt=4096", "workload.output=2", "workload.batch=[16384]")
+    found = metrics(*words, "workload.routing=even")
+    assert found["decode_throughput"] / 64 == pytest.approx(6940, rel=0.06)
+    assert found["tpot"] == pytest.approx(35.8e-3, rel=0.06)
