@@ -51,6 +51,7 @@ from dse.space.model import (
     ffn_parameters,
     kv_values,
 )
+from dse.space.remember import remembered
 from dse.space.workload import Case
 
 FIDELITIES = ("closed", "events")
@@ -98,50 +99,85 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         DesignError: formats of other sizes side by side.
     """
     (case,) = job.cases
-    die, reader = _die(_chip(design)), reader_of(fidelity)
-    machine = of_tiles(die)
-    played = {name: _played(design, case, job.decode_at, name, (die, machine, reader)) for name in ("prefill", "decode")}
+    both = {name: _played(design, case, job.decode_at, name, fidelity) for name in ("prefill", "decode")}
+    played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
     stages = _cut(played["decode"], _split(design, case, "decode").pp)
     held = _held(design, case, stages, played)
     found = []
     for name, some in played.items():
         of = _split(design, case, name)
-        parts = [one for step in some for unit in step.units for one in unit.timed]
         seconds, total, flop = _summed(some, stages, of, name)
         blocks = tuple(_detailed(some, of)) if detailed else ()
-        found.append(Phase(name, machine, blocks, None, 1.0, None, seconds, (held[name], filled(parts)), total, flop))
+        full = held[name], slices[name]
+        found.append(Phase(name, NOTHING, blocks, None, 1.0, None, seconds, full, total, flop))
     return tuple(found)
 
 
-def _played(design: Design, case: Case, decode_at: str, phase: str, on: tuple[Chip, Machine, Reader]) -> tuple[Played, ...]:
-    chip, mapping, (die, machine, reader) = _chip(design), _mapping(design), on
+class Ran(NamedTuple):
+    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums."""
+
+    steps: tuple[Timed | Crossing, ...]
+    seconds: Any
+    activity: Activity
+    flop: float
+
+
+def _played(design: Design, case: Case, decode_at: str, phase: str, fidelity: str) -> tuple[tuple[Played, ...], Any]:
+    """Passes of a phase, and local memory of a tile in use, by kind of operator."""
+    chip, mapping = _chip(design), _mapping(design)
     plan, of = getattr(mapping, phase), _split(design, case, phase)
-    where = between(chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp)
-    mine, doing = fullest(case, of.slots), _on(case.model, die, plan, itemsize_of(mapping))
+    where, reader = between(chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp), reader_of(fidelity)
+    said = whole_chip.Said(plan.attention, plan.gemm)
+    own, slices = _own(fullest(case, of.slots), of, _die(chip), said, itemsize_of(mapping), phase, decode_at, fidelity)
     found = []
-    for one in passes(mine, of, doing, phase, decode_at):
-        units = tuple(_done(unit, where, machine, reader) for unit in one.units)
-        onward = _crossed(Crossing("to the next stage", "hand_over", one.onward), "stage", where)
-        found.append(Played(one, units, timed([onward], machine, reader) if of.pp > 1 else []))
-    return tuple(found)
+    for one, ran in own:
+        units = tuple(_done(unit, of_unit, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
+        onward = Crossing("to the next stage", "hand_over", one.onward)
+        found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
+    return tuple(found), slices
 
 
-def _on(model: Model, die: Chip, plan: DiesPlan, itemsize: float) -> On:
-    """Calls as one die makes them of what it is left with."""
-    on = whole_chip.On(model, die, plan, itemsize, {})
-    return On(model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize)
+@remembered
+def _own(
+    case: Case, of: Split, die: Chip, said: whole_chip.Said, itemsize: float, phase: str, decode_at: str, fidelity: str
+) -> tuple[tuple[tuple[Pass, tuple[Ran, ...]], ...], Any]:
+    """What dies do by themselves, wherever they are and whatever is between them."""
+    on, machine, reader = whole_chip.On(case.model, die, said, itemsize, {}), of_tiles(die), reader_of(fidelity)
+    calls = On(case.model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize)
+    found, parts = [], []
+    for one in passes(case, of, calls, phase, decode_at):
+        units = []
+        for unit in one.units:
+            steps = [step if isinstance(step, Crossing) else timed([step], machine, reader)[0] for step in unit.steps]
+            blocks = [step for step in steps if isinstance(step, Timed)]
+            units.append(Ran(tuple(steps), *sums(blocks)))
+            parts += blocks
+        found.append((one, tuple(units)))
+    return tuple(found), filled(parts)
 
 
-def _done(unit: Unit, where: Between, machine: Machine, reader: Reader) -> Done:
-    blocks = [step if isinstance(step, Block) else _crossed(step, unit.name, where) for step in unit.steps]
-    parts = timed(blocks, machine, reader)
-    return Done(unit.name, unit.times, *sums(parts), parts)
+def _done(unit: Unit, ran: Ran, where: Between, reader: Reader) -> Done:
+    """A unit with its exchanges."""
+    seconds, activity, parts = ran.seconds, ran.activity, []
+    for step in ran.steps:
+        if isinstance(step, Timed):
+            parts.append(step)
+            continue
+        (crossed,) = _crossed(step, unit.name, where, reader)
+        parts.append(crossed)
+        seconds = seconds + crossed.seconds
+        activity = activity + (crossed.costs[0].activity or Activity())
+    return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
-def _crossed(of: Crossing, part: str, where: Between) -> Block:
-    """An exchange as a block of one call."""
+def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
+    """An exchange, as a block of one call."""
     call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares))
-    return Block(of.name, (call,), (0,), (0,), 1.0)
+    return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)
+
+
+NOTHING = Machine(None, None, None, 0.0, None, None, 0.0)
+"""What exchanges need of a die."""
 
 
 def _cut(decode: Sequence[Played], stages: int) -> Array:

@@ -7,9 +7,6 @@ import numpy as np
 
 from dse.space.elementwise import Array
 
-STEPS = 24
-"""Of the bisection for the time of the slowest stage, which is known to one unit before."""
-
 
 def cut(seconds: Sequence[Any], counts: Sequence[int], stages: int) -> Array:
     """Units of each kind on each stage, shape (stages, kinds, designs), or (stages, kinds, 1).
@@ -29,15 +26,13 @@ def cut(seconds: Sequence[Any], counts: Sequence[int], stages: int) -> Array:
     each = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, float)) for value in seconds)))[kinds]
     ends = np.concatenate([np.zeros((1, each.shape[1])), np.cumsum(each, axis=0)]) / each.sum(axis=0)
     number = np.concatenate([np.zeros((1, len(counts))), np.cumsum(np.eye(len(counts))[kinds], axis=0)])
-    low = np.maximum(1.0 / stages, np.diff(ends, axis=0).max(axis=0))
-    places = _filled(ends, low, stages)
-    if (places[-1] < len(kinds)).any():
-        below, above = low, low + np.diff(ends, axis=0).max(axis=0)
-        for _ in range(STEPS):
-            middle = (below + above) / 2
-            fits = _filled(ends, middle, stages)[-1] == len(kinds)
-            below, above = np.where(fits, below, middle), np.where(fits, middle, above)
-        places = _filled(ends, np.where(places[-1] == len(kinds), low, above), stages)
+    bound = np.maximum(1.0 / stages, np.diff(ends, axis=0).max(axis=0))
+    places, columns = _filled(ends, bound, stages), np.arange(ends.shape[1])
+    while (short := places[-1] < len(kinds)).any():
+        # nothing changes before one of the stages has room for one unit more
+        more = ends[np.minimum(places[1:] + 1, len(kinds)), columns] - ends[places[:-1], columns]
+        bound = np.where(short, more.min(axis=0, where=places[1:] < len(kinds), initial=np.inf), bound)
+        places = _filled(ends, bound, stages)
     return np.asarray(np.moveaxis(number[places[1:]] - number[places[:-1]], -1, 1))
 
 

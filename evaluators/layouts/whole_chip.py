@@ -26,7 +26,7 @@ from dse.evaluators.readers import closed_attention, closed_streamed, closed_sum
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
-from dse.space.mapping import FlatPlan, Mapping
+from dse.space.mapping import AttentionPlan, FlatPlan, Mapping, SummaPlan
 from dse.space.model import Model
 from dse.space.workload import Case
 
@@ -53,7 +53,7 @@ def _wrapped(plan: FlatPlan, of: Kept | None) -> Kept | None:
     return NOTHING if of is None and reads_ahead(plan) else of
 
 
-def reads_ahead(plan: FlatPlan) -> bool:
+def reads_ahead(plan: "FlatPlan | Said") -> bool:
     """Whether main memory does."""
     return plan.prefetch is not None and plan.prefetch.policy != "none"
 
@@ -65,12 +65,20 @@ TABLES = ("embedding",)
 """What looks rows of weights up."""
 
 
+class Said(NamedTuple):
+    """What a plan says of kernels."""
+
+    attention: AttentionPlan
+    gemm: SummaPlan
+    prefetch: None = None
+
+
 class On(NamedTuple):
     """What is computed and where, how what has come up already is done, and what a cache has of it."""
 
     model: Model
     chip: Chip
-    plan: FlatPlan
+    plan: FlatPlan | Said
     itemsize: float
     known: dict[Any, Any]
     kept: Kept | None = None

@@ -87,6 +87,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
         "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
         "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_at=last",
+        "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.routing=even",
+        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
+        "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2",
+        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
+        "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
         "workload.output=4 fidelity=events",
         "chip=tile_gh200 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 workload.batch=[1] "
