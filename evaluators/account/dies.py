@@ -3,6 +3,7 @@
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,10 +146,17 @@ def _own(
     on, machine, reader = whole_chip.On(case.model, die, said, itemsize, {}), of_tiles(die), reader_of(fidelity)
     calls = On(case.model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize)
     found, parts = [], []
+    known: dict[int, Block] = {}
+
+    @cache
+    def run(block: int) -> Timed:
+        return timed([known[block]], machine, reader)[0]
+
     for one in passes(case, of, calls, phase, decode_at):
         units = []
         for unit in one.units:
-            steps = [step if isinstance(step, Crossing) else timed([step], machine, reader)[0] for step in unit.steps]
+            known.update({id(step): step for step in unit.steps if isinstance(step, Block)})
+            steps = [step if isinstance(step, Crossing) else run(id(step)) for step in unit.steps]
             blocks = [step for step in steps if isinstance(step, Timed)]
             units.append(Ran(tuple(steps), *sums(blocks)))
             parts += blocks

@@ -7,6 +7,7 @@ has its share of its copy's tokens. A die works on one operator after the other,
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,10 +169,9 @@ def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on:
     if model.experts is not None and of.ep > 1:
         parts["moe"], rows = _experts(model, at, of)
 
-    def block(name: str, operators: Sequence[Operator] | None = None) -> Block:
-        part = parts[name]
-        part = part if operators is None else replace(part, operators=tuple(operators))
-        return on.cover(replace(part, times=1), attending)
+    @cache  # layers of two kinds have the same attention
+    def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
+        return on.cover(replace(parts[name], times=1, operators=operators or parts[name].operators), attending)
 
     def one(name: str) -> Steps:
         return [block(name)]
@@ -235,12 +235,11 @@ def _routed(part: Part, block: Any, tokens: float, nbytes: float, of: Split, mod
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
 
 
-def _cut(part: Part) -> tuple[list[Operator], list[Operator], list[Operator]]:
+def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:
     """Operators before tokens go to their experts, of the experts, and after that."""
-    routed = [of for of in part.operators if of.name.startswith("experts_")]
+    routed = tuple(of for of in part.operators if of.name.startswith("experts_"))
     first = part.operators.index(routed[0])
-    before = [of for of in part.operators[:first] if of not in routed]
-    return before, routed, [of for of in part.operators[first:] if of not in routed]
+    return part.operators[:first], routed, tuple(of for of in part.operators[first:] if of not in routed)
 
 
 def _experts(model: Model, at: Step, of: Split) -> tuple[Part, float]:
