@@ -134,13 +134,16 @@ class Loads(NamedTuple):
     Attributes:
         links: over each link, shape (links,).
         out, into: what leaves each die, and what comes to it, shape (dies,).
-        hops: links of the longest way.
+        hops: links of ways, each longer than the one before it, shape (ways,).
+        most: on the busiest link of the ways of so many links, likewise at the busiest of their ports, shape (ways, 2). Of
+            ways that are no longer and no busier than others only those are here.
     """
 
     links: Array
     out: Array
     into: Array
-    hops: int
+    hops: Array
+    most: Array
 
 
 def loads(of: Routes, dies: int, source: Array, target: Array, weight: Array) -> Loads:
@@ -156,12 +159,16 @@ def loads(of: Routes, dies: int, source: Array, target: Array, weight: Array) ->
     source, target, weight = source[sent], target[sent], weight[sent]
     pair = source * dies + target
     over, far = crossings(of, pair)
-    return Loads(
-        np.bincount(over, np.repeat(weight, far), len(of.ends)),
-        np.bincount(source, weight, dies),
-        np.bincount(target, weight, dies),
-        int(far.max(initial=0)),
-    )
+    links = np.bincount(over, np.repeat(weight, far), len(of.ends))
+    out, into = np.bincount(source, weight, dies), np.bincount(target, weight, dies)
+    if not len(pair):
+        return Loads(links, out, into, np.zeros(0, np.int64), np.zeros((0, 2)))
+    most = np.zeros((int(far.max()) + 1, 2))
+    np.maximum.at(most[:, 0], far, np.maximum.reduceat(links[over], np.cumsum(far) - far))
+    np.maximum.at(most[:, 1], far, np.maximum(out[source], into[target]))
+    longer = np.maximum.accumulate(most[::-1], axis=0)[::-1]  # what ways of so many links or more meet
+    kept = np.append((longer[:-1] > longer[1:]).any(axis=1), True)
+    return Loads(links, out, into, np.flatnonzero(kept), longer[kept])
 
 
 def crossings(of: Routes, pair: Array) -> tuple[Array, Array]:

@@ -1,12 +1,14 @@
 """What dies do together, by formula: all-to-all, allreduce and hand-over from stage to stage, by the loads of links.
 
-All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side, so that what they
-take is the busiest one's bytes over its rate, or what a die's ports let out or in, if that is more; and the longest way once:
+All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side: a message takes as
+long as the busiest link of its way, or as the ports at its ends if those take longer, and its way once. The slowest counts:
 
-    t = max(busiest / rate, most of a die / injection) + hops x latency + barrier
+    t = max over messages (max(busiest / rate, most of a die / injection) + hops x latency) + barrier
 
-Played chunk by chunk this is met where sources rotate the order of their targets (`events_dies`, tests/agreement). Loads are
-linear in bytes, so that those of a structure are worked out once, for all designs.
+Played chunk by chunk this is met where sources rotate the order of their targets (`events_dies`, tests/agreement), but for ways
+whose latency is about what links take: some of that passes while links work, so that the sum is at most too long. Loads are
+linear in bytes: those of a structure are worked out once, for all designs. Credits bound a link by their number each round
+trip; what buffers do that are full while others wait only `events_dies` says.
 """
 
 from functools import lru_cache
@@ -27,7 +29,7 @@ class Exchange(NamedTuple):
 
     Attributes:
         seconds: all of it.
-        links, injection, latency, barrier: what the busiest link takes, a die's ports, the longest way, and the end. [s]
+        links, injection, latency, barrier: what the busiest link takes, a die's ports, ways beside that, and the end. [s]
         busiest: bytes over the busiest link. [B]
         link: dies that it goes from and to; the number of dies stands for the switch.
         hops: links of the longest way.
@@ -167,38 +169,60 @@ def together(one: Exchange, other: Exchange) -> Exchange:
 
 
 def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
-    members = at.shape[1]
-    unit = _unit(level, at, np.roll(at, -1, axis=1), np.ones(at.shape))
-    step = _timed(level, unit, nbytes / members, 0.0)
+    """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
+
+    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross.
+    """
+    step = _timed(level, _unit(level, at, np.roll(at, -1, axis=1), np.ones(at.shape)), nbytes / at.shape[1], 0.0)
+    if not steps or not step.hops:
+        return step
+    hops = _most_in_a_row(_edges(level, at), steps)
+    slowest = maximum(step.links, step.injection)
+    moved = where(step.seconds > 0, steps * slowest + hops * level.latency, 0.0)
     end = where(step.seconds > 0, barrier, 0.0)
     return step._replace(
-        seconds=step.seconds * steps + end,
+        seconds=moved + end,
+        latency=moved - steps * slowest,
         barrier=end,
-        **{
-            name: getattr(step, name) * steps
-            for name in ("links", "injection", "latency", "busiest", "sent_bytes", "hop_bytes")
-        },
+        **{name: getattr(step, name) * steps for name in ("links", "injection", "busiest", "sent_bytes", "hop_bytes")},
     )
+
+
+def _edges(level: Level, at: Array) -> Array:
+    """Links from each member to the next one of its group, shape (groups, members)."""
+    return np.asarray(routes(level.rows, level.cols, level.topology).hops[at * level.dies + np.roll(at, -1, axis=1)])
+
+
+def _most_in_a_row(edges: Array, steps: int) -> int:
+    """The largest sum of so many edges, one after the other round the ring."""
+    rounds, rest = divmod(steps, edges.shape[1])
+    sums = np.cumsum(np.concatenate([np.zeros_like(edges[:, :1]), edges, edges], axis=1), axis=1)
+    window = sums[:, rest : rest + edges.shape[1]] - sums[:, : edges.shape[1]]
+    return int((rounds * edges.sum(axis=1) + window.max(axis=1)).max())
 
 
 def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
     """Seconds of loads for each byte."""
-    busiest = int(np.argmax(of.links)) if len(of.links) else 0
-    most = float(of.links[busiest]) if len(of.links) else 0.0
-    ports = float(max(of.out.max(initial=0.0), of.into.max(initial=0.0)))
+    if not len(of.hops):
+        return Exchange(*(nbytes * 0.0,) * 6, link=(0, 0), hops=0, sent_bytes=nbytes * 0.0, hop_bytes=nbytes * 0.0)
+    line, injection = 1 / level.line, 1 / level.injection
+    through = latest = 0.0
+    for hops, (link, port) in zip(of.hops.tolist(), of.most.tolist(), strict=True):
+        through = maximum(through, maximum(nbytes * link * line, nbytes * port * injection))
+        latest = maximum(latest, maximum(nbytes * link * line, nbytes * port * injection) + hops * level.latency)
+    busiest = int(np.argmax(of.links))
     ends = routes(level.rows, level.cols, level.topology).ends
-    links, injection = nbytes * most / level.line, nbytes * ports / level.injection
-    moves = nbytes * ports > 0
-    latency, end = where(moves, of.hops * level.latency, 0.0), where(moves, barrier, 0.0)
+    end = where(nbytes > 0, barrier, 0.0)
+    moved = where(nbytes > 0, latest, 0.0)
     return Exchange(
-        maximum(links, injection) + latency + end,
-        links,
-        injection,
-        latency,
+        moved + end,
+        nbytes * float(of.links[busiest]) * line,
+        nbytes * float(of.most[:, 1].max()) * injection,
+        where(nbytes > 0, latest - through, 0.0),
         end,
-        busiest=nbytes * most,
-        link=(int(ends[busiest, 0]), int(ends[busiest, 1])) if len(ends) else (0, 0),
-        hops=of.hops,
+        busiest=nbytes * float(of.links[busiest]),
+        link=(int(ends[busiest, 0]), int(ends[busiest, 1])),
+        hops=int(of.hops[-1]),
         sent_bytes=nbytes * float(of.out.sum()),
         hop_bytes=nbytes * float(of.links.sum()),
     )

@@ -1,0 +1,203 @@
+"""What dies do together, played: messages go chunk by chunk over links that are busy, with credits (`machine.chunks`).
+
+The same exchanges as `die_exchange` has formulas for, one design at a time. Sources rotate the order of their targets, each
+begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.chunks import Floor, Messages, flow
+from dse.evaluators.machine.d2d import Level, Routes, crossings, routes
+from dse.evaluators.readers.die_exchange import BARRIER
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+
+CHUNK = 65536.0
+"""Bytes that take a link at a time, at most."""
+
+PIECES = 4
+"""Chunks, at least, that a message is cut into, so that ports and links work at the same message."""
+
+WINDOW = 8
+"""Chunks, at least, that credits allow on a link at a time, so that they come back as if by bytes."""
+
+
+class Played(NamedTuple):
+    """What happened.
+
+    Attributes:
+        seconds: until all dies know that all are done.
+        done: when each message was complete, shape (messages,). [s]
+        links: bytes over each link of `machine.d2d.routes`, shape (links,). [B]
+    """
+
+    seconds: float
+    done: Array
+    links: Array
+
+
+def all_to_all(
+    level: Level,
+    at: Array,
+    nbytes: float,
+    shares: Array | None = None,
+    *,
+    barrier: float = BARRIER,
+    ascending: bool = False,
+    interleave: bool = True,
+    held: bool = False,
+    chunk: float = CHUNK,
+) -> Played:
+    """Every member of every group sends to all members of its group; arguments as of `die_exchange.all_to_all`.
+
+    Args:
+        ascending: whether all begin with the first member.
+        interleave: whether a source sends a chunk to each target in turn, or a whole message.
+        held: whether credits are room in buffers at the edge of a die, which a chunk has until it has gone on, so that who
+            waits makes others wait; else the die's memory takes what comes, and credits bound what is on a link.
+        chunk: bytes that take a link at a time, at most.
+    """
+    members = at.shape[1]
+    here = np.arange(members)
+    order = np.broadcast_to(here, (members, members)) if ascending else (here[:, None] + here + 1) % members
+    whole = np.full(members, 1 / members) if shares is None else np.asarray(shares, float)
+    weight = np.take_along_axis(np.broadcast_to(whole, (members, members)), order, axis=1)
+    source = np.broadcast_to(at[:, :, None], (*at.shape, members))
+    target, sizes = at[:, order], np.broadcast_to(nbytes * weight, source.shape)
+    ends = source.ravel(), target.ravel()
+    return messages(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
+
+
+def ring(level: Level, at: Array, nbytes: float, steps: int, *, barrier: float = BARRIER, chunk: float = CHUNK) -> Played:
+    """Slices go round the members of each group; each waits for the one before it: members - 1 steps, or twice that."""
+    ends = np.broadcast_to(at, (steps, *at.shape)), np.broadcast_to(np.roll(at, -1, axis=1), (steps, *at.shape))
+    sizes = np.full(ends[0].size, nbytes / at.shape[1])
+    number = np.arange(ends[0].size).reshape(ends[0].shape)
+    then = np.full(number.shape, -1)
+    then[:-1] = np.roll(number[1:], -1, axis=2)
+    return messages(level, ends[0].ravel(), ends[1].ravel(), sizes, then=then.ravel(), barrier=barrier, chunk=chunk)
+
+
+def allreduce(level: Level, at: Array, nbytes: float, *, barrier: float = BARRIER, chunk: float = CHUNK) -> Played:
+    """As `die_exchange.allreduce`."""
+    return ring(level, at, nbytes, 2 * (at.shape[1] - 1), barrier=barrier, chunk=chunk)
+
+
+def hand_over(
+    level: Level, start: Array, end: Array, nbytes: float, *, barrier: float = BARRIER, chunk: float = CHUNK
+) -> Played:
+    """As `die_exchange.hand_over`."""
+    start, end = np.asarray(start).ravel(), np.asarray(end).ravel()
+    return messages(level, start, end, np.full(start.shape, float(nbytes)), barrier=barrier)
+
+
+def messages(
+    level: Level,
+    source: Array,
+    target: Array,
+    nbytes: Array,
+    *,
+    then: Array | None = None,
+    barrier: float = BARRIER,
+    interleave: bool = True,
+    held: bool = False,
+    chunk: float = CHUNK,
+) -> Played:
+    """Messages of any dies, of each die in the order in which they are listed.
+
+    Args:
+        level: the network, of one design.
+        source, target: dies, shape (messages,); what stays on its die is there at once.
+        nbytes: of each message. [B], shape (messages,)
+        then: message that may go when this one has come, -1 for none, shape (messages,); all go at once where None. Where there
+            are any, all messages leave their die.
+        barrier: at the end, if anything moves. [s]
+        interleave, held, chunk: as of `all_to_all`.
+
+    Raises:
+        DesignError: nothing can go on, though messages are left.
+    """
+    of = routes(level.rows, level.cols, level.topology)
+    moves = (source != target) & (nbytes > 0)
+    done = np.zeros(len(source))
+    over, far = crossings(of, (source * level.dies + target)[moves])
+    links = np.bincount(over, np.repeat(nbytes[moves], far), len(of.ends))
+    if not moves.any():
+        return Played(0.0, done, links)
+    if level.credits > 0:
+        chunk = min(chunk, level.credits / WINDOW)
+    onward = np.full(int(moves.sum()), -1) if then is None else then
+    sent = _messages(level.dies, source[moves], target[moves], nbytes[moves], onward, chunk)
+    left = flow(_floor(level, of, sent, held), sent, interleave)
+    if left:
+        raise DesignError(f"fidelity: {left} chunks between dies wait for one another; give chip.d2d.credits more")
+    done[moves] = sent.done
+    return Played(float(sent.done.max()) + barrier, done, links)
+
+
+def _messages(dies: int, source: Array, target: Array, nbytes: Array, then: Array, chunk: float) -> Messages:
+    count = len(source)
+    chunks = np.maximum(np.ceil(nbytes / chunk * (1 - 1e-12)), PIECES).astype(np.int64)
+    waits = np.zeros(count, np.uint8)
+    waits[then[then >= 0]] = 1
+    total = int(chunks.sum())
+    none = np.full(total, -1, np.int32)
+    return Messages(
+        source=source.astype(np.int64),
+        target=target.astype(np.int64),
+        pair=(source * dies + target).astype(np.int64),
+        size=nbytes / chunks,
+        chunks=chunks,
+        begin=np.cumsum(chunks) - chunks,
+        sent=np.zeros(count, np.int64),
+        left=chunks.copy(),
+        then=then.astype(np.int64),
+        waits=waits,
+        behind=np.full(count, -1),
+        done=np.zeros(count),
+        message=none.copy(),
+        at=none.copy(),
+        vc=np.zeros(total, np.int32),
+        next=none,
+    )
+
+
+def _floor(level: Level, of: Routes, sent: Messages, held: bool) -> Floor:
+    links = len(of.ends)
+    wide = level.ports if level.topology == "switch" else 1.0
+    line, closes = _lines(level, of)
+    room = level.credits * wide if level.credits > 0 else np.inf
+    back = int(sent.chunks @ of.hops[sent.pair]) if level.credits > 0 else 0
+    most = int(sent.chunks.sum()) + back + links + len(sent.chunks) + 2 * level.dies
+    return Floor(
+        first=of.first,
+        over=of.over,
+        line=line,
+        closes=closes,
+        byte=np.array([1 / (level.bandwidth * wide), 1 / min(level.bandwidth * level.ports, level.inject)]),
+        latency=float(level.latency),
+        held=held,
+        room=np.full((links, 2), float(room)),
+        free=np.zeros(links),
+        pending=np.zeros(links, np.uint8),
+        turn=np.zeros(links, np.int64),
+        queue=np.full((links, 3, 2), -1),
+        port=np.stack([np.full(level.dies, -1.0), np.zeros(level.dies)], axis=1),
+        sending=np.full((level.dies, 2), -1),
+        when=np.zeros(most),
+        what=np.zeros(most, np.int64),
+        counts=np.zeros(1, np.int64),
+    )
+
+
+def _lines(level: Level, of: Routes) -> tuple[Array, Array]:
+    """Which line each link is of, and whether it closes that; shape (links,)."""
+    apart = np.abs(of.ends[:, 0] - of.ends[:, 1])
+    if level.topology == "ring":
+        return np.zeros(len(apart), np.int64), (apart > 1).astype(np.int64)
+    (row, to_row), (col, to_col) = (axis.T for axis in np.divmod(of.ends, level.cols))
+    line = np.where(row == to_row, row, level.rows + col)
+    far = np.abs(row - to_row) + np.abs(col - to_col) > 1
+    return line.astype(np.int64), (far & (level.topology == "torus")).astype(np.int64)

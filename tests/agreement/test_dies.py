@@ -1,0 +1,105 @@
+"""What dies do together: formulas against messages that are played chunk by chunk, on random networks."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.machine.d2d import Level, placed, ports_needed, rectangle
+from dse.evaluators.readers import die_exchange as closed
+from dse.evaluators.readers import events_dies as events
+from dse.space.chip import D2D_TOPOLOGIES
+from dse.space.elementwise import Array
+from dse.space.mapping import DIE_PLACEMENTS
+
+EXCHANGES = ("all_to_all", "uneven", "allreduce", "hand_over")
+
+
+def systems(count: int, seed: int) -> list[tuple[Level, Array, float, Array]]:
+    """Random networks of up to 7 x 7 dies, groups of them, bytes that a member sends, and uneven shares."""
+    rng, found = np.random.default_rng(seed), []
+    while len(found) < count:
+        rows, cols, groups = (int(number) for number in rng.integers(1, [8, 8, 5]))
+        topology, placement = D2D_TOPOLOGIES[rng.integers(5)], DIE_PLACEMENTS[rng.integers(4)]
+        members = rows * cols // groups
+        if members < 2 or (placement == "blocks" and not all(rectangle(rows, cols, groups, members))):
+            continue
+        bandwidth, latency = 10 ** rng.uniform(10.5, 12.3), 10 ** rng.uniform(-7.5, -6)
+        few = 2 * latency * bandwidth * rng.uniform(0.5, 4) * rng.integers(0, 2)
+        ports = int(rng.integers(1, 5)) if topology == "switch" else ports_needed(rows, cols, topology)
+        on = Level(rows, cols, topology, ports, bandwidth, latency, few)
+        shares = rng.dirichlet(np.full(members, 3.0))
+        found.append((on, placed(placement, rows, cols, groups, members), 10 ** rng.uniform(4, 7.5), shares))
+    return found
+
+
+def both(exchange: str, on: Level, at: Array, nbytes: float, shares: Array) -> tuple[closed.Exchange, events.Played]:
+    if exchange == "hand_over":
+        half = at.size // 2
+        ends = at.ravel()[:half], at.ravel()[half : 2 * half]
+        return closed.hand_over(on, *ends, nbytes), events.hand_over(on, *ends, nbytes)
+    if exchange == "allreduce":
+        return closed.allreduce(on, at, nbytes), events.allreduce(on, at, nbytes)
+    uneven = shares if exchange == "uneven" else None
+    return closed.all_to_all(on, at, nbytes, uneven), events.all_to_all(on, at, nbytes, uneven)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_closed_times_of_exchanges_are_those_of_messages_played(exchange: str) -> None:
+    errors = []
+    for on, at, nbytes, shares in systems(60, 2):
+        formula, played = both(exchange, on, at, nbytes, shares)
+        assert played.links.sum() == pytest.approx(formula.hop_bytes)
+        assert played.links.max() == pytest.approx(formula.busiest)
+        errors.append(abs(formula.seconds / played.seconds - 1))
+    assert np.median(errors) < 0.03
+    assert np.quantile(errors, 0.95) < 0.15
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.sampled_from(D2D_TOPOLOGIES), st.floats(0.05, 3.0), st.booleans())
+@settings(max_examples=40)
+def test_messages_take_as_long_as_the_busiest_link_and_never_wait_in_a_circle(
+    rows: int, cols: int, topology: str, trips: float, held: bool
+) -> None:
+    on = Level(rows, cols, topology, max(ports_needed(rows, cols, topology), 1), 1e12, 100e-9)
+    at = placed("linear", rows, cols, 1, rows * cols)
+    few = on._replace(credits=trips * 2 * on.latency * on.bandwidth)
+    found = events.all_to_all(few, at, 1e6, held=held, barrier=0.0)
+    floor = closed.all_to_all(on, at, 1e6, barrier=0.0)
+    assert found.seconds >= max(floor.links, floor.injection, floor.hops * on.latency) * (1 - 1e-9)
+    free = events.all_to_all(on, at, 1e6, barrier=0.0, chunk=min(events.CHUNK, few.credits / events.WINDOW))
+    assert found.seconds >= free.seconds * 0.97  # another order may be a little better
+
+
+@pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
+def test_few_credits_bound_links_by_the_round_trip(share: float) -> None:
+    on, at = Level(4, 4, "mesh", 4, 1e12, 500e-9), placed("blocks", 4, 4, 1, 16)
+    few = on._replace(credits=share * 1e-6 * 1e12)
+    slow, fast = (events.all_to_all(of, at, 64e6, barrier=0.0).seconds for of in (few, on))
+    assert slow / fast == pytest.approx(1 / share, rel=0.1)
+    assert closed.all_to_all(few, at, 64e6, barrier=0.0).seconds == pytest.approx(slow, rel=0.05)
+
+
+def test_buffers_of_one_round_trip_idle_links_while_others_wait() -> None:
+    """Which memory behind each link does not, and no formula sees: half as much again and more."""
+    on, at = Level(8, 8, "mesh", 4, 1e12, 256e-9, 512e3), placed("blocks", 8, 8, 1, 64)
+    taken = {held: events.all_to_all(on, at, 16e6, held=held).seconds for held in (False, True)}
+    deep = {held: events.all_to_all(on._replace(credits=64e6), at, 16e6, held=held).seconds for held in (False, True)}
+    assert taken[True] > 1.5 * taken[False]
+    assert deep[True] == pytest.approx(deep[False], rel=0.02)
+
+
+def test_targets_in_the_same_order_for_all_crowd() -> None:
+    on, at = Level(4, 8, "mesh", 4, 1e12, 256e-9), placed("blocks", 4, 8, 1, 32)
+    rotated, ascending = (events.all_to_all(on, at, 16e6, ascending=order, interleave=False).seconds for order in (False, True))
+    assert ascending > 1.02 * rotated
+
+
+def test_an_exchange_of_sixty_four_dies_is_played_in_time() -> None:
+    on, at = Level(8, 8, "mesh", 4, 1e12, 256e-9), placed("blocks", 8, 8, 1, 64)
+    events.all_to_all(on, at, 29e6)
+    began = time.process_time()
+    events.all_to_all(on, at, 29e6)
+    assert time.process_time() - began < 0.3
