@@ -1,7 +1,7 @@
 """What Hydra composes of a line: of its choices once, and a copy of that under the values which it sets.
 
 To put files together takes far longer than to set values, and lines of a study, a table or a test choose the same again and
-again. Lines that name folders of the user's are composed every time: what is in these is looked up in more places.
+again. Lines that name folders of the user's are composed every time: files come and go there.
 """
 
 import pickle
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.overrides import Line
-from dse.strangers import CONF
+from dse.strangers import CONF, STUDIES
 
 KEPT: dict[tuple[str, ...], tuple[bytes, dict[Path, tuple[int, int]]]] = {}
 """Configurations by the words that choose, with the state of the files that they are of."""
@@ -27,20 +27,21 @@ def composed(typed: Line) -> tuple[Any, dict[str, Any]]:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    if typed.places or typed.trust or typed.sets_hydra:
+    places = [Path(place.partition("://")[2]).resolve() for place in typed.places]
+    if typed.trust or typed.sets_hydra or not all(place.is_relative_to(STUDIES) for place in places):
         return _by_hydra(typed.words)
     parsed = OverridesParser.create().parse_overrides(typed.words)
     if any(override.is_sweep_override() for override in parsed):
         return _by_hydra(typed.words)  # which says why not
-    values = [override for override in parsed[1:] if not _chooses(override)]
+    values = [override for override in parsed[1:] if not _chooses(override, [CONF, *places])]
     config, choices = _chosen(tuple(str(override.input_line) for override in parsed if override not in values))
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
     return config, choices
 
 
-def _chooses(override: Any) -> bool:
-    """Whether an override chooses a file of a group, as Hydra tells it."""
-    return (CONF / override.key_or_group).is_dir() and not isinstance(override.value(), dict)
+def _chooses(override: Any, places: list[Path]) -> bool:
+    """Whether an override chooses a file of a group in one of some places, as Hydra tells it."""
+    return not isinstance(override.value(), dict) and any((place / override.key_or_group).is_dir() for place in places)
 
 
 def _chosen(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:

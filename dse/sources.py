@@ -76,7 +76,7 @@ def state(path: Path) -> tuple[int, int]:
 
 
 READ: dict[Path, tuple[int, int]] = {}
-"""Files of ours that were read, with their state."""
+"""Files that were read, with their state."""
 
 PARSED: dict[tuple[Path, str], tuple[tuple[int, int], bytes]] = {}
 """Files of ours as they were parsed, with their state, by path and who asked."""
@@ -96,6 +96,7 @@ class Theirs(FileConfigSource):
         """A file as Hydra wants it, when it is sound."""
         path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
         trust = self.trust or ours(path)
+        READ[path] = state(path)
         text = text_of(path, trust=trust)
         header = ConfigSource._get_header_dict(text[:512])
         if not trust:

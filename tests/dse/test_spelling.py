@@ -1,5 +1,6 @@
 """Old addresses work at every door as the new ones do, alone but not beside them."""
 
+import os
 import re
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,12 @@ CHIPS = {POOL: "a100", TILES: "npu64"}
 """A chip of each machine that has old addresses."""
 
 each = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.old)
+SORTS = {(alias.machine, alias.old.count(".")): alias for alias in reversed(ALIASES)}
+some_of_each_sort = pytest.mark.parametrize(
+    "alias", ALIASES if os.environ.get("ALIASES") == "all" else SORTS.values(), ids=lambda alias: alias.old
+)
+"""One of each machine and depth, at doors that read files; ALIASES=all for all."""
+
 SHORT = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=4")
 
 
@@ -92,7 +99,7 @@ def test_an_override_by_the_old_address(alias: Alias) -> None:
     assert [design(chip(alias), way) for way in ways] == [changed(alias)] * len(ways)
 
 
-@each
+@some_of_each_sort
 def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
     of, line = CHIPS[alias.machine], nested(alias.old, some(alias))
     write("studies/mine/study.yaml", f"defaults: [override /chip: {of}]\n{line}")
@@ -103,7 +110,7 @@ def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
         assert [design(*way, f"{name}={some(alias, 0.25)}") for name in alias[:2]] == [other, other]
 
 
-@each
+@some_of_each_sort
 def test_knobs_by_the_old_address(alias: Alias) -> None:
     unit = some(alias).partition(" ")[2]
     sweep = f"tag({unit}, choice(0.25, 0.5))" if unit else "choice(0.25, 0.5)"
@@ -121,7 +128,7 @@ def test_knobs_by_the_old_address(alias: Alias) -> None:
         )
 
 
-@each
+@some_of_each_sort
 def test_pictures_of_the_old_address(alias: Alias) -> None:
     write("studies/mine/study.yaml", f"report: {{lines: [{{x: {alias.old}, y: tpot}}], bars: [{{x: {alias.old}}}]}}\n")
     report = compose(["study=mine", chip(alias)])["report"]
@@ -141,7 +148,7 @@ def test_published_figures_of_the_old_address(alias: Alias) -> None:
     assert row.simulated == new != measured(overrides[:-1], "latency", strict=False)
 
 
-@each
+@some_of_each_sort
 def test_two_names_of_one_address_are_refused(alias: Alias) -> None:
     both = f"{alias.old} and {alias.new}"
     typed = [f"{name}={some(alias)}" for name in alias[:2]]
