@@ -53,7 +53,8 @@ def _readers(fidelity: str) -> dict[type, Any]:
 
     if fidelity == "closed":
         return {summa.Job: summa, attention.Job: attention, streamed.Job: streamed, crossings.Job: crossings}
-    from dse.evaluators.readers import events_attention, events_streamed, events_summa
+    from dse.evaluators.readers import events_attention, events_crossings, events_streamed, events_summa
 
     played = ((summa.Job, events_summa), (attention.Job, events_attention), (streamed.Job, events_streamed))
-    return {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
+    found: dict[type, Any] = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
+    return found | ({crossings.Job: events_crossings.EVENTS} if fidelity == "events" else {})

@@ -43,7 +43,7 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
     assert dies["system_mm2"] > chip["system_mm2"]
 
 
-@pytest.mark.parametrize("fidelity", ["closed"])
+@pytest.mark.parametrize("fidelity", ["closed", "events"])
 @pytest.mark.parametrize(
     ("model", "of"),
     [(MOE, split(pp=2, ep=4)), (MOE, split(tp=2, ep=8)), (DENSE, split(tp=2, pp=4)), (MOE, split(pp=8)), (DENSE, split())],

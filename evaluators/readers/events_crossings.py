@@ -1,0 +1,62 @@
+"""What dies exchange, played chunk by chunk (`events_dies`): time by events, bytes and ways as the program has them."""
+
+from functools import lru_cache
+from typing import Any
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.readers import crossings, events_dies
+from dse.evaluators.readers.crossings import PARTS, Job
+from dse.evaluators.readers.events_dies import CHUNK
+
+MESSAGE = 32
+"""Chunks that a message is cut into at most: those of long ones are longer."""
+
+
+class Events:
+    """Prices exchanges by events, one design at a time."""
+
+    @staticmethod
+    def price(job: Job) -> Cost:
+        """Time, and bytes times the links that they cross, of each die that works."""
+        return Cost(_seconds(job), crossings.price(job).activity)
+
+    @staticmethod
+    def split(job: Job) -> dict[str, Any]:
+        """Its time by what it goes into: what is neither the longest way nor the barrier is links and ports."""
+        known, seconds = crossings.closed(job), _seconds(job)
+        barrier = min(float(known.barrier), seconds)
+        way = min(float(known.latency), seconds - barrier)
+        return dict(zip(PARTS, (seconds - way - barrier, way, barrier), strict=True))
+
+
+EVENTS = Events()
+
+
+def _seconds(job: Job) -> float:
+    to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
+    return _played(_Key(job, (job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares)))
+
+
+class _Key:
+    """A job that is equal to others by what it says."""
+
+    def __init__(self, job: Job, said: tuple[Any, ...]) -> None:
+        self.job, self.said = job, said
+
+    def __hash__(self) -> int:
+        return hash(self.said)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.said == other.said
+
+
+@lru_cache(maxsize=256)
+def _played(key: _Key) -> float:
+    job = key.job
+    chunk = max(CHUNK, float(job.nbytes) / job.at.shape[-1] / MESSAGE)
+    if job.pattern == "hand_over":
+        return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk).seconds
+    if job.pattern == "all_to_all":
+        return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, chunk=chunk).seconds
+    steps = (job.at.shape[1] - 1) * (2 if job.pattern == "allreduce" else 1)
+    return events_dies.ring(job.on, job.at, float(job.nbytes), steps, chunk=chunk).seconds
