@@ -21,6 +21,7 @@ PAPERS = {
     "waferllm": "WaferLLM (wafers, kernels on a mesh)",
     "npusim": "NpuSim (LLM serving on multi-core NPUs)",
     "flat": "FlatAttention (attention on tiles)",
+    "deepseek": "DeepSeek-V3 on FlatAttention's wafer of 64 dies",
     "noc": "Router networks under load",
     "hbm": "HBM under patterns of addresses",
     "silicon": "Chips that exist (areas of dies, rated powers)",

@@ -1,0 +1,89 @@
+"""Throughput by the bandwidth of links between dies and by their topology, what of a token dies exchange, and which links are hot."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from dse.build import Question, question
+from dse.compose import compose
+from dse.evaluators import evaluate, explain
+from dse.evaluators.machine.d2d import level, loads, placed, routes
+from dse.space.design import stacked
+from dse.space.units import show
+from dse.studies.write import table
+
+TOPOLOGIES = ("mesh", "torus", "ring", "switch")
+RATES = (50, 100, 160, 250, 400, 630, 1000, 1600, 2500, 4000)
+"""Of a link in one direction. [GB/s]"""
+
+BATCHES = (1024, 4096, 16384)
+
+
+def finding() -> str:
+    """Tables: throughput by bandwidth and topology, by bandwidth and requests, latencies of a hop, loads of links."""
+    head = ["GB/s a link", *TOPOLOGIES, "exchanged", "die", "token/s/mm2"]
+    return "\n\n".join(
+        [
+            "Tokens/s a die, EP32-PP2, 256 requests a die, by topology; of the mesh the share of a token's time that dies exchange, "
+            "area of a die, and tokens/s for all dies' area.",
+            table(head, [_row(rate) for rate in RATES]),
+            "Tokens/s a die on a mesh, by requests a die:",
+            table(
+                ["GB/s a link", *(f"{batch // 64}" for batch in BATCHES)],
+                [
+                    [f"{rate}", *(f"{_per_die(f'workload.batch=[{batch}]', _rate(rate)):,.0f}" for batch in BATCHES)]
+                    for rate in RATES
+                ],
+            ),
+            "Time of a token on a mesh of 1 TB/s, by latency of a hop and requests a die:",
+            table(
+                ["latency", *(f"{batch // 64}" for batch in BATCHES)],
+                [[f"{ns} ns", *(_token(ns, batch) for batch in BATCHES)] for ns in (25, 256, 1000)],
+            ),
+            "Bytes over links while one stage of 32 dies exchanges, of those that leave a die:",
+            table(["links", "busiest", "mean", "idle"], [[name, *_loads(name)] for name in TOPOLOGIES]),
+        ]
+    )
+
+
+def asked(*more: str) -> Question:
+    """The study's question."""
+    return question(compose(["study=d2d_bandwidth", *more]), Path(__file__).parent)
+
+
+def _rate(rate: int) -> str:
+    return f"chip.d2d.bandwidth='{rate} GB/s'"
+
+
+@cache
+def _columns(*more: str) -> dict[str, float]:
+    of = asked(*more)
+    return {name: float(column[0]) for name, column in evaluate(stacked([of.base]), of.workload).columns.items()}
+
+
+def _per_die(*more: str) -> float:
+    return _columns(*more)["decode_throughput"] / 64
+
+
+def _token(ns: int, batch: int) -> str:
+    return show(_columns(f"chip.d2d.latency='{ns} ns'", f"workload.batch=[{batch}]")["tpot"], "s")
+
+
+def _row(rate: int) -> list[str]:
+    each = [f"{_per_die(_rate(rate), f'chip.d2d.topology={name}'):,.0f}" for name in TOPOLOGIES]
+    of = asked(_rate(rate))
+    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode"]
+    exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
+    found = _columns(_rate(rate))
+    area = f"{found['system_mm2'] / 64:.0f} mm2"
+    return [f"{rate}", *each, f"{exchanged:.0%}", area, f"{found['decode_throughput_per_system_mm2']:.2f}"]
+
+
+def _loads(topology: str) -> list[str]:
+    of = asked(f"chip.d2d.topology={topology}")
+    on, at = level(of.base.chip), placed("blocks", 8, 8, 2, 32)
+    ways = routes(on.rows, on.cols, on.topology)
+    ends = np.broadcast_to(at[:, :, None], (2, 32, 32)), np.broadcast_to(at[:, None, :], (2, 32, 32))
+    found = loads(ways, 64, ends[0].ravel(), ends[1].ravel(), np.full(2 * 32 * 32, 1 / 32)).links
+    return [f"{found.max():.2f}", f"{found[found > 0].mean():.2f}", f"{(found == 0).mean():.0%}"]

@@ -1,0 +1,113 @@
+"""DeepSeek-V3 on 64 dies: by requests, by how experts and layers are divided, and where the time of a layer goes."""
+
+from functools import cache
+from pathlib import Path
+
+from dse.build import Question, question
+from dse.compose import compose
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.breakdown import Breakdown
+from dse.evaluators.evaluation import infeasible
+from dse.space.design import stacked
+from dse.space.units import show
+from dse.studies.write import table
+
+DIES = 64
+BATCHES = (1, 4, 16, 64, 128, 256, 512)
+"""Requests a die."""
+
+SPLITS = ((1, 64), (2, 32), (4, 16), (8, 8), (16, 4), (32, 2), (64, 1))
+"""Dies that share out experts, and stages."""
+
+CORE = ("attention", "q_absorb", "v_absorb", "rope")
+"""Operators of latent attention, its products with absorbed weights and the rotation among them."""
+
+
+def finding() -> str:
+    """Tables: attention's dataflows by requests, splits by requests, operators of a layer, readers and loads."""
+    return "\n\n".join(
+        [
+            "Tokens/s a die and time of a token, EP32-PP2, by requests a die; FlashMLA on the same tiles without groups.",
+            _dataflows(),
+            "Tokens/s a die and time of a token by split and requests a die; - where memory is too small.",
+            _splits(),
+            "Of the time of a layer with experts, 256 requests a die:",
+            _layer(),
+            "The same point otherwise: by events, and by how tokens spread over experts.",
+            _otherwise(),
+        ]
+    )
+
+
+def asked(each: int, *more: str) -> Question:
+    """The study's question, of so many requests a die."""
+    words = ["study=deepseek_wafer", f"workload.batch=[{each * DIES}]", *more]
+    return question(compose(words), Path(__file__).parent)
+
+
+@cache
+def _pair(each: int, *more: str) -> tuple[float, float] | None:
+    """Tokens/s a die and time of a token; nothing where it does not fit."""
+    fidelity = "events" if "events" in more else "closed"
+    of = asked(each, *(word for word in more if word != "events"))
+    if infeasible(of.base, of.workload) is not None:
+        return None
+    found = evaluate(stacked([of.base]), of.workload, fidelity=fidelity).columns
+    return float(found["decode_throughput"][0]) / DIES, float(found["tpot"][0])
+
+
+def _cell(pair: tuple[float, float] | None) -> str:
+    return "-" if pair is None else f"{pair[0]:,.0f}, {show(pair[1], 's')}"
+
+
+def _dataflows() -> str:
+    rows = []
+    for each in BATCHES:
+        flat, mla = _pair(each), _pair(each, "mapping=flashmla_dies")
+        gain = "-" if flat is None or mla is None else f"{flat[0] / mla[0]:.2f}"
+        rows.append([f"{each}", _cell(flat), _cell(mla), gain])
+    return table(["requests a die", "FlatAttention", "FlashMLA", "gain"], rows)
+
+
+def _splits() -> str:
+    head = ["split", *(f"{each}" for each in BATCHES)]
+    rows = []
+    for ep, pp in SPLITS:
+        words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}")
+        # with as many stages as units, one is left over for each die
+        rows.append([f"EP{ep}-PP{pp}", *(_cell(_pair(each, *words)) for each in BATCHES)])
+    return table(head, rows)
+
+
+def _layer() -> str:
+    columns = {name: _of_layer(asked(256, *words)) for name, words in (("Flat", ()), ("MLA", ("mapping=flashmla_dies",)))}
+    names = [name for name in columns["Flat"] if max(of[name] / sum(of.values()) for of in columns.values()) > 0.01]
+    rows = [[name, *(f"{of[name] / sum(of.values()):.1%}" for of in columns.values())] for name in names]
+    for said, chosen in (("attention alone", ("attention",)), ("with absorbed products and rotation", CORE)):
+        rows.append([said, *(f"{sum(of[name] for name in chosen) / sum(of.values()):.1%}" for of in columns.values())])
+    return table(["operator", "FlatAttention", "FlashMLA"], rows)
+
+
+def _of_layer(of: Question) -> dict[str, float]:
+    """Seconds of the operators of layers with experts in decode: attention's of all layers, the share that these have."""
+    breakdown: Breakdown = explain(of.base, of.workload.cases[0])
+    model = of.workload.cases[0].model
+    share = 1 - model.experts.dense_layers / (model.layers + 1)
+    found: dict[str, float] = {}
+    for row in breakdown.rows:
+        if row.phase == "decode" and row.segment in ("attention", "moe", "MoE layer", "MTP module"):
+            found[row.operator] = found.get(row.operator, 0.0) + row.seconds * (share if row.segment == "attention" else 1.0)
+    return found
+
+
+def _otherwise() -> str:
+    rows = [["closed form, even loads", _cell(_pair(256))], ["events, even loads", _cell(_pair(256, "events"))]]
+    rows.append(["independent choices, expected", _cell(_pair(256, "workload.routing=expected"))])
+    rows.append(["one draw of them", _cell(_pair(256, "workload.routing=sampled"))])
+    skewed = ("workload.routing=expected", "+model.deepseek_v3.experts.skew=0.3")
+    rows.append(["Zipf 0.3", _cell(_pair(256, *skewed))])
+    rows.append(["Zipf 0.3, 32 redundant experts", _cell(_pair(256, *skewed, "mapping.both.experts.redundant=32"))])
+    rows.append(["no token guessed", _cell(_pair(256, "workload.speculation=none"))])
+    rows.append(["links of 160 GB/s", _cell(_pair(256, "chip=wafer64_nvlink"))])
+    rows.append(["links of 160 GB/s, 128 requests a die", _cell(_pair(128, "chip=wafer64_nvlink"))])
+    return table(["how", "256 requests a die"], rows)
