@@ -25,8 +25,8 @@ def finding() -> str:
     head = ["GB/s a link", *TOPOLOGIES, "exchanged", "die", "token/s/mm2"]
     return "\n\n".join(
         [
-            "Tokens/s a die, EP32-PP2, 256 requests a die, by topology; of the mesh the share of a token's time that dies exchange, "
-            "area of a die, and tokens/s for all dies' area.",
+            "Tokens/s a die, EP32-PP2, 256 requests a die, by topology; of the mesh the share of a token's time that dies "
+            "exchange, area of a die, and tokens/s for all dies' area.",
             table(head, [_row(rate) for rate in RATES]),
             "Tokens/s a die on a mesh, by requests a die:",
             table(
@@ -64,6 +64,10 @@ def _columns(*more: str) -> dict[str, float]:
 
 def _per_die(*more: str) -> float:
     return _columns(*more)["decode_throughput"] / 64
+
+
+def _on_mesh(rate: int, batch: int) -> str:
+    return f"{_per_die(f'workload.batch=[{batch}]', _rate(rate)):,.0f}"
 
 
 def _token(ns: int, batch: int) -> str:
