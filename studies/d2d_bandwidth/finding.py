@@ -1,4 +1,4 @@
-"""Throughput by the bandwidth of links between dies and by their topology, what of a token dies exchange, and which links are hot."""
+"""Throughput by bandwidth and topology of links between dies, what of a token dies exchange, and which links are hot."""
 
 from functools import cache
 from pathlib import Path
