@@ -130,10 +130,11 @@ class File:
 
 
 class Family(NamedTuple):
-    """An architecture: what its files call it beside the class, and the reader of its fields."""
+    """An architecture: what its files call it beside the class, the reader of its fields, and types of the same layers."""
 
     model_type: str
     fields: Callable[[File], Entry]
+    others: tuple[str, ...] = ()
 
 
 def entries(paths: Any, folder: Path) -> dict[str, Entry]:
@@ -268,9 +269,11 @@ def _latent(file: File, *, score_bias: bool) -> Entry:
         "shared": file.whole("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
         "dense_layers": file.whole("first_k_dense_replace", low=0),
         "score_bias": score_bias,
+        "groups": file.whole("n_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
     }
-    note = f"without its {modules} multi-token prediction module" + "s" * (modules > 1) if modules else ""
-    return {"kv_heads": heads, "head_dim": nope + rope, "latent": latent, "experts": experts, "note": note}
+    note = f"parameters without its {modules} multi-token prediction module" + "s" * (modules > 1) if modules else ""
+    return {"kv_heads": heads, "head_dim": nope + rope, "mtp": modules, "latent": latent, "experts": experts, "note": note}
 
 
 ARCHITECTURES: dict[str, Family] = {
@@ -282,7 +285,7 @@ ARCHITECTURES: dict[str, Family] = {
     "Qwen3ForCausalLM": Family("qwen3", _qwen3),
     "Qwen3MoeForCausalLM": Family("qwen3_moe", _qwen3_moe),
     "DeepseekV2ForCausalLM": Family("deepseek_v2", _deepseek_v2),
-    "DeepseekV3ForCausalLM": Family("deepseek_v3", _deepseek_v3),
+    "DeepseekV3ForCausalLM": Family("deepseek_v3", _deepseek_v3, ("kimi_k2",)),
 }
 
 
@@ -367,7 +370,7 @@ def _family(file: File) -> tuple[str, Family]:
     if name not in ARCHITECTURES:
         raise file.refuse("architectures", f"no architecture {_short(name)}; {nearest(name[:80], ARCHITECTURES)}")
     family = ARCHITECTURES[name]
-    if kind is not None and kind != family.model_type:
+    if kind is not None and kind not in (family.model_type, *family.others):
         raise file.refuse("model_type", f"{_short(kind)} contradicts {name}, whose type is {family.model_type!r}")
     return name, family
 
