@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.machine.d2d import Level, placed, ports_needed, rectangle
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
+from dse.evaluators.readers import cycles
 from dse.evaluators.readers import die_exchange as closed
 from dse.evaluators.readers import events_dies as events
 from dse.space.chip import D2D_TOPOLOGIES
@@ -103,3 +106,51 @@ def test_an_exchange_of_sixty_four_dies_is_played_in_time() -> None:
     began = time.process_time()
     events.all_to_all(on, at, 29e6)
     assert time.process_time() - began < 0.3
+
+
+WORD = 64
+"""Bytes of a flit, one a cycle of 1 ns on a link."""
+
+
+def packets(rows: int, cols: int, chunks: int, flits: int) -> Program:
+    """All dies of a mesh send a packet to each other one in turn, so many times over."""
+    here = np.arange(rows * cols)
+    sends = []
+    for chunk in range(chunks):
+        for shift in range(1, len(here)):
+            to = (here + shift) % len(here)
+            at, into = to * chunks + chunk, here * chunks + chunk
+            ends = Cores(here // cols, here % cols), Cores(to // cols, to % cols)
+            sends.append(Send("x", *ends, at, at + 1, at=into, into="y"))
+    shape = (len(here) * chunks, flits * WORD)
+    return Program(rows, cols, (Slot("x", shape, "int8"), Slot("y", shape, "int8")), ((Round(tuple(sends)),),))
+
+
+def on_routers(rows: int, cols: int, chunks: int, flits: int, pace: float) -> tuple[float, float]:
+    """Seconds on routers of 8 channels, and of events, where a die has so many cycles for each word that it sends."""
+    cycle, hop = 1e-9, 3
+    free = dict.fromkeys(("stage", "post", "launch", "call", "mac", "operation", "special"), 0.0)
+    ways = {"hop": hop * cycle, "ramp": hop * cycle, "word": cycle, "copy": pace * cycle, "cycle": cycle}
+    on = Fabric(word_bytes=WORD, vcs=8, depth=16, apart=1.0, **ways, **free)
+    dies = Level(rows, cols, "mesh", 4, WORD / cycle, hop * cycle, inject=WORD / cycle / pace)
+    nbytes = float(rows * cols * chunks * flits * WORD)
+    at = placed("linear", rows, cols, 1, rows * cols)
+    played = events.all_to_all(dies, at, nbytes, barrier=0.0, chunk=flits * WORD)
+    return cycles.play(packets(rows, cols, chunks, flits), on).seconds, played.seconds + 2 * on.ramp
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(4, 4), (2, 8), (8, 2)])
+def test_sixteen_dies_take_as_long_on_routers_flit_by_flit(rows: int, cols: int) -> None:
+    """As long as ports give less than links take: here three quarters of it at most."""
+    full = max(rows, cols) / 4
+    errors = []
+    for chunks, flits, pace in ((8, 4, 1.5), (16, 8, 1.5), (8, 8, 2.0), (4, 16, 3.0)):
+        routers, played = on_routers(rows, cols, chunks, flits, pace * full)
+        errors.append(abs(played / routers - 1))
+    assert np.median(errors) < 0.03
+
+
+def test_routers_that_are_full_take_longer_than_links_by_themselves() -> None:
+    """A core has one port, in which a packet that waits holds those behind it; a die's chunks wait at each link apart."""
+    routers, played = on_routers(4, 4, 16, 8, 1.0)
+    assert 1.1 < routers / played < 1.4

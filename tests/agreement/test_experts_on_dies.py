@@ -1,0 +1,129 @@
+"""A layer of experts over dies: what is timed is what is computed, and what it sends is what the formula counts."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.kernels.collective import exchange_v
+from dse.evaluators.kernels.collective.exchange_v import Copies
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.machine.d2d import Level, placed
+from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Cores, Program, Send
+from dse.evaluators.readers import events
+from dse.evaluators.readers.die_exchange import all_to_all
+from dse.evaluators.readers.numeric import play
+from dse.space.elementwise import Array
+
+
+class Layer(NamedTuple):
+    """Tokens, where they go, and weights of experts."""
+
+    mesh: Mesh
+    of: Copies
+    x: Array
+    choices: Array
+    weights: Array
+    gate: Array
+    up: Array
+    down: Array
+
+    def program(self, topology: str = "mesh") -> Program:
+        width, hidden = self.gate.shape[1:]
+        return exchange_v.steps(self.mesh, self.of, self.weights, width, hidden, "float64", topology)
+
+    def computed(self, program: Program) -> Array:
+        tiles = exchange_v.place(self.mesh, self.of, self.x, self.gate, self.up, self.down)
+        return exchange_v.result(play(program, tiles))
+
+    def expected(self) -> Array:
+        """Token by token."""
+        found = np.zeros_like(self.x)
+        for die, token, copy in np.ndindex(self.choices.shape):
+            x, expert = self.x[die, token], self.choices[die, token, copy]
+            gate, up = x @ self.gate[expert], x @ self.up[expert]
+            found[die, token] += self.weights[die, token, copy] * ((gate / (1 + np.exp(-gate)) * up) @ self.down[expert])
+        return found
+
+
+def layer(rows: int, cols: int, each: int, tokens: int, copies: int, seed: int) -> Layer:
+    """Random tokens, whose router wants some experts more than others, none twice for a token."""
+    rng, dies, width, hidden = np.random.default_rng(seed), rows * cols, 5, 4
+    experts = dies * each
+    scores = rng.normal(size=(dies, tokens, experts)) + rng.normal(size=experts)
+    choices = np.argsort(-scores, axis=2)[:, :, : min(copies, experts)]
+    weights = np.exp(np.take_along_axis(scores, choices, axis=2))
+    weights /= weights.sum(axis=2, keepdims=True)
+    sizes = ((dies, tokens, width), (experts, width, hidden), (experts, width, hidden), (experts, hidden, width))
+    x, gate, up, down = (rng.normal(size=size) for size in sizes)
+    return Layer(Mesh(rows, cols), exchange_v.copies(choices, experts), x, choices, weights, gate, up, down)
+
+
+LAYERS = st.builds(
+    layer, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.integers(0, 10**6)
+)
+
+
+@given(LAYERS, st.sampled_from(["mesh", "torus", "full"]))
+@settings(max_examples=25)
+def test_tokens_come_to_their_experts_and_back(of: Layer, topology: str) -> None:
+    np.testing.assert_allclose(of.computed(of.program(topology)), of.expected(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("turn", [1, 5], ids=["dispatch", "combine"])
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+@settings(max_examples=15)
+def test_one_wrong_destination_is_seen(turn: int, seed: int, pair: int) -> None:
+    of = layer(2, 3, 2, 4, 2, seed)
+    program = of.program()
+    (rounds,) = program.strands
+    sent = rounds[turn].steps[0]
+    assert isinstance(sent, Send)
+    col = sent.target.col.copy()
+    col[pair % len(col)] = (col[pair % len(col)] + 1) % 3
+    wrong = replace(sent, target=Cores(sent.target.row, col))
+    turns = list(rounds)
+    turns[turn] = replace(rounds[turn], steps=(wrong, *rounds[turn].steps[1:]))
+    broken = replace(program, strands=(tuple(turns),))
+    assert not np.allclose(of.computed(broken), of.expected())
+
+
+@pytest.mark.parametrize("topology", ["mesh", "torus", "full"])
+@given(LAYERS)
+@settings(max_examples=15)
+def test_what_the_program_sends_is_what_the_formula_counts(topology: str, of: Layer) -> None:
+    program, row = of.program(topology), 8.0 * of.x.shape[2]
+    mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
+    on, at = Level(mesh.rows, mesh.cols, topology, dies, 1e12, 256e-9), placed("linear", mesh.rows, mesh.cols, 1, dies)
+    there, back = (all_to_all(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
+    counted = activity(program)
+    assert counted.sent_bytes == pytest.approx(there.sent_bytes + back.sent_bytes)
+    assert counted.hop_bytes == pytest.approx(there.hop_bytes + back.hop_bytes)
+    for turn, closed in ((exchange_v.dispatch(mesh, of.of), there), (exchange_v.combine(mesh, of.of), back)):
+        assert activity(replace(program, strands=((turn,),))).hop_bytes == pytest.approx(closed.hop_bytes)
+
+
+@given(LAYERS)
+@settings(max_examples=10)
+def test_no_layer_is_played_faster_than_its_busiest_link(of: Layer) -> None:
+    """Dies as cores of a program: the reader of programs carries messages that have a size each."""
+    program, row = of.program(), 8.0 * of.x.shape[2]
+    mesh, dies = of.mesh, of.mesh.rows * of.mesh.cols
+    free = dict.fromkeys(("stage", "copy", "post", "ramp", "launch", "call", "mac", "operation", "special"), 0.0)
+    played = events.play(program, Fabric(hop=256e-9, word=8e-12, word_bytes=8, apart=1.0, **free)).seconds
+    on, at = Level(mesh.rows, mesh.cols, "mesh", 4, 1e12, 256e-9), placed("linear", mesh.rows, mesh.cols, 1, dies)
+    there, back = (all_to_all(on, at, row, shares.astype(float)) for shares in (of.of.traffic, of.of.traffic.T))
+    assert played >= (there.links + back.links) * (1 - 1e-9)
+
+
+def test_a_layer_whose_tokens_all_want_one_expert_is_bound_by_its_die() -> None:
+    of = exchange_v.copies(np.zeros((4, 8, 1), int), 4)
+    assert of.traffic.tolist() == [[8, 0, 0, 0]] * 4
+    on, at = Level(2, 2, "mesh", 4, 1e12, 0.0), placed("linear", 2, 2, 1, 4)
+    found = all_to_all(on, at, 1e6, of.traffic.astype(float))
+    assert (found.link[1], found.busiest) == (0, 16e6)  # from the die below and the one across
