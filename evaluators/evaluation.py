@@ -24,6 +24,7 @@ from dse.space.kinds import KINDS
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit
 from dse.space.machines import machine_of
+from dse.space.remember import same
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
@@ -212,6 +213,7 @@ def infeasible(design: Design, workload: Workload) -> Infeasible | None:
 LENGTH = "model.max_position"
 
 
+@same
 def lengths(workload: Workload) -> list[Judged]:
     """That models are asked for no longer sequences than they were made for, whatever the design."""
     return [

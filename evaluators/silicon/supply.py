@@ -4,7 +4,7 @@ from typing import Any
 
 from dse.space.chip import Chip
 from dse.space.elementwise import logarithm, maximum, where
-from dse.space.remember import same
+from dse.space.remember import remembered, same
 from dse.space.technology import Node
 
 EXPONENT = 1.3
@@ -19,9 +19,14 @@ ABOVE = 1e-3
 
 def volts(chip: Chip) -> Any:
     """Supply at a chip's clock, the lowest at which memories work or more. [V], broadcasts over designs."""
-    tech = chip.technology
+    return _supply(chip.clock / nominal(chip), chip.technology)
+
+
+@remembered
+def _supply(faster: Any, tech: Node) -> Any:
+    """Supply at which a node's transistors are so many times as fast as at its own. [V]"""
     least = maximum(tech.least, tech.threshold + ABOVE)
-    wanted = logarithm(chip.clock / nominal(chip)) + _law(tech.volts, tech)
+    wanted = logarithm(faster) + _law(tech.volts, tech)
     found = least
     for _ in range(STEPS):
         slope = EXPONENT / (found - tech.threshold) - 1 / found
