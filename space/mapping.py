@@ -116,7 +116,7 @@ class TrafficPlan:
     order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
 
 
-WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async")
+WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async", "flat_rows")
 """Dataflows of attention that split no keys into parts that are items of their own."""
 
 
@@ -124,7 +124,7 @@ WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_asyn
 class AttentionPlan:
     """Attention of one layer on a mesh of tiles."""
 
-    dataflow: str = word("attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw or flat_async")
+    dataflow: str = word("attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows")
     rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0)
     cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0)
     queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)

@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.choices.quickest import quickest
 from dse.evaluators.kernels.attention import cost, merge, strategy
 from dse.evaluators.kernels.attention.dataflow import Dataflow, kept
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
@@ -48,6 +48,11 @@ def machine(chip: Chip, of: Dataflow) -> tuple[Fabric, Engines]:
 def price(job: Job) -> Cost:
     """Time and activity."""
     return cost.cost(*_asked(job))
+
+
+def counts(job: Job) -> Cut:
+    """How often what is done."""
+    return _asked(job)[0].counts
 
 
 def own_bytes(job: Job) -> Any:

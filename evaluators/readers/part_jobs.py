@@ -6,6 +6,7 @@ A job becomes as much smaller as that takes, in turns too, and memory channels a
 from dataclasses import replace
 from math import ceil, gcd
 
+from dse.evaluators.kernels.attention.dataflow import in_turns
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, memory_bytes
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
@@ -68,12 +69,14 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     group = Tiling(rows, cols, int(tiling.queries), int(tiling.keys), int(tiling.splits))
     heads = max(round(shape.rows / shape.queries), 1)  # whose queries are stacked, as those of a group
     queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
-    before, keys = cut(shape, tiling, whole), share(int(shape.keys), int(tiling.cols), cols)
+    counted = in_turns(job.of, shape, tiling)
+    before, keys = cut(shape, counted, whole), share(int(shape.keys), int(tiling.cols), cols)
     now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent)
-    of = cut(now, group, here)
+    there = in_turns(job.of, now, group)
+    of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))
-    waves = cut(now, group, here).waves / before.waves
-    bytes_ = memory_bytes(now, group, here, 1.0) / memory_bytes(shape, tiling, whole, 1.0)
+    waves = cut(now, there, here).waves / before.waves
+    bytes_ = memory_bytes(now, there, here, 1.0) / memory_bytes(shape, counted, whole, 1.0)
     chip = chip_on(job.chip, here, bytes_ / waves)
     return closed_attention.Job(job.of, now, group, chip, job.itemsize), float(1 / waves)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from dse.evaluators.kernels.attention.shape import cut as cut_heads
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Blocks
 from dse.evaluators.machine.channels import channels_used
@@ -81,7 +80,7 @@ def attention(propose: Callable[[Chip], closed_attention.Job], chip: Chip, of: K
     """Attention to keys and values, of which the share `known` was there before the step."""
 
     def moved(job: closed_attention.Job) -> tuple[Any, Any, Any]:
-        counts, own = cut_heads(job.shape, job.tiling, job.mesh), closed_attention.own_bytes(job)
+        counts, own = closed_attention.counts(job), closed_attention.own_bytes(job)
         total = closed_attention.price(job).activity.memory_bytes
         apart = minimum(counts.waves * minimum(counts.groups, job.shape.problems * counts.parts), counts.items) / counts.items
         beyond = known * (1 - of.kv) + (1 - known) * (1 - of.activations)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.kernels.attention import ATTENTION, merge
 from dse.evaluators.kernels.attention.cost import Machine, Task, cost
-from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, steps
+from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
 from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut, memory_bytes
 from dse.evaluators.kernels.gemm.tiling import Mesh
@@ -160,6 +160,30 @@ def test_a_block_of_another_problem_is_noticed(name: str) -> None:
     assert np.abs(result(out, of, shape, tiling, mesh) - plain(shape)).max() > 1e-2
 
 
+PAIRED = [name for name, of in ATTENTION.items() if of.paired]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PAIRED)
+@given(st.data())
+@settings(max_examples=10, deadline=None)
+def test_blocks_of_queries_that_share_keys_are_softmax_attention(name: str, variant: str, data: Any) -> None:
+    """Of any even number of them, on groups of any shape."""
+    shape = replace(VARIANTS[variant], queries=2 * VARIANTS[variant].queries, keys=2 * VARIANTS[variant].keys)
+    tiling, mesh = data.draw(tilings(name).filter(lambda drawn: bool(pairs(ATTENTION[name], shape, drawn[0]))))
+    assert wrong(name, shape, tiling, mesh) < 1e-4
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_an_odd_number_of_blocks_of_queries_is_two_heads_in_flight(name: str) -> None:
+    shape, mesh = VARIANTS["mha"], Mesh(2, 2)
+    odd, even = Tiling(2, 2, 2, 2), Tiling(2, 2, 3, 2)  # three blocks of four queries, two of six
+    assert [bool(pairs(ATTENTION[name], shape, tiling)) for tiling in (odd, even)] == [False, True]
+    written = [steps(ATTENTION[one], shape, odd, mesh, channels=2) for one in (name, "flat_async")]
+    assert written[0].slots == written[1].slots
+    assert activity(written[0]) == activity(written[1])
+
+
 SPLIT = [name for name, of in ATTENTION.items() if of.split]
 
 
@@ -216,7 +240,7 @@ def test_what_comes_from_memory_is_what_the_formula_says(name: str, data: Any) -
     tiling = replace(tiling, splits=1)
     shape = data.draw(st.sampled_from([shape for shape in VARIANTS.values() if not shape.causal]))
     counted = activity(program(name, shape, tiling, mesh)).memory_bytes
-    assert counted == memory_bytes(shape, tiling, mesh, 4)
+    assert counted == memory_bytes(shape, in_turns(ATTENTION[name], shape, tiling), mesh, 4)
     square = Heads(2, 3, 3, 16, 16, 8, 8)
     cut = Tiling(2, 2, 4, 4)
     assert memory_bytes(square, cut, Mesh(2, 2), 1) == 2 * 2 * 3 * 8 * 16 * (1 + 16 // (2 * 4))
@@ -253,4 +277,5 @@ def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
     held = {name: steps(ATTENTION[name], shape, tiling, mesh, channels=2).core_bytes for name in GROUPED}
     assert held["flat_hw"] == need
     assert held["flat_async"] == 2 * need
+    assert held["flat_rows"] == 2 * need - 2 * 128 * 128 * 2  # two blocks of queries, one set of keys and values
     assert held["flat_tree"] == held["flat_seq"] == need + 128 * 128 * 2

@@ -8,6 +8,7 @@ flat_seq    FlatAttention on groups, collectives in software, one message after 
 flat_tree   by trees (FlatTC)
 flat_hw     in the network (FlatHC)
 flat_async  in the network, two heads in flight (FlatAsync)
+flat_rows   in the network, two blocks of queries in flight that share keys and values, where there are two; else as flat_async
 
 All are `dataflow.steps`, then `merge.steps`, and `cost.cost`; operands and results are in `operands`, what is computed in
 `shape`, and which groups and slices suit a shape in `strategy`. Installed packages add a `Dataflow` by an entry point of the
@@ -26,6 +27,7 @@ SHIPPED = {
     "flat_tree": Dataflow("tree", 1, grouped=True),
     "flat_hw": Dataflow("hardware", 1, grouped=True),
     "flat_async": Dataflow("hardware", 2, grouped=True),
+    "flat_rows": Dataflow("hardware", 2, grouped=True, paired=True),
 }
 
 ATTENTION: Registry[Dataflow] = Registry("dse.dataflow", SHIPPED)

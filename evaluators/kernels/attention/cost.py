@@ -8,21 +8,24 @@ Blocking, an item takes what its rounds take one after the other:
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
 
-Where keys are split, the pass of `merge` comes after all that.
+Where keys are split, the pass of `merge` comes after all that. Where two blocks of queries share keys and values, `paired` has
+the time.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.attention import merge
-from dse.evaluators.kernels.attention.dataflow import Dataflow, turns
+from dse.evaluators.kernels.attention import merge, paired
+from dse.evaluators.kernels.attention.blocks import loaded, passed
+from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
+from dse.evaluators.kernels.attention.paired import PAIRED, Pair
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.table import tabulated
 from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import VALUE, Fabric
@@ -60,6 +63,7 @@ class Spent(NamedTuple):
         ends: after the last item.
         turns: that channels work, where keys are split.
         apart: of the pass that puts parts together.
+        pair: of two blocks of queries that share keys and values.
     """
 
     hbm: Any
@@ -72,6 +76,7 @@ class Spent(NamedTuple):
     ends: Any
     turns: Turns
     apart: Any = 0.0
+    pair: Pair | None = None
 
     @property
     def seconds(self) -> Any:
@@ -97,7 +102,17 @@ class Task(NamedTuple):
     @property
     def counts(self) -> Cut:
         """How often what is done."""
-        return cut(self.shape, self.tiling, self.mesh)
+        return cut(self.shape, self.in_turns, self.mesh)
+
+    @property
+    def in_turns(self) -> Tiling:
+        """The tiling as turns count it."""
+        return in_turns(self.of, self.shape, self.tiling)
+
+    @property
+    def together(self) -> Any:
+        """Blocks of queries of an item: two where these share keys and values."""
+        return where(pairs(self.of, self.shape, self.tiling), 2, 1) if self.of.paired else 1
 
     @property
     def width(self) -> Any:
@@ -108,7 +123,7 @@ class Task(NamedTuple):
     def blocks(self) -> tuple[Any, Any]:
         """Blocks of keys of an item on average, and those of them that are masked."""
         waves_ = self.counts.waves
-        blocks, masked = _blocks(self.shape, self.tiling, self.mesh)
+        blocks, masked = passed(self.shape, self.in_turns, self.mesh)
         return blocks / waves_, masked / waves_
 
     @property
@@ -177,14 +192,15 @@ def seconds(task: Task, on: Machine, work: Work | None = None) -> Any:
 def own_bytes(task: Task) -> Any:
     """Bytes between memory and tiles for queries and outputs, partial ones there and back included. [B]"""
     merged = merge.activity(task.merge, task.mesh, task.itemsize).memory_bytes if task.of.split else 0.0
-    return task.counts.items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
+    items = task.together * task.counts.items
+    return items * task.tiling.rows * (task.nbytes[0] + task.stored) + where(task.partial, merged, 0.0)
 
 
 def exchange(task: Task, on: Machine) -> Any:
     """Time that falls away where tiles exchange for nothing. [s]"""
     work = worked(task, on)
     spent = _spent(task, on, work)
-    return _seconds(task, spent, work) - _seconds(task, spent._replace(combined=0.0, spread=0.0), work)
+    return _seconds(task, spent, work) - _seconds(task, _free(spent, {"combined": 0.0, "spread": 0.0}), work)
 
 
 def split(task: Task, on: Machine) -> dict[str, Any]:
@@ -201,10 +217,16 @@ def split(task: Task, on: Machine) -> dict[str, Any]:
         {"vector": 0.0, "apart": 0.0},
     )
     for name, fields in zip(PARTS, free, strict=False):
-        spent = spent._replace(**fields)
+        spent = _free(spent, fields)
         after = _seconds(task, spent, work)
         found[name], before = before - after, after
     return found | {PARTS[-1]: before}
+
+
+def _free(spent: Spent, fields: dict[str, Any]) -> Spent:
+    """With some of it for nothing."""
+    pair = spent.pair and spent.pair._replace(**{name: 0.0 for field in fields for name in PAIRED.get(field, ())})
+    return spent._replace(**fields, pair=pair)
 
 
 PARTS = ("synchronisation", "reduction", "multicast", "hbm", "vector", "matrix")
@@ -223,7 +245,8 @@ def _spent(task: Task, on: Machine, work: Work) -> Spent:
     """What one item of a group costs, on average."""
     hbm, opening, channel, ends, turns_ = _memory(task, on, work)
     matrix = work.blocks * (work.product + work.result)
-    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on))
+    pair = _pair(task, on, work, channel) if np.any(task.together == 2) else None
+    return Spent(hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, on), pair)
 
 
 def _apart(task: Task, on: Machine, *, idle: bool = False) -> Any:
@@ -236,6 +259,9 @@ def _apart(task: Task, on: Machine, *, idle: bool = False) -> Any:
 
 def _seconds(task: Task, spent: Spent, work: Work) -> Any:
     waves_ = work.counts.waves
+    if spent.pair is not None:
+        two_heads = _seconds(task, spent._replace(pair=None), work)
+        return where(task.together == 2, paired.seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads)
     if task.of.strands == 1:
         whole = maximum(waves_ * spent.seconds, waves_ * spent.channel) + spent.ends
         return where(task.partial, _in_parts(spent, waves_), whole) + spent.apart if task.of.split else whole
@@ -265,6 +291,12 @@ def _products(task: Task, engines: Engines) -> tuple[Any, Any]:
 
 def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
     """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
+    softmax, again, mask, scaled, divided = _vector_times(task, engines)
+    return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
+
+
+def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any]:
+    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end."""
     shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
     scores, outputs = m * task.tiling.keys, m * shape.v
 
@@ -287,11 +319,17 @@ def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
     mask = vector("mask", scores, 2 * scores * each)
     scaled = vector("scale", m * task.width, 2 * m * task.width * each) * (2 if shape.latent else 1)
     divided = where(task.partial, 0.0, vector("divide", outputs, 2 * outputs * each + statistic))
-    return blocks * softmax + (blocks - 1) * again + masked * mask + scaled + divided
+    return softmax, again, mask, scaled, divided
 
 
 def _exchanges(task: Task, fabric: Fabric, blocks: Any) -> tuple[Any, Any]:
     """Time of an item's multicasts of operands; of its sums, maxima and their way back."""
+    queries, keys, values, statistics, outputs = _exchange_times(task, fabric)
+    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs
+
+
+def _exchange_times(task: Task, fabric: Fabric) -> tuple[Any, Any, Any, Any, Any]:
+    """Of queries, keys and values; of maxima, or sums, there and back; of outputs."""
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
 
     def team(pattern: str, along: str, nbytes: Any) -> Any:
@@ -299,10 +337,50 @@ def _exchanges(task: Task, fabric: Fabric, blocks: Any) -> tuple[Any, Any]:
         taken = TEAMS[task.of.collective].seconds(Shape(nbytes / VALUE, 1, 1), fabric, **of)
         return where((task.tiling.cols if along == "row" else task.tiling.rows) > 1, taken, 0.0)
 
-    spread = team("multicast", "row", q_bytes)
-    spread = spread + blocks * (team("multicast", "column", k_bytes) + team("multicast", "column", v_bytes))
-    combined = 2 * blocks * team("allreduce", "row", task.tiling.queries * STATISTIC) + team("reduce", "row", o_bytes)
-    return spread, combined
+    spread = (team("multicast", "row", q_bytes), team("multicast", "column", k_bytes), team("multicast", "column", v_bytes))
+    return *spread, team("allreduce", "row", task.tiling.queries * STATISTIC), team("reduce", "row", o_bytes)
+
+
+def _pair(task: Task, on: Machine, work: Work, channel: Any) -> Pair:
+    """What two blocks of queries that share keys and values cost."""
+    q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
+    queries, keys, values, statistics, outputs = _exchange_times(task, on.fabric)
+    softmax, again, mask, scaled, divided = _vector_times(task, on.engines)
+    blocks = maximum(work.blocks, 1.0)
+    masked = task.blocks[1] / blocks
+    load, there = _loading(task, on, work)
+    rows = ceil_div(task.tiling.rows, task.tiling.cols)
+    return Pair(
+        product=work.product,
+        result=work.result,
+        softmax=softmax + again * (blocks - 1) / blocks + masked * mask,
+        scaled=scaled,
+        divided=divided,
+        statistics=2 * statistics,
+        outputs=outputs,
+        spread_queries=queries,
+        spread_keys=keys,
+        spread_values=values,
+        load_queries=load(2 * rows * q_bytes),
+        load_keys=load(k_bytes),
+        load_values=load(v_bytes),
+        channel=channel,
+        stored=there + load(2 * rows * o_bytes) - load(0.0 * o_bytes),
+    )
+
+
+def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any], Any]:
+    """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
+    tiling, mesh, fabric, memory, counts = task.tiling, task.mesh, on.fabric, on.memory, work.counts
+    columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
+    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+
+    def load(nbytes: Any) -> Any:
+        return (
+            2 * way + memory.latency + fabric.post + columns * nbytes * memory.crowded - nbytes * (memory.crowded - memory.byte)
+        )
+
+    return load, fabric.post + way
 
 
 def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns]:
@@ -329,7 +407,7 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
     else:
         opening = load(k_bytes, q_bytes)
         waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
-    nbytes = rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
+    nbytes = task.together * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def busy(columns: Any) -> Any:
         return columns * nbytes * where(columns * rows > 1, memory.crowded, memory.byte)
@@ -351,28 +429,28 @@ def _left(counts: Cut) -> Any:
 def _activity(task: Task) -> Activity:
     """What the steps count: groups without an item in the last turn multiply and exchange as well, but load nothing."""
     shape, tiling, mesh, counts = task.shape, task.tiling, task.mesh, task.counts
-    blocks, masked = _blocks(shape, tiling, mesh)
-    m, n, waves_ = tiling.queries, tiling.keys, counts.waves
+    blocks, masked = passed(shape, task.in_turns, mesh)
+    m, n, waves_, each = tiling.queries, tiling.keys, counts.waves, task.together
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
     divided = where(task.partial, 0.0, waves_)
     instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + divided) * m * shape.v + waves_ * m * task.width
     total = Activity()
     for pattern, along, nbytes, times in (
-        ("multicast", "row", q_bytes, waves_),
+        ("multicast", "row", q_bytes, each * waves_),
         ("multicast", "column", k_bytes + v_bytes, blocks),
-        ("allreduce", "row", 2 * m * STATISTIC, blocks),
-        ("reduce", "row", o_bytes, waves_),
+        ("allreduce", "row", 2 * m * STATISTIC, each * blocks),
+        ("reduce", "row", o_bytes, each * waves_),
     ):
         total = total + _team(task, _FREE, pattern, along, nbytes).activity * times
-    loaded = _loads(shape, tiling, mesh) * tiling.cols * (k_bytes + v_bytes)
-    moved = counts.items * tiling.rows * (q_bytes + task.stored)
+    came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes)
+    moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows
     up = (times * tiling.rows * (tiling.rows - 1) + rest * (rest - 1)) / (2 * tiling.cols)
-    hops = moved * (mesh.rows - 1) / 2 + loaded * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
-    macs = tiles * blocks * m * n * (shape.qk + shape.v)
-    total = total + Activity(macs=macs, elements=tiles * instructions, memory_bytes=loaded + moved, hop_bytes=hops)
+    hops = moved * (mesh.rows - 1) / 2 + came * (mesh.rows - 1 - (mesh.rows - tiling.rows) / 2 - up)
+    macs = each * tiles * blocks * m * n * (shape.qk + shape.v)
+    total = total + Activity(macs=macs, elements=each * tiles * instructions, memory_bytes=came + moved, hop_bytes=hops)
     return total + merge.activity(task.merge, mesh, task.itemsize) * where(task.partial, 1.0, 0.0) if task.of.split else total
 
 
@@ -392,62 +470,3 @@ def _team(task: Task, fabric: Fabric, pattern: str, along: str, nbytes: Any) -> 
 
 _FREE = Fabric(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, word_bytes=1.0)
 """A network that counts."""
-
-
-def _blocks(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, Any]:
-    """Blocks of keys of all waves, and those of them that are masked."""
-    counts = cut(shape, tiling, mesh)
-    if not (shape.causal or np.any(tiling.splits > 1)):
-        whole = shape.keys // (tiling.cols * tiling.keys)
-        return counts.waves * counts.inner, counts.waves * (counts.inner - whole)
-    return _by_turns(*_keys(shape, tiling, mesh))[:2]
-
-
-def _loads(shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:
-    """Blocks of keys that groups load, all together."""
-    counts = cut(shape, tiling, mesh)
-    apart = shape.causal or np.any(tiling.splits > 1)
-    return _by_turns(*_keys(shape, tiling, mesh))[2] if apart else counts.items * counts.inner
-
-
-def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
-    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal))
-    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.splits, mesh.rows, mesh.cols)
-
-
-def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
-    """As `_counted`, of designs."""
-    row = _row(*keys)
-    return tuple(_rows.counts[:, row.astype(int)]) if isinstance(row, np.ndarray) else tuple(_rows.counts[:, int(row)].tolist())
-
-
-class _Rows:
-    """What was counted, shape (3, rows): more rows than are used."""
-
-    def __init__(self) -> None:
-        self.counts, self.used = np.empty((3, 1024)), 0
-
-    def add(self, counts: tuple[float, ...]) -> int:
-        """Where it is."""
-        if self.used == self.counts.shape[1]:
-            self.counts = np.concatenate([self.counts, np.empty_like(self.counts)], axis=1)
-        self.counts[:, self.used] = counts
-        self.used += 1
-        return self.used - 1
-
-
-_rows = _Rows()
-
-
-@tabulated
-def _row(*keys: int) -> float:
-    """Of what was counted."""
-    return _rows.add(_counted(*keys))
-
-
-def _counted(problems: int, shared: int, queries: int, keys: int, causal: int, *rest: int) -> tuple[float, float, float]:
-    """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
-    rows, cols, m, n, splits, *sides = rest
-    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal))
-    of = turns(shape, Tiling(rows, cols, m, n, splits), Mesh(*sides))
-    return float(of.inner.sum()), float((of.inner - of.plain).sum()), float((of.inner * of.active).sum())

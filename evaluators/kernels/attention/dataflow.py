@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.attention.blocks import Wave, stream, waves
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.team import Groups, Tile
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.program.rounds import Cores, Load, Loop, Multiply, Program, Round, Send, Step, Store, Vector
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, ceil_div, where
 
 Part = Round | Loop
 
@@ -38,12 +39,15 @@ class Dataflow:
         strands: items of a group in flight; with one, tiles block.
         grouped: whether tiles work in groups.
         split: whether keys may be split into parts that are items of their own, whose outputs `merge` puts together.
+        paired: whether the two strands are blocks of queries of one problem, which share its keys and values, where a problem
+            has an even number of them ([zhang2026] section III-C, footnote); else two heads.
     """
 
     collective: str
     strands: int
     grouped: bool
     split: bool = False
+    paired: bool = False
 
     @property
     def software(self) -> bool:
@@ -63,87 +67,49 @@ def steps(
         channels: memory channels, at most one a column; a tile loads from that of its own.
         scale: of scores; that of the head dimension where it is 0.
     """
-    on = _On(of, shape, tiling, mesh, dtype, channels, scale or float(shape.qk) ** -0.5, cut(shape, tiling, mesh), {})
-    turns = waves(shape, tiling, mesh)
-    strands = [turns[number :: of.strands] for number in range(min(of.strands, len(turns)))]
+    counted, factor = in_turns(of, shape, tiling), scale or float(shape.qk) ** -0.5
+    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {})
+    turns = waves(shape, counted, mesh)
+    alone = 1 if counted != tiling else of.strands
+    strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
     written = tuple(tuple(_strand(mine, name(number, of), on)) for number, mine in enumerate(strands))
-    held = tuple(slot for number in range(len(strands)) for slot in kept(of, shape, tiling, dtype, number))
+    several = of.strands if counted != tiling else len(strands)
+    held = tuple(slot for number in range(several) for slot in kept(of, shape, tiling, dtype, number))
     return Program(mesh.rows, mesh.cols, held, written)
 
 
 def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int) -> tuple[Any, ...]:
-    """Slots of a strand."""
-    return slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of))
+    """Slots of a strand; of two that share keys and values, the first has them, and the second what else there is.
+
+    Latent values are read by both products of a block: only a second buffer lets the next ones come meanwhile.
+    """
+    found = slots(shape, tiling, dtype, software=of.software, prefix=name(strand, of))
+    if not np.any(pairs(of, shape, tiling)):
+        return found
+    shared = tuple(slot for slot in found if slot.name[2:] in ("k", "v"))
+    own = tuple(slot for slot in found if slot not in shared)
+    if strand and not shape.latent:
+        shared = tuple(
+            replace(slot, shape=(where(pairs(of, shape, tiling), 0, slot.shape[0]), *slot.shape[1:])) for slot in shared
+        )
+    if np.all(pairs(of, shape, tiling)):
+        shared = tuple(replace(slot, name=f"{strand}.{slot.name[2:]}") for slot in shared if np.any(slot.shape[0]))
+    return (*own, *shared)
+
+
+def pairs(of: Dataflow, shape: Heads, tiling: Tiling) -> Any:
+    """Whether two blocks of queries go together."""
+    return of.paired and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
+
+
+def in_turns(of: Dataflow, shape: Heads, tiling: Tiling) -> Tiling:
+    """The tiling as turns count it: two blocks of queries that go together are one of twice the size."""
+    return replace(tiling, queries=tiling.queries * where(pairs(of, shape, tiling), 2, 1)) if of.paired else tiling
 
 
 def name(strand: int, of: Dataflow) -> str:
     """What the slots of a strand begin with."""
     return f"{'ab'[strand]}." if of.strands > 1 else ""
-
-
-class Wave(NamedTuple):
-    """What all groups do at a time: an item each.
-
-    Attributes:
-        active: groups that have one.
-        blocks: of queries, of each item; nothing where all are alike.
-        plain, inner: blocks of keys that everyone sees whole, and all blocks.
-        parts: of the keys, of each item; nothing where all are alike.
-    """
-
-    active: int
-    blocks: tuple[int, ...]
-    plain: int
-    inner: int
-    parts: tuple[int, ...] = ()
-
-
-def stream(slot: str, wave: Wave, of: Cut) -> str:
-    """Name of the sequence of blocks of a slot; that of the last groups is apart, since its blocks are fewer."""
-    return slot if wave.active == of.groups else f"{slot}/part"
-
-
-class Turns(NamedTuple):
-    """All waves as arrays, shape (waves,): their first items, and counts as of `Wave`."""
-
-    first: Array
-    active: Array
-    plain: Array
-    inner: Array
-
-
-def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
-    """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
-    of = cut(shape, tiling, mesh)
-    queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
-    first = np.arange(0, of.items, of.groups)
-    active = np.minimum(of.groups, of.items - first)
-    least = most = np.full(len(first), shape.keys)
-    alike = shape.problems * of.parts
-    blocks = first // alike, (first + active - 1) // alike
-    if shape.causal:
-        rows = blocks[0] * queries, np.minimum((blocks[1] + 1) * queries - 1, shape.rows - 1)
-        least, most = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
-    if of.parts > 1:
-        # one that goes on with the next block of queries has the last parts of this one and the first ones of that
-        ends = (item // shape.problems % of.parts for item in (first, first + active - 1))
-        low, high = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
-        most, least = (
-            np.clip(seen - part * of.inner * keys, 0, of.inner * keys) for seen, part in ((most, low), (least, high))
-        )
-        most = np.maximum(most, 1)  # a part of which nobody sees anything has a block, all of it masked
-    return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys))
-
-
-def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
-    """The waves of `turns` one by one."""
-    found, several = [], cut(shape, tiling, mesh).parts
-    for first, active, plain, inner in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
-        of = [item // shape.problems for item in range(first, first + active)]
-        blocks = tuple(number // several for number in of) if shape.causal else ()
-        parts = tuple(number % several for number in of) if several > 1 and plain < inner else ()
-        found.append(Wave(active, blocks, plain, inner, parts))
-    return found
 
 
 class _On(NamedTuple):
@@ -158,6 +124,11 @@ class _On(NamedTuple):
     scale: float
     cut: Cut
     known: dict[Any, Any]
+
+    @property
+    def paired(self) -> bool:
+        """Whether strands are blocks of queries of one problem."""
+        return bool(pairs(self.of, self.shape, self.tiling))
 
     @property
     def blocking(self) -> bool:
@@ -175,7 +146,7 @@ def _strand(turns: list[Wave], prefix: str, on: _On) -> Iterator[Part]:
     keys = [(place == 0, wave, after) for place, (wave, after) in enumerate(zip(turns, following, strict=True))]
     for (first, wave, after), alike in groupby(keys, key=lambda key: key if not on.blocking else (False, key[1], None)):
         times = len(list(alike))
-        parts = tuple(_wave(wave, after, prefix, on, first=first))
+        parts = tuple(_both(wave, after, on, first=first) if on.paired else _wave(wave, after, prefix, on, first=first))
         if wave.inner <= times:
             yield Loop(tuple(turn for part in parts for turn in _unrolled(part)), times)
         else:
@@ -218,9 +189,7 @@ def _opening(wave: Wave, p: str, on: _On) -> tuple[Step, ...]:
 
 def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> Iterator[Round]:
     """A block of keys, algorithm 2 lines 8 to 26; `ahead` is what else is loaded beside the last P V."""
-    q, k, v, s, o, top, total, m, l_, decay = (
-        p + slot for slot in ("q", "k", "v", "s", "o", "top", "total", "m", "l", "decay")
-    )
+    q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")
@@ -239,8 +208,20 @@ def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> 
     else:
         yield from _spread("k", "column", p, on)
         yield from on.rounds(values, scores)
+    yield from _softmax(wave, block, p, on)
+    if not on.shape.latent:
+        yield from _spread("v", "column", p, on)
+        ahead = ahead if last else (_load("k", "column", wave, p, on),)
+    outputs = Multiply(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
+    yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
+
+
+def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterator[Round]:
+    """Scores of a block of keys become weights, algorithm 2 lines 12 to 24 and 26."""
+    s, o, top, total, m, l_, decay = (p + slot for slot in ("s", "o", "top", "total", "m", "l", "decay"))
+    first = block == 0
     if block >= wave.plain:
-        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on)))
+        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)))
     yield from on.rounds(Vector("largest", (s,), top))
     if not first:
         yield from on.rounds(Vector("larger", (top, m), top))
@@ -255,11 +236,79 @@ def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> 
         yield from on.rounds(Vector("decayed", (l_, decay, total), l_))
         yield from on.rounds(Vector("scale", (o, decay), o))
     yield from on.rounds(_moved(top, m, on))
-    if not on.shape.latent:
-        yield from _spread("v", "column", p, on)
-        ahead = ahead if last else (_load("k", "column", wave, p, on),)
-    outputs = Multiply(s, v, o, "nm,nv->vm", combine="set" if first else "sum")
-    yield from on.rounds(*(ahead if last or not on.shape.latent else ()), outputs)
+
+
+BOTH = ("a.", "b.")
+"""What slots of two blocks of queries that go together begin with; those of keys and values, their buffer's number."""
+
+
+def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[Part]:
+    """Two blocks of queries of each group's problem, from Q to O, with what the wave after it begins with loaded ahead."""
+    if first:
+        yield from _begun(wave, on, _load("v", "column", wave, "0.", on))
+        yield from _spread("v", "column", "0.", on) if on.shape.latent else ()
+    middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
+    period = 2 if on.shape.latent else 1
+    yield from _both_block(wave, 0, after, on)
+    if middle >= period:
+        body = tuple(turn for block in range(1, 1 + period) for turn in _both_block(wave, block, after, on))
+        yield Loop(body, middle // period)
+    for block in range(middle // period * period + 1, wave.inner):
+        yield from _both_block(wave, block, after, on)
+    for p in BOTH:
+        yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
+        yield from _combined("o", "sum", p, on)
+        yield from on.rounds(Store(stream(p + "o", wave, on.cut), p + "o", *_loaders("row", wave, on)))
+
+
+def _begun(wave: Wave, on: _On, *beside: Load) -> Iterator[Round]:
+    """What both blocks of queries begin with, themselves and the first keys, and what else is loaded."""
+    parts = ("q", "c") if on.shape.latent else ("q",)
+    yield from on.rounds(*(_load(part, "row", wave, p, on) for p in BOTH for part in parts))
+    yield from on.rounds(_load("k", "column", wave, "0.", on), *beside)
+    for p, part in ((p, part) for p in BOTH for part in parts):
+        yield from _spread(part, "row", p, on)
+        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
+    yield from _spread("k", "column", "0.", on)
+
+
+def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator[Round]:
+    """A block of keys for both: products of one while the other's scores become weights.
+
+    Both multiply keys before either multiplies values, so that one buffer of keys fills while both multiply values, and one of
+    values while both multiply keys; latent ones fill another buffer all the time.
+    """
+    last, latent = block == wave.inner - 1, on.shape.latent
+    following = after if last else wave
+    here, there = (f"{number % 2 if latent else 0}." for number in (block, 0 if last else block + 1))
+    begins = _begun(following, on) if last and following is not None else iter(())
+    values = [_load("v", "column", following, there, on)] if following is not None else []
+    keys = [_load("k", "column", following, there, on)] if following is not None and not last else []
+    ahead = latent and here != there and not last
+    if ahead:
+        yield from on.rounds(*keys, *values)
+    for p in BOTH:
+        yield from on.rounds(Multiply(p + "q", here + "k", p + "s", "md,nd->nm", combine="set"))
+        if latent:
+            yield from on.rounds(Multiply(p + "c", here + "v", p + "s", "md,nd->nm"))
+    yield from _softmax(wave, block, "a.", on)
+    if not latent:
+        yield from on.rounds(*keys)
+        yield from _spread("v", "column", here, on)
+    yield from _softmax(wave, block, "b.", on, 1)
+    if keys:
+        yield from _spread("k", "column", there, on)
+    yield from begins
+    early = latent and last and here != there
+    if early:
+        yield from on.rounds(*values)
+    if ahead:
+        yield from _spread("v", "column", there, on)
+    for p in BOTH:
+        yield from on.rounds(Multiply(p + "s", here + "v", p + "o", "nm,nv->vm", combine="sum" if block else "set"))
+    if not ahead:
+        yield from on.rounds(*(() if early else values))
+        yield from _spread("v", "column", there, on) if latent and values else ()
 
 
 def _load(slot: str, along: str, wave: Wave, p: str, on: _On) -> Load:
@@ -313,12 +362,13 @@ def _moved(slot: str, into: str, on: _On) -> Send:
     return found
 
 
-def _seen(wave: Wave, block: int, on: _On) -> Array:
+def _seen(wave: Wave, block: int, on: _On, strand: int = 0) -> Array:
     """Keys of its slice that each query of each tile sees, shape (rows, cols, 1, queries)."""
     shape, tiling, mesh = on.shape, on.tiling, on.mesh
     row, col = np.indices((mesh.rows, mesh.cols))
     group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
     blocks, parts = (np.array([*of, *([0] * (on.cut.groups - len(of)))]) for of in (wave.blocks, wave.parts))
+    blocks = 2 * blocks + strand if on.paired else blocks
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
     query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
     seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)

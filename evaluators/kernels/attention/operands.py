@@ -1,8 +1,11 @@
 """Queries, keys and values as blocks that tiles load, and what tiles store as outputs."""
 
+from itertools import product
+
 import numpy as np
 
-from dse.evaluators.kernels.attention.dataflow import Dataflow, Wave, name, stream, waves
+from dse.evaluators.kernels.attention.blocks import Wave, stream, waves
+from dse.evaluators.kernels.attention.dataflow import BOTH, Dataflow, in_turns, name, pairs
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array
@@ -19,7 +22,10 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
     """
     counts = cut(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
-    queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), counts.outer, tiling.rows, tiling.queries)
+    outer = cut(shape, tiling, mesh).outer
+    queries = _blocks(grouped.reshape(shape.problems, shape.rows, shape.qk), outer, tiling.rows, tiling.queries)
+    if pairs(of, shape, tiling):
+        counts = cut(shape, in_turns(of, shape, tiling), mesh)
     whole = counts.inner * counts.parts
     keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), whole, tiling.cols, tiling.keys) for x in (k, v))
     found: dict[str, list[Array]] = {}
@@ -27,6 +33,9 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
             problem, part, block = _places(item, shape, counts)
+            if pairs(of, shape, tiling):
+                _place_pair(found, (queries, keys, values), (problem, block), wave, counts, shape)
+                continue
             mine = queries[problem, block]
             q_name, c_name, k_name, v_name = (stream(name(strand, of) + slot, wave, counts) for slot in "qckv")
             found.setdefault(q_name, []).append(mine[..., : shape.key_dim])
@@ -39,6 +48,22 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
     return {key: np.stack(blocks) for key, blocks in found.items()}
 
 
+def _place_pair(
+    found: dict[str, list[Array]], of: tuple[Array, ...], at: tuple[Array, Array], wave: Wave, counts: Cut, shape: Heads
+) -> None:
+    """Two blocks of queries of each group, and the keys and values that they share."""
+    (queries, keys, values), (problem, pair) = of, at
+    for strand, p in enumerate(BOTH):
+        mine = queries[problem, 2 * pair + strand]
+        found.setdefault(stream(p + "q", wave, counts), []).append(mine[..., : shape.key_dim])
+        if shape.latent:
+            found.setdefault(stream(p + "c", wave, counts), []).append(mine[..., shape.key_dim :])
+    for turn in range(wave.inner):
+        k_name, v_name = (stream(f"{turn % 2 if shape.latent else 0}.{slot}", wave, counts) for slot in "kv")
+        found.setdefault(k_name, []).append(keys[problem, turn][..., : shape.key_dim])
+        found.setdefault(v_name, []).append(values[problem, turn])
+
+
 def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
     """Outputs of all heads, shape (batch, heads, queries, v), from the blocks that were stored; of keys that are not split."""
     return heads(stored_rows(stored, "o", of, shape, tiling, mesh)[0], shape)
@@ -46,16 +71,17 @@ def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling,
 
 def stored_rows(stored: dict[str, Array], slot: str, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
     """What was stored of a slot, shape (parts, problems * queries of a problem, columns)."""
-    counts, found = cut(shape, tiling, mesh), None
+    counts, found = cut(shape, in_turns(of, shape, tiling), mesh), None
     left = {key: iter(blocks) for key, blocks in stored.items()}
-    for strand, turns in _turns(of, shape, tiling, mesh):
+    together = range(2 if pairs(of, shape, tiling) else 1)
+    for (strand, turns), other in product(_turns(of, shape, tiling, mesh), together):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
-            block = next(left[stream(name(strand, of) + slot, wave, counts)]).swapaxes(2, 3)
+            block = next(left[stream(name(strand + other, of) + slot, wave, counts)]).swapaxes(2, 3)
             if found is None:
-                found = np.zeros((counts.parts, shape.problems, counts.outer, *block.shape[1:]))
+                found = np.zeros((counts.parts, shape.problems, counts.outer * len(together), *block.shape[1:]))
             problem, part, place = _places(item, shape, counts)
-            found[part, problem, place] = block
+            found[part, problem, len(together) * place + other] = block
     assert found is not None
     rows = found.reshape(counts.parts, shape.problems, -1, found.shape[-1])[:, :, : shape.rows]
     return rows.reshape(counts.parts, shape.problems * shape.rows, -1)
@@ -75,8 +101,9 @@ def _places(item: Array, shape: Heads, of: Cut) -> tuple[Array, Array, Array]:
 def _turns(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> list[tuple[int, list[tuple[int, Wave]]]]:
     """By strand, its waves with the first item of each."""
     groups = cut(shape, tiling, mesh).groups
-    turns = [(number * groups, wave) for number, wave in enumerate(waves(shape, tiling, mesh))]
-    return [(strand, turns[strand :: of.strands]) for strand in range(min(of.strands, len(turns)))]
+    turns = [(number * groups, wave) for number, wave in enumerate(waves(shape, in_turns(of, shape, tiling), mesh))]
+    strands = 1 if pairs(of, shape, tiling) else min(of.strands, len(turns))
+    return [(strand, turns[strand::strands]) for strand in range(strands)]
 
 
 def _blocks(x: Array, blocks: int, members: int, rows: int) -> Array:

@@ -101,6 +101,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.decode.attention.dataflow=flash_split",
         "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
         "mapping.decode.attention.dataflow=flash_split",
+        "chip=tile_gh200 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20 "
+        "mapping.both.attention.dataflow=flat_rows",
+        "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
+        "mapping.both.attention.dataflow=flat_rows",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=closed@4",
         "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
@@ -194,6 +198,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 $FP8 mapping.dataflow=flash_split",
         "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=8 mapping.dataflow=flash_split "
         "+mapping.splits=5 fidelity=events",
+        "chip=tile_gh200 $LATENT workload.keys=[4096] workload.queries=2 workload.batch=64 $FP8 mapping.dataflow=flat_rows",
+        "chip=tile32 $SMALL workload=attention workload.keys=[512] workload.heads=4 mapping.dataflow=flat_rows "
+        "mapping.rows=2 mapping.cols=2 mapping.queries=64 mapping.keys=64 fidelity=events",
         "chip=tile32 workload=attention fidelity=closed@4",
         "chip=tile32 workload=attention fidelity=events@4",
         "chip=tile32 workload=attention fidelity=cycles@8",
@@ -211,6 +218,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.output=4 mapping.serving.batch=4",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.decode.attention.dataflow=flash_split",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
+        "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "

@@ -1,0 +1,137 @@
+"""Turns of groups of tiles: which items they have in each, and how many blocks of keys they go through.
+
+Where these differ from turn to turn, every combination of sizes is counted once.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.table import tabulated
+from dse.space.elementwise import Array
+
+
+class Wave(NamedTuple):
+    """What all groups do at a time: an item each.
+
+    Attributes:
+        active: groups that have one.
+        blocks: of queries, of each item; nothing where all are alike.
+        plain, inner: blocks of keys that everyone sees whole, and all blocks.
+        parts: of the keys, of each item; nothing where all are alike.
+    """
+
+    active: int
+    blocks: tuple[int, ...]
+    plain: int
+    inner: int
+    parts: tuple[int, ...] = ()
+
+
+def stream(slot: str, wave: Wave, of: Cut) -> str:
+    """Name of the sequence of blocks of a slot; that of the last groups is apart, since its blocks are fewer."""
+    return slot if wave.active == of.groups else f"{slot}/part"
+
+
+class Turns(NamedTuple):
+    """All waves as arrays, shape (waves,): their first items, and counts as of `Wave`."""
+
+    first: Array
+    active: Array
+    plain: Array
+    inner: Array
+
+
+def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
+    """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
+    of = cut(shape, tiling, mesh)
+    queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
+    first = np.arange(0, of.items, of.groups)
+    active = np.minimum(of.groups, of.items - first)
+    least = most = np.full(len(first), shape.keys)
+    alike = shape.problems * of.parts
+    blocks = first // alike, (first + active - 1) // alike
+    if shape.causal:
+        rows = blocks[0] * queries, np.minimum((blocks[1] + 1) * queries - 1, shape.rows - 1)
+        least, most = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+    if of.parts > 1:
+        # one that goes on with the next block of queries has the last parts of this one and the first ones of that
+        ends = (item // shape.problems % of.parts for item in (first, first + active - 1))
+        low, high = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
+        most, least = (
+            np.clip(seen - part * of.inner * keys, 0, of.inner * keys) for seen, part in ((most, low), (least, high))
+        )
+        most = np.maximum(most, 1)  # a part of which nobody sees anything has a block, all of it masked
+    return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys))
+
+
+def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
+    """The waves of `turns` one by one."""
+    found, several = [], cut(shape, tiling, mesh).parts
+    for first, active, plain, inner in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
+        of = [item // shape.problems for item in range(first, first + active)]
+        blocks = tuple(number // several for number in of) if shape.causal else ()
+        parts = tuple(number % several for number in of) if several > 1 and plain < inner else ()
+        found.append(Wave(active, blocks, plain, inner, parts))
+    return found
+
+
+def passed(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, Any]:
+    """Blocks of keys of all waves, and those of them that are masked."""
+    counts = cut(shape, tiling, mesh)
+    if not (shape.causal or np.any(tiling.splits > 1)):
+        whole = shape.keys // (tiling.cols * tiling.keys)
+        return counts.waves * counts.inner, counts.waves * (counts.inner - whole)
+    return _by_turns(*_keys(shape, tiling, mesh))[:2]
+
+
+def loaded(shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:
+    """Blocks of keys that groups load, all together."""
+    counts = cut(shape, tiling, mesh)
+    apart = shape.causal or np.any(tiling.splits > 1)
+    return _by_turns(*_keys(shape, tiling, mesh))[2] if apart else counts.items * counts.inner
+
+
+def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
+    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal))
+    return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.splits, mesh.rows, mesh.cols)
+
+
+def _by_turns(*keys: Any) -> tuple[Any, Any, Any]:
+    """As `_counted`, of designs."""
+    row = _row(*keys)
+    return tuple(_rows.counts[:, row.astype(int)]) if isinstance(row, np.ndarray) else tuple(_rows.counts[:, int(row)].tolist())
+
+
+class _Rows:
+    """What was counted, shape (3, rows): more rows than are used."""
+
+    def __init__(self) -> None:
+        self.counts, self.used = np.empty((3, 1024)), 0
+
+    def add(self, counts: tuple[float, ...]) -> int:
+        """Where it is."""
+        if self.used == self.counts.shape[1]:
+            self.counts = np.concatenate([self.counts, np.empty_like(self.counts)], axis=1)
+        self.counts[:, self.used] = counts
+        self.used += 1
+        return self.used - 1
+
+
+_rows = _Rows()
+
+
+@tabulated
+def _row(*keys: int) -> float:
+    """Of what was counted."""
+    return _rows.add(_counted(*keys))
+
+
+def _counted(problems: int, shared: int, queries: int, keys: int, causal: int, *rest: int) -> tuple[float, float, float]:
+    """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
+    rows, cols, m, n, splits, *sides = rest
+    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal))
+    of = turns(shape, Tiling(rows, cols, m, n, splits), Mesh(*sides))
+    return float(of.inner.sum()), float((of.inner - of.plain).sum()), float((of.inner * of.active).sum())
