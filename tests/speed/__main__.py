@@ -27,7 +27,7 @@ from dse.space.knobs import Choice, Interval, Space
 from dse.store import Context, Result, Store
 from dse.study import study
 from tests.samples import asked
-from tests.speed import chips, hbm, mesh, mixed, noc, serving, tiles
+from tests.speed import chips, dies, hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
 
 
@@ -294,6 +294,7 @@ def main() -> None:
         tiles.attended,
         tiles.flattened,
         mixed.of_all,
+        dies.priced,
     )
     for part in (closed_form, screening, chips.screened, *kernels, serving.loops, driver, loading, reporting, start_up):
         for line in part():
