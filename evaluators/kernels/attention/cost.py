@@ -386,8 +386,8 @@ def _loading(task: Task, on: Machine, work: Work) -> tuple[Callable[[Any], Any],
 def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Turns]:
     """Fields `hbm`, `opening`, `channel`, `ends` and `turns` of `Spent`."""
     shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
-    (q_bytes, k_bytes, v_bytes, _), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
-    o_bytes = task.stored
+    (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
+    o_bytes = task.stored if task.of.split else o_bytes
     # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
     columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
     rows = ceil_div(tiling.rows, tiling.cols)  # of a group, whose queries one tile loads

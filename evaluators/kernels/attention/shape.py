@@ -116,6 +116,9 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     """
     groups = (mesh.rows // tiling.rows) * (mesh.cols // tiling.cols)
     outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), ceil_div(shape.keys, tiling.cols * tiling.keys)
+    if np.ndim(tiling.splits) == 0 and tiling.splits == 1:
+        items = shape.problems * outer
+        return Cut(groups, outer, blocks, items, ceil_div(items, groups))
     inner = ceil_div(blocks, tiling.splits)
     parts = ceil_div(blocks, inner)
     items = shape.problems * outer * parts
