@@ -343,7 +343,8 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         activity = activity + phase.activity
 
     def spent() -> Spent:
-        return [(dynamic(of.activity or Activity(), chip), of.seconds) for of in phases]
+        width = itemsize_of(_mapping(design))
+        return [(dynamic(of.activity or Activity(), chip, width), of.seconds) for of in phases]
 
     return {
         "peak": peak,

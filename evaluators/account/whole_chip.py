@@ -122,7 +122,8 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         activity = None if activity is None or phase.activity is None else activity + phase.activity
 
     def spent() -> Spent:
-        return [(np.nan if of.activity is None else dynamic(of.activity, chip), of.seconds) for of in phases]
+        width = itemsize_of(_mapping(design))
+        return [(np.nan if of.activity is None else dynamic(of.activity, chip, width), of.seconds) for of in phases]
 
     nbytes = np.nan if activity is None else activity.memory_bytes
     return {

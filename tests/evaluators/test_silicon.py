@@ -31,13 +31,17 @@ POOLS = (
     "ascend910c",
     "npu_dse",
 )
-CHIPS = (*POOLS, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo")
+CHIPS = (*POOLS, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo", "wafer64")
+
+MANY = ("model=deepseek_v2_lite", "workload.batch=[4096]", "mapping.both.ep=8", "mapping.both.pp=1", "chip.dies.rows=4")
+"""What is asked of chips with many dies."""
 
 METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 
 
 def asked(chip: str, *words: str):
-    return question_of(f"chip={chip}", "model=qwen3_1b7", "workload.batch=[2]", "workload.sequence=[512]", *words)
+    of = MANY if chip.startswith("wafer") else ("model=qwen3_1b7", "workload.batch=[2]")
+    return question_of(f"chip={chip}", *of, "workload.sequence=[512]", *words)
 
 
 def metrics(design, workload):

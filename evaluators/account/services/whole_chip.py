@@ -110,7 +110,9 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.channel_bandwidth) * whole),
         "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
         "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
-        **of_phases(chip, lambda: [(float(dynamic(activity, chip)), seconds)], tokens, chips=_chips(design)),
+        **of_phases(
+            chip, lambda: [(float(dynamic(activity, chip, itemsize_of(_of(design)[1]))), seconds)], tokens, chips=_chips(design)
+        ),
     }
 
 
