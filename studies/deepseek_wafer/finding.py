@@ -16,8 +16,8 @@ DIES = 64
 BATCHES = (1, 4, 16, 64, 128, 256, 512)
 """Requests a die."""
 
-SPLITS = ((1, 64), (2, 32), (4, 16), (8, 8), (16, 4), (32, 2), (64, 1))
-"""Dies that share out experts, and stages."""
+SPLITS = ((1, 64), (2, 32), (4, 16), (8, 8), (16, 4), (32, 2), (64, 1), (16, 2), (16, 1))
+"""Dies that share out experts, and stages; with fewer than 64 dies in all there are copies of the model."""
 
 CORE = ("attention", "q_absorb", "v_absorb", "rope")
 """Operators of latent attention, its products with absorbed weights and the rotation among them."""
@@ -74,8 +74,8 @@ def _splits() -> str:
     rows = []
     for ep, pp in SPLITS:
         words = (f"mapping.both.ep={ep}", f"mapping.both.pp={pp}")
-        # with as many stages as units, one is left over for each die
-        rows.append([f"EP{ep}-PP{pp}", *(_cell(_pair(each, *words)) for each in BATCHES)])
+        copies = f", {DIES // ep // pp} copies" if ep * pp < DIES else ""
+        rows.append([f"EP{ep}-PP{pp}{copies}", *(_cell(_pair(each, *words)) for each in BATCHES)])
     return table(head, rows)
 
 
