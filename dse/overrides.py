@@ -113,7 +113,7 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
     return Line(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
 
 
-PLACES = ("model.from_hf", "store", "run_dir", "workload.trace", "workload.lengths")
+PLACES = ("model.from_hf", "store", "run_dir", "workload.trace", "workload.lengths", "workload.routing")
 """Fields that name a file, a folder or a URL."""
 
 VALUED = (

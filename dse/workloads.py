@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dse.records import NOTES, parsed, record
+from dse.routing import shares
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import asked
 from dse.space.model import LOADS, Model
@@ -108,13 +109,11 @@ def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
     decode_at = spec.get("decode_at", "mean")
     if decode_at not in DECODE_AT:
         raise DesignError(f"workload.decode_at: no option {decode_at!r}; {nearest(str(decode_at), DECODE_AT)}")
-    routing = spec.get("routing", LOADS[0])
-    if routing not in LOADS:
-        raise DesignError(f"workload.routing: no option {routing!r}; {nearest(str(routing), LOADS)}")
+    routing = str(spec.get("routing", LOADS[0]))
     return [
         Case(
             f"{model.name} {label}",
-            _routed(model, routing),
+            _routed(model, routing, given),
             batch,
             _speculation(spec.get("speculation", "auto"), model, given.guesses),
         )
@@ -127,11 +126,17 @@ MORE = ("speculation", "routing")
 """Fields of batches beside lengths."""
 
 
-def _routed(model: Model, routing: str) -> Model:
-    """A model whose tokens spread over experts as the workload says, where that is not as usual."""
+def _routed(model: Model, routing: str, given: _Given) -> Model:
+    """A model whose tokens spread over experts as the workload says, where that is not as usual: in a word, or in a file."""
+    words = LOADS[:-1]
+    if routing not in words and not routing.endswith(".csv"):
+        raise DesignError(f"workload.routing: no option {routing!r}; {nearest(routing, words)}, or a file: NAME.csv")
     if model.experts is None or routing == LOADS[0]:
         return model
-    return replace(model, experts=replace(model.experts, load=routing))
+    if routing in words:
+        return replace(model, experts=replace(model.experts, load=routing))
+    said = shares(_found(routing, "workload.routing", given.folder), model, model.experts)
+    return replace(model, experts=replace(model.experts, load="file", shares=said))
 
 
 ACCEPTED = 0.7

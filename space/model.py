@@ -1,9 +1,12 @@
 """Decoder-only transformers as their published configurations state them, and what follows: parameters and KV bytes."""
 
-from dse.space.fields import flag, quantity, record, whole, word
+from typing import Any
 
-LOADS = ("expected", "even", "sampled")
-"""How tokens spread over experts: what independent choices come to on average; as evenly as can be; or one draw of them."""
+from dse.space.fields import flag, quantity, record, refused, whole, word
+
+LOADS = ("expected", "even", "sampled", "file")
+"""How tokens spread over experts: what independent choices come to on average; as evenly as can be; one draw of them; or as
+often as a file says (`Experts.shares`)."""
 
 
 @record
@@ -19,6 +22,7 @@ class Experts:
     skew: float = quantity("1", "exponent of Zipf's law by which tokens choose experts; 0 for evenly", default=0.0)
     load: str = word("how tokens spread over experts: expected, even or sampled", LOADS, default="expected")
     seed: int = whole("of sampled choices", low=0, default=0)
+    shares: Any = refused("how often experts are chosen is in a file: workload.routing=FILE, with layer, expert and tokens")
     groups: int = whole("groups of experts that a router chooses among first", default=1)
     groups_kept: int = whole("of these, how many the experts of a token are in", default=1)
 

@@ -56,6 +56,8 @@ def touched(experts: Experts, tokens: Any) -> Any:
         return minimum(tokens * experts.top_k, float(experts.count))
     if experts.load == "sampled":
         return each(lambda some: float(np.count_nonzero(drawn(experts, some))), tokens)
+    if experts.load == "file":
+        return sum(_touched(np.array(layer), tokens) for layer in experts.shares) / len(experts.shares)
     if not experts.skew:
         return experts.count * (1 - (1 - experts.top_k / experts.count) ** tokens)
     return _touched(chosen(experts), tokens)
@@ -67,7 +69,7 @@ def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0) -> tu
     Experts are dealt to cores from the most popular one on, up and down in turn. The most of several sums that scatter about
     their means is estimated by mean + deviation x sqrt(2 ln cores), which it does not exceed on average for normal ones.
 
-    Even loads have no busiest core; of a draw, it is the one that got most.
+    Even loads have no busiest core; of a draw, it is the one that got most; of loads by layer, the mean of each layer's.
 
     Args:
         experts: of a layer.
@@ -88,6 +90,9 @@ def busiest(experts: Experts, tokens: Any, cores: Any, redundant: int = 0) -> tu
     if experts.load == "sampled":
         rows = each(lambda some: _most(experts, some, int(cores), redundant)[0], tokens)
         return rows, each(lambda some: _most(experts, some, int(cores), redundant)[1], tokens)
+    if experts.load == "file":
+        rows, read = zip(*(_most_of(layer, tokens, int(cores), redundant) for layer in experts.shares), strict=True)
+        return sum(rows) / len(rows), sum(read) / len(read)
     share, spread, own = _fullest(experts, int(cores), redundant)
     rows = share * tokens + spread * (2 * log(max(int(cores), 1)) * tokens) ** 0.5
     return np.minimum(rows, tokens * min(experts.top_k, len(own))), _touched(own, tokens)
@@ -97,10 +102,27 @@ def spread(experts: Experts, tokens: float, cores: int, redundant: int = 0) -> A
     """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
     if experts.load == "even" or (experts.load == "expected" and not experts.skew):
         return None
-    loads = drawn(experts, tokens) if experts.load == "sampled" else chosen(experts)
+    if experts.load == "file":
+        each_layer = [np.array(layer) for layer in experts.shares]
+    else:
+        each_layer = [drawn(experts, tokens) if experts.load == "sampled" else chosen(experts)]
+    found = [_by_core(loads, cores, redundant) for loads in each_layer]
+    mean: Array = np.sum([rows / rows.sum() for rows in found], axis=0) / len(found)
+    return mean
+
+
+def _by_core(loads: Array, cores: int, redundant: int) -> Array:
     loads = np.sort(shared_out(loads, redundant))[::-1]
-    found: Array = np.bincount(dealt(len(loads), cores), loads, cores) / loads.sum()
-    return found
+    found: Array = np.bincount(dealt(len(loads), cores), loads, cores)
+    return np.sort(found)[::-1]
+
+
+def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int) -> tuple[Any, Any]:
+    """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
+    shares = np.sort(shared_out(np.array(layer), redundant))[::-1]
+    of_core = dealt(len(shares), cores)
+    sums = np.bincount(of_core, shares, cores)
+    return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,100 @@
+"""How tokens spread over experts: evenly, as drawn, or as a file says, and what the busiest die gets of them."""
+
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dse.evaluators.graph.experts import busiest, drawn, shared_out, spread, touched
+from dse.routing import shares
+from dse.space.errors import DesignError
+from dse.space.model import Experts
+from tests.samples import asked
+
+COUNTS = st.lists(st.integers(0, 99), min_size=8, max_size=8).filter(any)
+
+
+def experts(**more: object) -> Experts:
+    return Experts(count=8, top_k=2, intermediate=64, **more)  # type: ignore[arg-type]
+
+
+def written(folder: Path, layers: list[list[int]]) -> Path:
+    path = folder / "counts.csv"
+    rows = [f"{layer},{expert},{tokens}" for layer, of in enumerate(layers) for expert, tokens in enumerate(of)]
+    path.write_text("\n".join(["layer,expert,tokens", *rows]))
+    return path
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(COUNTS, min_size=1, max_size=3), st.sampled_from([1, 2, 4, 8]), st.integers(0, 4))
+def test_shares_of_a_file_are_those_of_its_counts(
+    tmp_path_factory: pytest.TempPathFactory, layers: list[list[int]], cores: int, redundant: int
+) -> None:
+    model = asked("model=mixtral_8x7b").workload.cases[0].model
+    found = shares(written(tmp_path_factory.mktemp("counts"), layers), model, experts())
+    for counts, of in zip(layers, found, strict=True):
+        assert sum(of) == pytest.approx(min(2, sum(1 for count in counts if count)))
+        assert all(share <= 1 for share in of)
+        ranked = np.argsort(counts, kind="stable")
+        assert (np.diff(np.array(of)[ranked]) >= -1e-12).all()
+    loads = experts(load="file", shares=found)
+    rows, read = busiest(loads, 1000.0, cores, redundant)
+    mean = sum(map(sum, found)) / len(found) * 1000 / cores
+    assert rows >= mean * (1 - 1e-9)
+    assert rows >= busiest(loads, 1000.0, cores, redundant + 1)[0] * 0.5
+    assert 0 < read <= min(rows, (8 + redundant) / cores + 1)
+    parts = spread(loads, 1000.0, cores, redundant)
+    assert parts is not None
+    assert parts.sum() == pytest.approx(1)
+
+
+@given(st.integers(1, 500), st.sampled_from([1, 2, 4, 8]))
+def test_even_loads_touch_as_many_experts_as_there_are_rows(tokens: int, cores: int) -> None:
+    rows, read = busiest(experts(load="even"), float(tokens), cores)
+    assert rows == tokens * 2 / cores
+    assert read == min(8 / cores, rows)
+    assert touched(experts(load="even"), float(tokens)) == min(8, 2 * tokens)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6000), st.integers(0, 3), st.floats(0, 1.5))
+def test_a_draw_has_as_many_rows_as_tokens_ask_for_and_no_expert_twice(tokens: int, seed: int, skew: float) -> None:
+    found = drawn(experts(load="sampled", seed=seed, skew=skew), float(tokens))
+    assert found.sum() == pytest.approx(2 * tokens)
+    assert found.max() <= tokens * (1 + 1e-12)
+    assert (found == drawn(experts(load="sampled", seed=seed, skew=skew), float(tokens))).all()
+
+
+def test_draws_of_many_tokens_come_to_what_is_expected() -> None:
+    mean = np.mean([np.count_nonzero(drawn(experts(load="sampled", seed=seed), 4.0)) for seed in range(400)])
+    assert mean == pytest.approx(touched(experts(), 4.0), rel=0.02)
+
+
+@given(st.lists(st.floats(0.01, 9), min_size=1, max_size=9), st.integers(0, 9))
+def test_copies_share_what_their_expert_has(loads: list[float], redundant: int) -> None:
+    found = shared_out(np.array(loads), redundant)
+    assert len(found) == len(loads) + redundant
+    assert found.sum() == pytest.approx(sum(loads))
+    assert found.max() <= max(loads)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("layer,expert\n0,1", "has no columns"),
+        ("layer,expert,tokens\n0,8,1", "no expert 8"),
+        ("layer,expert,tokens\n0,1,-3", "line 2: tokens '-3'"),
+        ("layer,expert,tokens\n0,1,nan", "line 2: tokens 'nan'"),
+        ("layer,expert,tokens\n0,1,0", "layer 0: no tokens"),
+        ("layer,expert,tokens\n", "has 0 layers"),
+        ("layer,expert,tokens\n" + "\n".join(f"{layer},0,1" for layer in range(33)), "has 33 layers"),
+    ],
+)
+def test_a_file_of_anything_else_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(text)
+    with pytest.raises(DesignError, match=r"workload\.routing") as refused:
+        asked("model=mixtral_8x7b", f"workload.routing={path}")
+    assert said in str(refused.value)
