@@ -172,7 +172,7 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
     from omegaconf import DictConfig
 
     from dse.space.kinds import called
-    from dse.space.machines import POOL, machine_named
+    from dse.space.machines import POOL, POOLED, machine_named
 
     chip, workload = (
         {} if not isinstance(group, DictConfig) else group for group in (config.get("chip"), config.get("workload"))
@@ -191,7 +191,7 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
         of_kind = (chip, "chip", f"mapping_{called(workload)}")
         mapping = first(of_kind, (workload, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        pooled = machine_named(name for name in chip if chip.get(name) is not None) == POOL
+        pooled = machine_named(name for name in chip if chip.get(name) is not None) in (POOL, POOLED)
         stack = first((chip, "chip", "stack"), default="ideal" if pooled else "")
     return mapping, stack
 

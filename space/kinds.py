@@ -3,13 +3,14 @@
 from collections.abc import Mapping as Dict
 from typing import Any, NamedTuple
 
-from dse.space.machines import DIES, MEMORY, NETWORK, POOL, TILES, WAFER
+from dse.space.machines import DIES, MEMORY, NETWORK, POOL, POOLED, TILES, WAFER
 from dse.space.software import (
     ATTENTION,
     COLLECTIVE,
     DEVICES,
     MANY_DIES,
     PIPELINES,
+    POOLED_DIES,
     PRODUCT,
     REGIONS,
     SERVED_DEVICES,
@@ -51,6 +52,7 @@ KINDS: dict[tuple[str, type], Kind] = {
         "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
     (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies or flashmla_dies"),
+    (POOLED, Case): Kind((POOLED_DIES,), "the chip is many dies with a cache", "expert_parallel or expert_parallel_int8"),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
     (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
@@ -73,7 +75,7 @@ KINDS: dict[tuple[str, type], Kind] = {
 }
 """By machines and kinds of case."""
 
-GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES)
+GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES)
 """Software that checks guessed tokens in decode."""
 
 WHERE: dict[type, str] = {

@@ -7,28 +7,17 @@ from dse.space.memory import Memory
 from dse.space.parts import Parts, Wholes
 from dse.space.technology import Die, Dram, Economics, Node
 
-POOL, WAFER, TILES, DIES, MEMORY, NETWORK = "pool", "wafer", "tiles", "dies", "memory", "network"
+POOL, WAFER, TILES, DIES, POOLED, MEMORY, NETWORK = "pool", "wafer", "tiles", "dies", "pooled dies", "memory", "network"
 
 SILICON: dict[str, type | None] = {"technology": Node, "die": Die, "economics": Economics}
 """Parts of whatever is made."""
 
 _TILES = {"mesh": Mesh, "clock": None, "tile": Tile, "noc": TileNoc, "hbm": MainMemory, **SILICON, "dram": Dram}
 
+_POOL = {"cores": None, "core": Core, "l2": Cache, "hbm": Hbm, "clock": None, **SILICON, "dram": Dram}
+
 MACHINES: dict[str, Parts] = {
-    POOL: Parts(
-        "a die with a cache",
-        {
-            "cores": None,
-            "core": Core,
-            "l2": Cache,
-            "hbm": Hbm,
-            "network": Network,
-            "clock": None,
-            **SILICON,
-            "dram": Dram,
-        },
-        ("power", "areas", "base"),
-    ),
+    POOL: Parts("a die with a cache", _POOL | {"network": Network}, ("power", "areas", "base")),
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": Noc, "power": None, **SILICON},
@@ -36,6 +25,7 @@ MACHINES: dict[str, Parts] = {
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2")),
     DIES: Parts("dies of tiles", _TILES | {"dies": Dies, "d2d": D2d}, ("faults",)),
+    POOLED: Parts("many dies with a cache", _POOL | {"dies": Dies, "d2d": D2d}, ("power", "base")),
     MEMORY: Parts("a memory by itself", {"memory": Memory}),
     NETWORK: Parts("a network by itself", {"mesh": Mesh, "clock": None, "router": Router}, ("faults",)),
 }

@@ -34,6 +34,11 @@ class Precision:
     weights: str = word("format of weights", tuple(BYTES))
     activations: str = word("format of activations", tuple(BYTES))
     kv: str = word("format of the KV cache", tuple(BYTES))
+    combine: Any = word(
+        "format of what experts send back, on many dies with a cache; that of activations where it is not said",
+        tuple(BYTES),
+        absent=True,
+    )
 
 
 KV_HEADS = ("own", "full")
@@ -156,8 +161,8 @@ class ExpertsPlan:
 
 
 @record
-class DiesPlan(FlatPlan):
-    """The mapping of one phase on many dies of tiles, each of which works on one operator after the other."""
+class SplitPlan:
+    """How one phase is divided over many dies, each of which works on one operator after the other."""
 
     tp: Number = whole("tensor parallelism: dies that share attention and dense layers", apart=True)
     pp: Number = whole("pipeline parallelism: stages, each with its share of the layers", apart=True)
@@ -174,6 +179,19 @@ class DiesPlan(FlatPlan):
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
     experts: ExpertsPlan
     prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
+
+
+@record
+class DiesPlan(SplitPlan):
+    """The mapping of one phase on many dies of tiles."""
+
+    attention: AttentionPlan
+    gemm: SummaPlan
+
+
+@record
+class PooledPlan(SplitPlan):
+    """The mapping of one phase on many dies with a cache each."""
 
 
 PREEMPTION = ("recompute", "swap")
@@ -304,8 +322,8 @@ class Mapping:
     What is not there is None; `space.software` says which parts belong together.
     """
 
-    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, DiesPlan)
-    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, DiesPlan)
+    prefill: Any = part("the plan of prefill", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, PooledPlan, DiesPlan)
+    decode: Any = part("the plan of decode", Plan, MeshPlan, TilePlan, PoolPlan, FlatPlan, PooledPlan, DiesPlan)
     precision: Any = part("number formats", Precision)
     stack: Any = part("libraries, and what launches them: what they reach of a die, and what starting costs", Stack)
     kv: Any = word("where a new token's keys and values go", absent=True)

@@ -8,6 +8,7 @@ from dse.space.mapping import (
     Mapping,
     MeshPlan,
     Plan,
+    PooledPlan,
     PoolPlan,
     Precision,
     ProductPlan,
@@ -23,6 +24,7 @@ from dse.space.remember import same
 from dse.space.stack import Stack
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipelines", "whole chip", "many dies"
+POOLED_DIES = "pooled dies"
 SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
 SERVED_PIPELINES, SERVED_WHOLE_CHIP = "served pipelines", "served whole chip"
 PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
@@ -40,6 +42,7 @@ SOFTWARE: dict[str, Parts] = {
     PIPELINES: Parts("a model on pipelines of cores", _phases(TilePlan) | {"sram_kv": None}),
     WHOLE_CHIP: Parts("a model on all tiles at a time", _phases(FlatPlan)),
     MANY_DIES: Parts("a model on many dies of tiles", _phases(DiesPlan)),
+    POOLED_DIES: Parts("a model on many dies with a cache", _phases(PooledPlan) | {"stack": Stack}),
     SERVED_DEVICES: Parts("requests served on dies", _phases(Plan) | {"stack": Stack, "serving": Serving}),
     SERVED_REGIONS: Parts("requests served on regions of a mesh", _phases(MeshPlan) | _CACHES | {"serving": Serving}),
     SERVED_PIPELINES: Parts(

@@ -102,13 +102,9 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     """What a device holds, and energy where its power is known."""
     chip, mapping = _of(design)
     held: Footprint = decode.held
-    values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
-    power = rated(chip.power)
-    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
     dies = maximum(mapping.prefill.tp, mapping.decode.tp)
-    if known:
-        latency = prefill.seconds + decode.seconds
-        values |= energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
+    values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
+    values |= at_rated_power(chip, dies, job, prefill, decode)
 
     def dynamic(phase: Phase, plan: Plan) -> Any:
         done = _done(job, phase.name, plan, mapping.precision, mapping.stack.attention_passes, phase.machine.cache)
@@ -118,6 +114,16 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
         return [(dynamic(prefill, mapping.prefill), prefill.seconds), (dynamic(decode, mapping.decode), decode.seconds)]
 
     return values | of_phases(chip, spent, job.output_tokens, chips=dies)
+
+
+def at_rated_power(chip: Chip, dies: Any, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+    """Energies of so many dies by the power that a data sheet has; none where that is not known."""
+    power = rated(chip.power)
+    known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
+    if not known:
+        return {}
+    latency = prefill.seconds + decode.seconds
+    return energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
 
 
 def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:

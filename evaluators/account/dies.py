@@ -1,342 +1,87 @@
-"""Models on many dies: stages and micro-batches, what dies exchange, what the fullest of them holds, limits and energy."""
+"""Models on many dies of tiles: what one die does by itself, local memories, and energy."""
 
-from collections.abc import Mapping as Dict
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from dse.evaluators.account import tiles
+from dse.evaluators.account import many_dies, tiles
+from dse.evaluators.account.many_dies import GAP as GAP
+from dse.evaluators.account.many_dies import IN_PART as IN_PART
+from dse.evaluators.account.many_dies import SMALLER as SMALLER
+from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
+from dse.evaluators.account.many_dies import WAITS as WAITS
+from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
+from dse.evaluators.account.many_dies import area_parts as area_parts
+from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job, by_case
+from dse.evaluators.account.stretches import Job
 from dse.evaluators.account.tiles import filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
-from dse.evaluators.layouts.cuts import cut
-from dse.evaluators.layouts.dies import (
-    DENSE,
-    DRAFT,
-    EMBEDDING,
-    HEAD,
-    SPARSE,
-    Crossing,
-    On,
-    Pass,
-    Split,
-    Unit,
-    fullest,
-    passes,
-    split_of,
-)
+from dse.evaluators.layouts.dies import On, Split, passes
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.machine.d2d import ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine, of_tiles
-from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
-from dse.evaluators.readers.crossings import Between, between
-from dse.evaluators.readers.price import Reader, Timed, timed
-from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels
 from dse.space.design import Design
-from dse.space.elementwise import Array, ceil_div
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import DiesPlan, Mapping
-from dse.space.model import (
-    Model,
-    attention_parameters,
-    ffn_parameters,
-    kv_values,
-)
+from dse.space.mapping import Mapping
 from dse.space.remember import remembered
 from dse.space.workload import Case
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
 
-IN_PART: tuple[str, ...] = ()
-SMALLER = ""
-
-WAITS = "stages"
-"""Where micro-batches wait for the slowest stage."""
-
-GAP = "waits for the slowest stage"
-"""What is left of the time of a phase beside what one micro-batch takes through all stages."""
-
-TOGETHER = by_case
-"""Cases that are worked out together: each by itself."""
-
 ALONE = ("events",)
 """Readers that take one design after another."""
 
 
-class Done(NamedTuple):
-    """A unit of a pass: how many there are, and what one is on one die; `timed` are its blocks and exchanges."""
-
-    name: str
-    times: int
-    seconds: Any
-    activity: Activity
-    flop: float
-    timed: list[Timed]
-
-
-class Played(NamedTuple):
-    """A pass with its units done, and handing tokens on to the next stage."""
-
-    of: Pass
-    units: tuple[Done, ...]
-    onward: list[Timed]
-
-
 def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
-    """Prefill and decode of a case: micro-batches through the stages. Only detailed ones keep their blocks.
-
-    Raises:
-        DesignError: formats of other sizes side by side.
-    """
-    (case,) = job.cases
-    both = {name: _played(design, case, job.decode_at, name, fidelity) for name in ("prefill", "decode")}
-    played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
-    stages = _cut(played["decode"], _split(design, case, "decode").pp)
-    held = _held(design, case, stages, played)
-    found = []
-    for name, some in played.items():
-        of = _split(design, case, name)
-        seconds, total, flop = _summed(some, stages, of, name)
-        blocks = tuple(_detailed(some, of)) if detailed else ()
-        full = held[name], slices[name]
-        found.append(Phase(name, NOTHING, blocks, None, 1.0, None, seconds, full, total, flop))
-    return tuple(found)
+    """Prefill and decode of a case."""
+    return many_dies.phases(KIND, design, job, fidelity, detailed=detailed)
 
 
-class Ran(NamedTuple):
-    """What one die does of a unit by itself: its blocks on the timeline, with exchanges between them, and their sums."""
-
-    steps: tuple[Timed | Crossing, ...]
-    seconds: Any
-    activity: Activity
-    flop: float
-
-
-def _played(design: Design, case: Case, decode_at: str, phase: str, fidelity: str) -> tuple[tuple[Played, ...], Any]:
-    """Passes of a phase, and local memory of a tile in use, by kind of operator."""
-    chip, mapping = _chip(design), _mapping(design)
-    plan, of = getattr(mapping, phase), _split(design, case, phase)
-    where, reader = between(chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp), reader_of(fidelity)
+def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
+    plan = getattr(design.mapping, phase)
     said = whole_chip.Said(plan.attention, plan.gemm)
-    own, slices = _own(fullest(case, of.slots), of, _die(chip), said, itemsize_of(mapping), phase, decode_at, fidelity)
-    found = []
-    for one, ran in own:
-        units = tuple(_done(unit, of_unit, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
-        onward = Crossing("to the next stage", "hand_over", one.onward)
-        found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
-    return tuple(found), slices
+    found: Alone = _own(case, of, one_die(design.chip), said, itemsize_of(design.mapping), phase, decode_at, fidelity)
+    return found
 
 
 @remembered
 def _own(
     case: Case, of: Split, die: Chip, said: whole_chip.Said, itemsize: float, phase: str, decode_at: str, fidelity: str
-) -> tuple[tuple[tuple[Pass, tuple[Ran, ...]], ...], Any]:
-    """What dies do by themselves, wherever they are and whatever is between them."""
-    on, machine, reader = whole_chip.On(case.model, die, said, itemsize, {}), of_tiles(die), reader_of(fidelity)
-    calls = On(case.model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize)
-    found, parts = [], []
-    known: dict[int, Block] = {}
-
-    @cache
-    def run(block: int) -> Timed:
-        return timed([known[block]], machine, reader)[0]
-
-    for one in passes(case, of, calls, phase, decode_at):
-        units = []
-        for unit in one.units:
-            known.update({id(step): step for step in unit.steps if isinstance(step, Block)})
-            steps = [step if isinstance(step, Crossing) else run(id(step)) for step in unit.steps]
-            blocks = [step for step in steps if isinstance(step, Timed)]
-            units.append(Ran(tuple(steps), *sums(blocks)))
-            parts += blocks
-        found.append((one, tuple(units)))
-    return tuple(found), filled(parts)
+) -> Alone:
+    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    on = whole_chip.On(case.model, die, said, itemsize, {})
+    calls = On(case.model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize, itemsize)
+    found, parts = alone(passes(case, of, calls, phase, decode_at), of_tiles(die), reader_of(fidelity), sums)
+    return found, filled(parts)
 
 
-def _done(unit: Unit, ran: Ran, where: Between, reader: Reader) -> Done:
-    """A unit with its exchanges."""
-    seconds, activity, parts = ran.seconds, ran.activity, []
-    for step in ran.steps:
-        if isinstance(step, Timed):
-            parts.append(step)
-            continue
-        (crossed,) = _crossed(step, unit.name, where, reader)
-        parts.append(crossed)
-        seconds = seconds + crossed.seconds
-        activity = activity + (crossed.costs[0].activity or Activity())
-    return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
+def _machine(design: Design) -> Machine:
+    """Jobs split their time by themselves."""
+    return many_dies.NOTHING
 
 
-def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
-    """An exchange, as a block of one call."""
-    call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares))
-    return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)
+def _sizes(mapping: Mapping) -> tuple[float, float]:
+    return itemsize_of(mapping), itemsize_of(mapping)
 
 
-NOTHING = Machine(None, None, None, 0.0, None, None, 0.0)
-"""What exchanges need of a die."""
+def _reached(mapping: Mapping) -> float:
+    return 1.0
 
 
-def _cut(decode: Sequence[Played], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs): those of decode steps take least so."""
-    first = decode[0].units
-    seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
-    return cut(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
-
-
-def _summed(played: Sequence[Played], stages: Array, of: Split, phase: str) -> tuple[Any, Activity, float]:
-    """Of all passes, time, and what all dies do for all micro-batches."""
-    seconds: Any = 0.0
-    activity, flop = Activity(), 0.0
-    for step in played:
-        times = step.of.times
-        onward = step.onward[0].seconds if step.onward else 0.0
-        seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, of.batches, phase)
-        every = times * of.batches * of.dp * of.group
-        for unit in step.units:
-            activity = activity + unit.activity * (every * unit.times)
-            flop += unit.flop * (every * unit.times)
-        if step.onward:
-            activity = activity + sums(step.onward)[1] * (every * (of.pp - 1))
-    return seconds, activity, flop
-
-
-def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
-    """Time of some micro-batches in flight.
-
-    A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
-    and drain the pipeline.
-    """
-    each = [sum(stage[kind] * seconds[kind] for kind in range(len(seconds))) for stage in stages]
-    each = [value + onward for value in each[:-1]] + each[-1:]
-    slowest, through = np.max(np.stack(np.broadcast_arrays(*each)), axis=0), sum(each)
-    found = np.maximum(batches * slowest, through) if phase == "decode" else through + (batches - 1) * slowest
-    return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
-
-
-def _detailed(played: Sequence[Played], of: Split) -> list[Timed]:
-    """Blocks of one micro-batch on its way through all stages."""
-    found = []
-    for step in played:
-        for unit in step.units:
-            found += [_often(one, step.of.times * unit.times) for one in unit.timed]
-        found += [_often(one, step.of.times * (of.pp - 1)) for one in step.onward]
-    return found
-
-
-def _often(one: Timed, times: float) -> Timed:
-    return one._replace(block=one.block._replace(times=times * one.block.times))
-
-
-def _held(
-    design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]]
-) -> dict[str, tuple[tuple[str, Any], ...]]:
-    """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    model, itemsize = case.model, itemsize_of(_mapping(design))
-    found: dict[str, tuple[tuple[str, Any], ...]] = {}
-    for phase, some in played.items():
-        of = _split(design, case, phase)
-        mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests) * of.batches
-        values = kv_values(model) if model.latent is not None else 2 * int(ceil_div(model.kv_heads, of.tp)) * model.head_dim
-        weights = np.array([_weights(name, model, of) for name in names])
-        caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) for name in names])
-        on_stage = [np.tensordot(each * itemsize, stages, (0, 1)) for each in (weights, caches)]
-        fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
-        wide = stages.shape[2] > 1
-        of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
-        found[phase] = (
-            ("weights", of_weights if wide else float(of_weights[0])),
-            ("KV cache", of_caches if wide else float(of_caches[0])),
-            ("activations", max(step.of.held for step in some)),
-            ("dispatched tokens", max(step.of.received for step in some)),
-        )
-    return found
-
-
-def _weights(unit: str, model: Model, of: Split) -> float:
-    """Values of a unit on one die."""
-    table = model.vocab * model.hidden / of.tp
-    attention, norms = attention_parameters(model) / of.tp, 2 * model.hidden
-    experts = model.experts
-    sparse = 0.0
-    if experts is not None:
-        one = ffn_parameters(model, experts.intermediate)
-        shared, router = experts.shared * one, experts.count * model.hidden
-        stored = ceil_div(experts.count + of.redundant, of.ep) * one
-        sparse = stored + shared + router if of.ep > 1 else (stored + shared) / of.tp + router
-    dense = ffn_parameters(model, model.ffn_intermediate) / of.tp
-    layer = attention + norms + (dense if experts is None else sparse)
-    # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    drafting = layer + 2 * model.hidden**2 + 3 * model.hidden + (table if of.pp > 1 else 0.0)
-    each = {EMBEDDING: table, DENSE: attention + norms + dense, SPARSE: layer, DRAFT: drafting, HEAD: table + model.hidden}
-    return float(each[unit])
-
-
-def areas(design: Design) -> tuple[Any, Any]:
-    """Area of one die, and of all. [mm2]"""
-    chip = _chip(design)
-    return area.die(chip), area.total(chip) * _count(chip)
-
-
-def area_parts(design: Design) -> dict[str, Any]:
-    """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
-    return area.parts(_chip(design))
-
-
-def refused(design: Design, job: Job) -> list[Limit]:
-    """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
-    (case,) = job.cases
-    found = [limit for name in ("prefill", "decode") for limit in _layout(design, case, name)]
-    return found if any(limit.need > limit.have for limit in found) else []
-
-
-def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
-    chip, model, of, where = _chip(design), case.model, _split(design, case, phase), f"mapping.{phase}"
-    units = 2 + model.layers + case.guesses
-    routed = 1 if model.experts is None else model.experts.count + of.redundant
-    whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
-    rows_, cols_ = int(chip.dies.rows), int(chip.dies.cols)
-    blocks = getattr(_mapping(design), phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
-    uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
-    return [
-        Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
-        Limit(f"{where}.pp", of.pp * 1.0, units * 1.0, "1"),
-        Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
-        Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
-        Limit("chip.dies", of.ranks * 1.0, _count(chip) * 1.0, "1"),
-        Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
-    ]
-
-
-def _places(design: Design, case: Case, phase: str) -> int:
-    """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
-    of = _split(design, case, phase)
-    one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
-    return of.dp * of.copies if one_by_one else of.slots
-
-
-def _multiple(number: int, of: int) -> float:
-    """The next multiple."""
-    return float(ceil_div(number, of) * of)
+KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 
 def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
-    chip, engine = _chip(design), _chip(design).tile.matrix
-    latency, count = phases[0].seconds + phases[1].seconds, _count(_chip(design))
-    peak = 2.0 * count * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
+    chip, engine = design.chip, design.chip.tile.matrix
+    latency, dies = phases[0].seconds + phases[1].seconds, count(chip)
+    peak = 2.0 * dies * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
     activity = Activity()
     for phase in phases:
         assert phase.activity is not None
@@ -350,83 +95,19 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "peak": peak,
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": activity.memory_bytes,
-        "hbm_utilisation": activity.memory_bytes / (latency * count * memory_channels(chip) * chip.hbm.channel_bandwidth),
+        "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": most(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(most(nbytes for _, nbytes in phase.held[1]) for phase in phases),
-        **of_phases(chip, spent, job.output_tokens, chips=count),
+        **of_phases(chip, spent, job.output_tokens, chips=dies),
     }
 
 
 def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
-    """Memories of both phases, groups of tiles, ports of dies, and requests that are spread evenly."""
-    chip, mapping, (case,) = _chip(design), _mapping(design), job.cases
-    found = limits_of(chip, mapping, {phase.name: phase.held for phase in phases})
-    for name in ("prefill", "decode"):
-        found += _layout(design, case, name)
-        slots = _places(design, case, name)
-        found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
-    alike = _split(design, case, "prefill")[:-1] == _split(design, case, "decode")[:-1]
-    found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
-    need = ports_needed(int(chip.dies.rows), int(chip.dies.cols), chip.d2d.topology)
-    return [*found, Limit("chip.d2d.ports", need * 1.0, chip.d2d.ports, "1")]
+    """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
+    found = limits_of(design.chip, design.mapping, {phase.name: phase.held for phase in phases})
+    return [*found, *many_dies.limits(design, job)]
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
     """In words, what would do."""
-    chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
-    phase, _, field = address.removeprefix("mapping.").partition(".")
-    if address == "workload.batch":
-        slots = max(_places(design, case, name) for name in ("prefill", "decode"))
-        near = [count for count in (case.batch // slots * slots, ceil_div(case.batch, slots) * slots) if count]
-        said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
-        return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
-    if address == "chip.dies":
-        of = _split(design, case, "decode")
-        return f"{of.pp} stages of {of.group} dies, {of.dp} copies of them; fewer of mapping.both.pp, ep, tp or dp"
-    if address == "chip.d2d.ports":
-        return f"a {chip.d2d.topology} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies takes {worst.need:.0f} links a die"
-    if field == "ep":
-        return _nearest_ep(design, case, phase)
-    if field == "placement":
-        return "no rectangles of so many dies fit: mapping.both.placement=linear, snake or interleave"
-    if field == "pp":
-        return f"{worst.have:.0f} units: the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
-    if field == "tp":
-        heads = f"{case.model.heads} heads" if worst.have > 1 else "prefill and decode are on the same dies"
-        return f"{heads}: mapping.both.tp, pp, ep, dp and experts.redundant count for both phases"
-    if address == "chip.hbm.capacity":
-        return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
-    return tiles.remedy(worst, design)
-
-
-def _nearest_ep(design: Design, case: Case, phase: str) -> str:
-    of, model = _split(design, case, phase), case.model
-    if model.experts is None:
-        return f"{model.name} has no experts: mapping.both.ep=1"
-    routed = model.experts.count + of.redundant
-    fits = [ep for ep in range(1, routed + 1) if routed % ep == 0 and (ep == 1 or ep % of.tp == 0)]
-    near = [*[ep for ep in fits if ep < of.ep][-1:], *[ep for ep in fits if ep > of.ep][:1]]
-    whose = f"{routed} experts, in groups of whole copies of attention on {of.tp} dies"
-    return f"{whose}: mapping.both.ep={' or '.join(map(str, near))}"
-
-
-def _split(design: Design, case: Case, phase: str) -> Split:
-    plan: DiesPlan = getattr(_mapping(design), phase)
-    return split_of(plan, _chip(design).dies, case.batch if phase == "prefill" else 0)
-
-
-def _die(chip: Chip) -> Chip:
-    """One die, with nothing around it."""
-    return replace(chip, dies=None, d2d=None)
-
-
-def _count(chip: Chip) -> int:
-    return int(chip.dies.rows) * int(chip.dies.cols)
-
-
-def _chip(design: Design) -> Chip:
-    return design.chip
-
-
-def _mapping(design: Design) -> Mapping:
-    return design.mapping
+    return many_dies.remedy(worst, design, asked) or tiles.remedy(worst, design)

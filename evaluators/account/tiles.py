@@ -129,11 +129,12 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             flop = of.block.times * turns_ * call.flop
             row = Row(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, sum(parts.values()), parts)
             key = row.segment, row.operator
-            found[key] = _together(found[key], row) if key in found else row
+            found[key] = merged(found[key], row) if key in found else row
     return list(found.values())
 
 
-def _together(one: Row, other: Row) -> Row:
+def merged(one: Row, other: Row) -> Row:
+    """Two rows of one operator as one."""
     parts = {name: one.parts.get(name, 0.0) + other.parts.get(name, 0.0) for name in {**one.parts, **other.parts}}
     return replace(
         one,

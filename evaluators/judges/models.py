@@ -19,7 +19,7 @@ from dse.evaluators.choices.per_design import each
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
 from dse.space.limits import Infeasible
-from dse.space.software import DEVICES, MANY_DIES, PIPELINES, REGIONS, WHOLE_CHIP, software_of
+from dse.space.software import DEVICES, MANY_DIES, PIPELINES, POOLED_DIES, REGIONS, WHOLE_CHIP, software_of
 from dse.space.workload import Case, Workload
 
 LAYOUTS = {
@@ -28,6 +28,7 @@ LAYOUTS = {
     PIPELINES: "pipelines",
     WHOLE_CHIP: "whole_chip",
     MANY_DIES: "dies",
+    POOLED_DIES: "pooled_dies",
 }
 """Layouts by the software that runs them: modules of `account`, imported when they are asked."""
 

@@ -22,7 +22,7 @@ from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
 from dse.space.elementwise import ceil_div
-from dse.space.mapping import DiesPlan
+from dse.space.mapping import SplitPlan
 from dse.space.model import Model
 from dse.space.workload import Case
 
@@ -61,7 +61,7 @@ class Split(NamedTuple):
         return self.dp * self.copies * self.batches
 
 
-def split_of(plan: DiesPlan, dies: Dies, prompts: int = 0) -> Split:
+def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     """How a plan divides a phase over so many dies; copies of the model as many as there is room for, where it says none.
 
     Args:
@@ -147,12 +147,26 @@ Cover = Callable[[Part, Sequence[Attending]], Block]
 """What makes calls of a die of a part, whose requests attend like some."""
 
 
+def plain(model: Model, part: Part) -> Part:
+    """A part as it is."""
+    return part
+
+
 class On(NamedTuple):
-    """What is computed, by calls of what kind, of values of how many bytes."""
+    """What is computed, by calls of what kind, of values of how many bytes.
+
+    Attributes:
+        model, cover: as they are.
+        itemsize: of activations, as dies send them. [B]
+        returned: of what experts send back. [B]
+        whole: a part with what the chip prices beside its own operators: `routing`, or `plain` for nothing.
+    """
 
     model: Model
     cover: Cover
     itemsize: float
+    returned: float
+    whole: Callable[[Model, Part], Part] = routing
 
 
 def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pass]:
@@ -164,10 +178,10 @@ def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pa
 
 def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
-    parts = {part.name: _divided(routing(model, part), of.tp) for part in transformer(model, at)}
+    parts = {part.name: _divided(on.whole(model, part), of.tp) for part in transformer(model, at)}
     rows = 0.0
     if model.experts is not None and of.ep > 1:
-        parts["moe"], rows = _experts(model, at, of)
+        parts["moe"], rows = _experts(on, at, of)
 
     @cache  # layers of two kinds have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
@@ -181,7 +195,7 @@ def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on:
 
     def layer(ffn: str) -> Steps:
         if ffn == "moe" and of.ep > 1:
-            return one("attention") + _routed(parts["moe"], block, at.tokens, nbytes, of, model)
+            return one("attention") + _routed(parts["moe"], block, at.tokens, on, of)
         return one("attention") + summed("attention sums") + one(ffn) + summed(f"{ffn} sums")
 
     dense, sparse, guesses = layers(model, at.guesses)
@@ -193,7 +207,7 @@ def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on:
         units.append(Unit(DRAFT, layer("moe" if model.experts else "ffn") + one("mtp") + _chosen(at, of), guesses))
     units.append(Unit(HEAD, head, 1))
     left = max(_left(part) + 2.0 * part.rows * model.hidden for part in parts.values())
-    return Pass(count, tuple(units), at.tokens * nbytes, left * on.itemsize, 2 * rows * nbytes)
+    return Pass(count, tuple(units), at.tokens * nbytes, left * on.itemsize, rows * (on.itemsize + on.returned) * model.hidden)
 
 
 def _left(part: Part) -> float:
@@ -216,22 +230,24 @@ def _chosen(at: Step, of: Split) -> Steps:
     return [Crossing("best tokens", "allgather", at.requests * CANDIDATE)] if of.tp > 1 else []
 
 
-def _routed(part: Part, block: Any, tokens: float, nbytes: float, of: Split, model: Model) -> Steps:
+def _routed(part: Part, block: Any, tokens: float, on: On, of: Split) -> Steps:
     """A layer's experts on the dies of a group, around them what each die does with its own tokens.
 
     Args:
         part, block: the layer's, and what makes calls of some of its operators.
-        tokens, nbytes: of a copy of attention, and of one of them. [B]
+        tokens: of a copy of attention.
+        on, of: what is computed, and how it is divided.
     """
-    assert model.experts is not None
-    nbytes = tokens * nbytes
-    routed = nbytes / of.tp * model.experts.top_k
+    experts_ = on.model.experts
+    assert experts_ is not None
+    values = tokens * on.model.hidden
+    nbytes, copies = values * on.itemsize, values / of.tp * experts_.top_k
     before, experts, after = _cut(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    shares = spread(model.experts, tokens * of.copies, of.ep, of.redundant)
+    shares = spread(experts_, tokens * of.copies, of.ep, of.redundant)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
-    found += [block("moe", before), Crossing("dispatch", "all_to_all", routed, shares), block("moe", experts)]
-    found += [Crossing("combine", "all_to_all", routed, back), block("moe", after)]
+    found += [block("moe", before), Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block("moe", experts)]
+    found += [Crossing("combine", "all_to_all", copies * on.returned, back), block("moe", after)]
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
 
 
@@ -242,12 +258,12 @@ def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[
     return part.operators[:first], routed, tuple(of for of in part.operators[first:] if of not in routed)
 
 
-def _experts(model: Model, at: Step, of: Split) -> tuple[Part, float]:
+def _experts(on: On, at: Step, of: Split) -> tuple[Part, float]:
     """The sparse part of a die, and rows at its experts, of the die that has most of them.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
     """
-    experts = model.experts
+    model, experts = on.model, on.model.experts
     assert experts is not None
     tokens = float(ceil_div(at.tokens, of.tp))
     part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == "moe")
@@ -260,7 +276,7 @@ def _experts(model: Model, at: Step, of: Split) -> tuple[Part, float]:
         elif isinstance(operator, Elementwise) and operator.name.startswith("experts_"):
             operator = replace(operator, rows=rows)
         placed.append(operator)
-    return routing(model, replace(part, operators=tuple(placed))), rows
+    return on.whole(model, replace(part, operators=tuple(placed))), rows
 
 
 def _divided(part: Part, tp: int) -> Part:

@@ -60,10 +60,15 @@ class Level(NamedTuple):
         return minimum(self.rate * self.ports, self.inject)
 
 
-def level(chip: Chip) -> Level:
-    """The network between the dies of a chip that has `dies` and `d2d`; rows, cols and topology are those of one structure."""
+def level(chip: Chip, reached: Any = 1.0) -> Level:
+    """The network between the dies of a chip that has `dies` and `d2d`; rows, cols and topology are those of one structure.
+
+    Args:
+        chip: of many dies.
+        reached: share of the links' bandwidth that software reaches.
+    """
     of, d2d = chip.dies, chip.d2d
-    return Level(int(of.rows), int(of.cols), d2d.topology, d2d.ports, d2d.bandwidth, d2d.latency, d2d.credits)
+    return Level(int(of.rows), int(of.cols), d2d.topology, d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits)
 
 
 def ports_needed(rows: Any, cols: Any, topology: str) -> Any:

@@ -77,7 +77,7 @@ class Machine(NamedTuple):
 def of_die(chip: Chip, mapping: Mapping) -> Machine:
     """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
     matrix, cache, memory = pooled(chip, mapping)
-    ports = Ports(chip.network, mapping.stack.network_achieved, mapping.stack.collective_call)
+    ports = None if chip.network is None else Ports(chip.network, mapping.stack.network_achieved, mapping.stack.collective_call)
     return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, mapping.stack.operator_overhead)
 
 

@@ -60,9 +60,16 @@ class Between(NamedTuple):
         return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks)
 
 
-def between(chip: Chip, placement: str, groups: int, members: int, tp: int, stages: int) -> Between:
-    """Groups of dies by their placement; those of the stages of a copy of the model follow one another."""
-    return Between(level(chip), _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members), tp, stages)
+def between(chip: Chip, placement: str, groups: int, members: int, tp: int, stages: int, reached: Any = 1.0) -> Between:
+    """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
+
+    Args:
+        chip, placement, groups, members: of dies.
+        tp, stages: as of `Between`.
+        reached: share of the links' bandwidth that software reaches.
+    """
+    at = _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members)
+    return Between(level(chip, reached), at, tp, stages)
 
 
 @lru_cache(maxsize=1024)

@@ -162,21 +162,27 @@ def _around(chip: Chip) -> dict[str, Any]:
     outside = own.outside
     if chip.mesh is None:
         found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
-        outside = outside + 2 * chip.network.ports * chip.network.bandwidth
+        ports = chip.network or chip.d2d
+        outside = outside + 2 * ports.ports * ports.bandwidth
     elif chip.tile is None and chip.hbm is not None:
         found["hbm_phy"] = memory_channels(chip) * _channel(chip)
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
-        found[BETWEEN] = found[BETWEEN] + chip.d2d.ports * _linked(chip)
+        linked = chip.d2d.ports * (_linked(chip) if chip.mesh is not None else _buffered(chip))
+        found[BETWEEN] = found[BETWEEN] + linked
     return found | {"links": outside * getattr(tech, own.reach)}
 
 
 def _linked(chip: Chip) -> Any:
     """Of one link to another die: its interface, both directions, and buffers for the bytes that are on their way. [mm2]"""
+    return 2 * chip.d2d.bandwidth * getattr(chip.technology, chip.die.near) + _buffered(chip)
+
+
+def _buffered(chip: Chip) -> Any:
+    """Of one link to another die, buffers for the bytes that are on their way. [mm2]"""
     of = chip.d2d
-    room = where(of.credits > 0, of.credits, 2 * of.latency * of.bandwidth)
-    return 2 * of.bandwidth * getattr(chip.technology, chip.die.near) + room * chip.technology.sram
+    return where(of.credits > 0, of.credits, 2 * of.latency * of.bandwidth) * chip.technology.sram
 
 
 def _count(chip: Chip, used: Any) -> Any:

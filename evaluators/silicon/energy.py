@@ -120,7 +120,8 @@ def _busy(chip: Chip) -> dict[str, Any]:
     """Of engines, memory and links at their peak. [W]"""
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
-        linked = of_pool(Pooled(linked_bytes=chip.network.ports * chip.network.bandwidth), chip)
+        ports = chip.network or chip.d2d
+        linked = of_pool(Pooled(linked_bytes=ports.ports * ports.bandwidth), chip)
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs), chip), "links": linked, "memory": memory}

@@ -77,7 +77,8 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
         silicon = silicon + below * tech.wafer / (dies_of_wafer(under) * working)
     memory = 0.0 if chip.dram is None else chip.dram.price * memory_of(chip)
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
-    outward = 0.0 if chip.network is None else chip.network.ports * chip.network.bandwidth
+    ports = chip.network or (chip.d2d if chip.mesh is None else None)
+    outward = 0.0 if ports is None else ports.ports * ports.bandwidth
     plug = (design_power(chip, decode_cores) + of.host_power) / of.supply
     return {name: value / of.assembly * of.markup for name, value in made.items()} | {
         "test": of.test * of.markup,

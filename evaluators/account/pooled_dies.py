@@ -1,0 +1,148 @@
+"""Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dse.evaluators.account import breakdown, many_dies
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.devices import at_rated_power, done_in
+from dse.evaluators.account.many_dies import GAP as GAP
+from dse.evaluators.account.many_dies import IN_PART as IN_PART
+from dse.evaluators.account.many_dies import SMALLER as SMALLER
+from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
+from dse.evaluators.account.many_dies import WAITS as WAITS
+from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
+from dse.evaluators.account.many_dies import area_parts as area_parts
+from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import refused as refused
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import Spent, of_phases
+from dse.evaluators.account.stretches import Job
+from dse.evaluators.account.tiles import merged, most
+from dse.evaluators.graph.operators import Part
+from dse.evaluators.layouts import devices
+from dse.evaluators.layouts.attended import Attending
+from dse.evaluators.layouts.dies import On, Split, passes, plain
+from dse.evaluators.machine.machine import Machine, of_die
+from dse.evaluators.passes.call import ONCE, Block, Call, alike, breadth_first
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers import jobs, reader_of
+from dse.evaluators.readers.price import Timed
+from dse.evaluators.silicon.energy import Pooled, of_pool
+from dse.space.design import Design
+from dse.space.limits import Infeasible, Limit
+from dse.space.mapping import BYTES, Mapping, Precision
+from dse.space.remember import remembered
+from dse.space.workload import Case
+
+FIDELITIES = ("closed",)
+"""Readers: there is no mesh of cores to play."""
+
+ALONE = ()
+"""Readers that take one design after another."""
+
+
+def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+    """Prefill and decode of a case."""
+    return many_dies.phases(KIND, design, job, fidelity, detailed=detailed)
+
+
+def rows(phase: Phase, fidelity: str) -> list[Row]:
+    """Operators and exchanges of one phase; those of layers of two kinds that are the same are one row."""
+    found: dict[tuple[str, str], Row] = {}
+    for of in phase.timed:
+        for row in breakdown.rows(phase.name, 1.0, [of], phase.machine, split=lambda job: jobs.split(fidelity, job)):
+            row = replace(row, segment=of.block.calls[0].part)
+            key = row.segment, row.operator
+            found[key] = merged(found[key], row) if key in found else row
+    return list(found.values())
+
+
+def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
+    mapping = design.mapping
+    passed, formats = mapping.stack.attention_passes, mapping.precision
+    found: Alone = _own(case, of, _machine(design), formats, passed, phase, decode_at, fidelity)
+    return found
+
+
+@remembered
+def _own(
+    case: Case, of: Split, machine: Machine, precision: Precision, passed: Any, phase: str, decode_at: str, fidelity: str
+) -> Alone:
+    """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
+
+    def cover(part: Part, attending: Sequence[Attending]) -> Block:
+        calls = tuple(_attended(devices.call(part, operator, 1, precision), precision) for operator in part.operators)
+        return Block(part.name, calls, alike(calls), breadth_first(calls), float(part.times))
+
+    def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
+        done = done_in(tuple(of.block for of in parts), precision, passed, machine.cache)
+        activity = Activity(
+            macs=done.macs,
+            elements=done.elements,
+            memory_bytes=done.memory_bytes,
+            cache_bytes=done.shared_bytes,
+        )
+        return sum(of.seconds * of.block.times for of in parts), activity, 2 * done.macs
+
+    returned = float(BYTES[precision.combine or precision.activations])
+    on = On(case.model, cover, float(BYTES[precision.activations]), returned, plain)
+    return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()
+
+
+def _attended(call: Call, precision: Precision) -> Call:
+    """Attention in the format of its cache, where that is wider than those of products: their engine is as much slower."""
+    wide = BYTES[precision.kv] / max(BYTES[precision.weights], BYTES[precision.activations])
+    if call.reads != "kv" or wide <= 1:
+        return call
+    return call._replace(products=tuple(of._replace(count=wide * ONCE) for of in call.products))
+
+
+def _machine(design: Design) -> Machine:
+    return of_die(one_die(design.chip), design.mapping)
+
+
+def _sizes(mapping: Mapping) -> tuple[float, float]:
+    return float(BYTES[mapping.precision.weights]), float(BYTES[mapping.precision.kv])
+
+
+def _reached(mapping: Mapping) -> Any:
+    return mapping.stack.network_achieved
+
+
+KIND = Kind(_of_design, _machine, _sizes, _reached)
+
+
+def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+    """What the fullest die holds, and energy of all dies."""
+    chip, precision = design.chip, design.mapping.precision
+    dies, width = count(chip), float(max(BYTES[precision.weights], BYTES[precision.activations]))
+
+    def spent() -> Spent:
+        return [(of_pool(_done(of.activity or Activity(), width), chip), of.seconds) for of in (prefill, decode)]
+
+    return {
+        "hbm_used": most(_held(of) for of in (prefill, decode)) * 1.0,
+        **at_rated_power(chip, dies, job, prefill, decode),
+        **of_phases(chip, spent, job.output_tokens, chips=dies),
+    }
+
+
+def _done(of: Activity, width: float) -> Pooled:
+    return Pooled(of.macs, width, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes)
+
+
+def _held(of: Phase) -> Any:
+    return sum(value for _, value in of.held[0])
+
+
+def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+    """Memory, and what holds on many dies of any kind."""
+    found = [Limit("chip.hbm.capacity", _held(of), design.chip.hbm.capacity, "B", of.held[0]) for of in phases]
+    return [*found, *many_dies.limits(design, job)]
+
+
+def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+    """In words, what would do."""
+    return many_dies.remedy(worst, design, asked)
