@@ -153,6 +153,10 @@ DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")
 or each a step from the next, so that dies beside each other are of different stages."""
 
 
+OVERLAPS = ("none", "halves")
+"""What a stage does while its dies exchange: nothing; or the same layer of the other half of its micro-batch."""
+
+
 @record
 class ExpertsPlan:
     """Where experts are: each on one die of a group, copies of the busiest on others."""
@@ -177,6 +181,7 @@ class SplitPlan:
         apart=True,
     )
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
+    overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertsPlan
     prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
 

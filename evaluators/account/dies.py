@@ -4,6 +4,7 @@ from typing import Any
 
 from dse.evaluators.account import many_dies, tiles
 from dse.evaluators.account.many_dies import GAP as GAP
+from dse.evaluators.account.many_dies import HIDDEN as HIDDEN
 from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
@@ -88,7 +89,7 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         activity = activity + phase.activity
 
     def spent() -> Spent:
-        width = itemsize_of(_mapping(design))
+        width = itemsize_of(design.mapping)
         return [(dynamic(of.activity or Activity(), chip, width), of.seconds) for of in phases]
 
     return {

@@ -37,7 +37,7 @@ from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon import area
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import Array, ceil_div
+from dse.space.elementwise import Array, ceil_div, maximum
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
 from dse.space.model import (
@@ -52,6 +52,7 @@ WAITS = "stages"
 """Where micro-batches wait for the slowest stage."""
 
 GAP = "waits for the slowest stage"
+HIDDEN = "exchanges behind the other half"
 """What is left of the time of a phase beside what one micro-batch takes through all stages."""
 
 TOGETHER = by_case
@@ -143,7 +144,7 @@ def _played(
     own, slices = kind.own(design, fullest(case, of.slots), of, phase, decode_at, fidelity)
     reader, found = reader_of(fidelity), []
     for one, ran in own:
-        units = tuple(_done(unit, of_unit, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
+        units = tuple(_done(unit, of_unit, of, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)
         found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
     return tuple(found), slices
@@ -170,17 +171,19 @@ def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) ->
     return tuple(found), parts
 
 
-def _done(unit: Unit, ran: Ran, where: Between, reader: Reader) -> Done:
-    """A unit with its exchanges."""
-    seconds, activity, parts = ran.seconds, ran.activity, []
+def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Done:
+    """A unit with its exchanges; of two halves one computes while the other exchanges, whichever takes longer."""
+    activity, parts = ran.activity, []
+    exchanged: Any = 0.0
     for step in ran.steps:
         if isinstance(step, Timed):
             parts.append(step)
             continue
         (crossed,) = _crossed(step, unit.name, where, reader)
         parts.append(crossed)
-        seconds = seconds + crossed.seconds
+        exchanged = exchanged + crossed.seconds
         activity = activity + (crossed.costs[0].activity or Activity())
+    seconds = ran.seconds + exchanged if of.halves == 1 else of.halves * maximum(ran.seconds, exchanged)
     return Done(unit.name, unit.times, seconds, activity, ran.flop, parts)
 
 
@@ -207,9 +210,9 @@ def _summed(played: Sequence[Played], stages: Array, of: Split, phase: str) -> t
     activity, flop = Activity(), 0.0
     for step in played:
         times = step.of.times
-        onward = step.onward[0].seconds if step.onward else 0.0
+        onward = step.onward[0].seconds * of.halves if step.onward else 0.0
         seconds = seconds + times * _paced([unit.seconds for unit in step.units], stages, onward, of.batches, phase)
-        every = times * of.batches * of.dp * of.group
+        every = times * of.batches * of.halves * of.dp * of.group
         for unit in step.units:
             activity = activity + unit.activity * (every * unit.times)
             flop += unit.flop * (every * unit.times)
@@ -241,8 +244,8 @@ def _detailed(played: Sequence[Played], of: Split) -> list[Timed]:
     found = []
     for step in played:
         for unit in step.units:
-            found += [_often(one, step.of.times * unit.times) for one in unit.timed]
-        found += [_often(one, step.of.times * (of.pp - 1)) for one in step.onward]
+            found += [_often(one, of.halves * step.of.times * unit.times) for one in unit.timed]
+        found += [_often(one, of.halves * step.of.times * (of.pp - 1)) for one in step.onward]
     return found
 
 
@@ -259,7 +262,8 @@ def _held(
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests) * of.batches
+        cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests)
+        cached *= of.batches * of.halves
         values = kv_values(model) if model.latent is not None else 2 * int(ceil_div(model.kv_heads, of.tp)) * model.head_dim
         weights = np.array([_weights(name, model, of) for name in names])
         caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) for name in names])
@@ -270,8 +274,8 @@ def _held(
         found[phase] = (
             ("weights", of_weights if wide else float(of_weights[0])),
             ("KV cache", of_caches if wide else float(of_caches[0])),
-            ("activations", max(step.of.held for step in some)),
-            ("dispatched tokens", max(step.of.received for step in some)),
+            ("activations", of.halves * max(step.of.held for step in some)),
+            ("dispatched tokens", of.halves * max(step.of.received for step in some)),
         )
     return found
 
@@ -335,7 +339,7 @@ def _places(design: Design, case: Case, phase: str) -> int:
     """Places that requests are spread over evenly; prompts that go one by one are as many micro-batches as there are."""
     of = split(design, case, phase)
     one_by_one = phase == "prefill" and not _mapping(design).prefill.microbatches
-    return of.dp * of.copies if one_by_one else of.slots
+    return of.dp * of.copies * of.halves if one_by_one else of.slots
 
 
 def _multiple(number: int, of: int) -> float:
@@ -350,7 +354,8 @@ def limits(design: Design, job: Job) -> list[Limit]:
         found += _layout(design, case, name)
         slots = _places(design, case, name)
         found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
-    alike = split(design, case, "prefill")[:-1] == split(design, case, "decode")[:-1]
+    before, after = (split(design, case, name) for name in ("prefill", "decode"))
+    alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
     found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
     need = ports_needed(int(chip.dies.rows), int(chip.dies.cols), chip.d2d.topology)
     return [*found, Limit("chip.d2d.ports", need * 1.0, chip.d2d.ports, "1")]

@@ -8,6 +8,7 @@ from dse.evaluators.account import breakdown, many_dies
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import at_rated_power, done_in
 from dse.evaluators.account.many_dies import GAP as GAP
+from dse.evaluators.account.many_dies import HIDDEN as HIDDEN
 from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER

@@ -130,18 +130,6 @@ def _rows(layout: ModuleType, phase: Phase, fidelity: str) -> list[Row]:
     seconds = float(np.max(phase.seconds)) if phase.name == "transition" else float(np.sum(phase.seconds))
     gap = seconds - sum(row.seconds for row in found)
     if abs(gap) > 1e-9 * seconds:
-        found.append(
-            Row(
-                phase.name,
-                layout.WAITS,
-                getattr(layout, "GAP", "overlap of requests"),
-                "",
-                0.0,
-                0.0,
-                0.0,
-                "overlap",
-                gap,
-                {"overlap": gap},
-            )
-        )
+        said = getattr(layout, "GAP" if gap > 0 else "HIDDEN", "overlap of requests")
+        found.append(Row(phase.name, layout.WAITS, said, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
     return found

@@ -35,6 +35,7 @@ class Split(NamedTuple):
         group: dies of a stage.
         redundant: copies of experts beside the routed ones.
         batches: micro-batches in flight.
+        halves: parts of a micro-batch that take turns: two where one is computed while the other exchanges.
     """
 
     tp: int
@@ -44,6 +45,7 @@ class Split(NamedTuple):
     group: int
     redundant: int
     batches: int
+    halves: int = 1
 
     @property
     def copies(self) -> int:
@@ -57,8 +59,8 @@ class Split(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Places for requests: copies of attention, each with some micro-batches."""
-        return self.dp * self.copies * self.batches
+        """Places for requests: copies of attention, each with some micro-batches or halves of them."""
+        return self.dp * self.copies * self.batches * self.halves
 
 
 def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
@@ -73,8 +75,9 @@ def split_of(plan: SplitPlan, dies: Dies, prompts: int = 0) -> Split:
     group = max(tp, ep)
     room = int(dies.rows) * int(dies.cols) // (pp * group)
     dp, redundant = int(plan.dp) or max(room, 1), int(plan.experts.redundant)
-    batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp))) if prompts else pp)
-    return Split(tp, pp, ep, dp, group, redundant, batches)
+    halves = 2 if plan.overlap == "halves" else 1
+    batches = int(plan.microbatches) or (int(ceil_div(prompts, dp * (group // tp) * halves)) if prompts else pp)
+    return Split(tp, pp, ep, dp, group, redundant, batches, halves)
 
 
 def fullest(case: Case, slots: int) -> Case:

@@ -22,11 +22,11 @@ BATCHES = (1024, 4096, 16384)
 
 def finding() -> str:
     """Tables: throughput by bandwidth and topology, by bandwidth and requests, latencies of a hop, loads of links."""
-    head = ["GB/s a link", *TOPOLOGIES, "exchanged", "die", "token/s/mm2"]
+    head = ["GB/s a link", *TOPOLOGIES, "mesh, halves", "exchanged", "die", "token/s/mm2"]
     return "\n\n".join(
         [
-            "Tokens/s a die, EP32-PP2, 256 requests a die, by topology; of the mesh the share of a token's time that dies "
-            "exchange, area of a die, and tokens/s for all dies' area.",
+            "Tokens/s a die, EP32-PP2, 256 requests a die, by topology, and on a mesh with halves of a micro-batch in turn; of "
+            "the mesh the share of a token's time that dies exchange, area of a die, and tokens/s for all dies' area.",
             table(head, [_row(rate) for rate in RATES]),
             "Tokens/s a die on a mesh, by requests a die:",
             table(
@@ -81,7 +81,8 @@ def _row(rate: int) -> list[str]:
     exchanged = sum(row.seconds for row in rows if "d2d" in row.parts) / sum(row.seconds for row in rows)
     found = _columns(_rate(rate))
     area = f"{found['system_mm2'] / 64:.0f} mm2"
-    return [f"{rate}", *each, f"{exchanged:.0%}", area, f"{found['decode_throughput_per_system_mm2']:.2f}"]
+    halves = f"{_per_die(_rate(rate), 'mapping.both.overlap=halves'):,.0f}"
+    return [f"{rate}", *each, halves, f"{exchanged:.0%}", area, f"{found['decode_throughput_per_system_mm2']:.2f}"]
 
 
 def _loads(topology: str) -> list[str]:

@@ -46,7 +46,14 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("fidelity", ["closed", "events"])
 @pytest.mark.parametrize(
     ("model", "of"),
-    [(MOE, split(pp=2, ep=4)), (MOE, split(tp=2, ep=8)), (DENSE, split(tp=2, pp=4)), (MOE, split(pp=8)), (DENSE, split())],
+    [
+        (MOE, (*split(pp=2, ep=4), "mapping.both.overlap=halves")),
+        (MOE, split(pp=2, ep=4)),
+        (MOE, split(tp=2, ep=8)),
+        (DENSE, split(tp=2, pp=4)),
+        (MOE, split(pp=8)),
+        (DENSE, split()),
+    ],
 )
 def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], of: tuple[str, ...], fidelity: str) -> None:
     question = asked(*SMALL, *model, *of)
@@ -103,6 +110,20 @@ def test_all_links_as_fast_as_can_be_leave_what_dies_do() -> None:
     one = metrics(*SMALL, "chip.dies.rows=1", "chip.dies.cols=1", *DENSE, "workload.batch=[8]", *split())
     assert apart["latency"] == pytest.approx(one["latency"], rel=1e-12)
     assert apart["throughput"] == pytest.approx(8 * one["throughput"], rel=1e-12)
+
+
+def test_halves_take_as_long_as_what_they_compute_or_exchange_whichever_is_more() -> None:
+    """One layer kind after the other: twice the larger of the two; with links as fast as can be, two halves by themselves."""
+    words = (*SMALL, *MOE, *split(ep=8), "mapping.both.placement=linear")
+    free = ("chip.d2d.bandwidth=1e9 TB/s", "chip.d2d.latency=0 s")
+    half = metrics(*words, *free, "workload.batch=[32]")
+    both = metrics(*words, *free, "mapping.both.overlap=halves")
+    barriers = 26 * 2 * 2e-6  # of dispatch and combine of its layers, which are hidden too
+    assert both["tpot"] == pytest.approx(2 * (half["tpot"] - barriers), rel=1e-9)
+    slow = metrics(*words, "chip.d2d.bandwidth=10 MB/s")
+    hidden = metrics(*words, "chip.d2d.bandwidth=10 MB/s", "mapping.both.overlap=halves")
+    assert hidden["tpot"] < slow["tpot"]
+    assert hidden["throughput"] > slow["throughput"]
 
 
 def test_stages_are_cut_so_that_the_slowest_takes_least() -> None:
