@@ -9,7 +9,7 @@ from dse.build import question
 from dse.compose import compose, folder_of
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.machines import POOL, machine_of
+from dse.space.machines import POOL, POOLED, machine_of
 from dse.strangers import CONF
 
 CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
