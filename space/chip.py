@@ -215,7 +215,7 @@ class Router:
 
 @record
 class Dies:
-    """Dies of one package or wafer, as a rectangle; each is a chip of its own otherwise."""
+    """Dies of one package, wafer or cluster, as a rectangle; each is a chip of its own otherwise."""
 
     rows: Number = whole("rows of dies", apart=True)
     cols: Number = whole("columns of dies", apart=True)
@@ -235,6 +235,16 @@ class D2d:
     bandwidth: Number = quantity("B/s", "one link, one direction", positive=True)
     latency: Number = quantity("s", "of a hop, from die to die")
     credits: Number = quantity("B", "on their way over a link at a time; 0 for bandwidth x round trip")
+
+
+@record
+class Boxes:
+    """Dies in boxes of a few: inside one they have links to each other, and each has a port to a network of all boxes."""
+
+    size: Number = whole("dies of a box, which follow one another", apart=True)
+    bandwidth: Number = quantity("B/s", "of one die to the network of boxes, one direction", positive=True)
+    latency: Number = quantity("s", "from die to die over that network")
+    start: Number = quantity("s", "start of an exchange over it")
 
 
 @record
@@ -268,8 +278,9 @@ class Chip:
     economics: Any = part("what a chip costs to make and to run", Economics)
     decode: Any = part("of tiles that a mapping sets apart for decode", DecodeCore)
     memory: Any = part("a memory by itself", Memory)
-    dies: Any = part("dies of one package or wafer", Dies)
+    dies: Any = part("dies of one package, wafer or cluster", Dies)
     d2d: Any = part("links from die to die", D2d)
+    boxes: Any = part("boxes that dies are in, with a network between them", Boxes)
 
 
 def memory_of(chip: Chip) -> Any:

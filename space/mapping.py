@@ -164,6 +164,11 @@ class ExpertsPlan:
     redundant: Number = whole("copies of the busiest experts beside the routed ones", low=0, apart=True)
 
 
+EXCHANGES = ("direct", "by_node")
+"""How tokens go to their experts: a copy to each, over whatever link; or one copy to a box, to the die of the same place there,
+which forwards it inside."""
+
+
 @record
 class SplitPlan:
     """How one phase is divided over many dies, each of which works on one operator after the other."""
@@ -183,6 +188,7 @@ class SplitPlan:
     placement: str = word("where the dies of a stage are", DIE_PLACEMENTS)
     overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertsPlan
+    exchange: Any = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, absent=True)
     prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
 
 
@@ -192,6 +198,7 @@ class DiesPlan(SplitPlan):
 
     attention: AttentionPlan
     gemm: SummaPlan
+    exchange: Any = refused("dies of tiles are in no boxes and exchange directly; leave it out")
 
 
 @record

@@ -13,6 +13,7 @@ import numpy as np
 
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Job, by_case
+from dse.evaluators.graph.experts import parts_reached
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import (
     DENSE,
@@ -27,12 +28,12 @@ from dse.evaluators.layouts.dies import (
     fullest,
     split_of,
 )
-from dse.evaluators.machine.d2d import ports_needed, rectangle
+from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
-from dse.evaluators.readers.crossings import Between, between
+from dse.evaluators.readers.crossings import Between, between, together
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon import area
 from dse.space.chip import Chip
@@ -140,7 +141,16 @@ def _played(
     """Passes of a phase, and what else is known of a die in it."""
     chip, mapping = _chip(design), _mapping(design)
     plan, of = getattr(mapping, phase), split(design, case, phase)
-    where = between(chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp, kind.reached(mapping))
+    where = between(
+        chip,
+        plan.placement,
+        of.dp * of.pp,
+        of.group,
+        of.tp,
+        of.pp,
+        reached=kind.reached(mapping),
+        copies=_copies(plan, case.model),
+    )
     own, slices = kind.own(design, fullest(case, of.slots), of, phase, decode_at, fidelity)
     reader, found = reader_of(fidelity), []
     for one, ran in own:
@@ -148,6 +158,14 @@ def _played(
         onward = Crossing("to the next stage", "hand_over", one.onward)
         found.append(Played(one, units, _crossed(onward, "stage", where, reader) if of.pp > 1 else []))
     return tuple(found), slices
+
+
+def _copies(plan: SplitPlan, model: Model) -> Callable[[int], float] | None:
+    """Copies of a token to boxes for each to an expert, where it goes by boxes, by how many of them have experts."""
+    experts = model.experts
+    if plan.exchange != "by_node" or experts is None:
+        return None
+    return lambda boxes: parts_reached(experts, boxes) / experts.top_k
 
 
 def alone(some: Sequence[Pass], machine: Machine, reader: Reader, sums: Sums) -> tuple[Any, list[Timed]]:
@@ -189,7 +207,7 @@ def _done(unit: Unit, ran: Ran, of: Split, where: Between, reader: Reader) -> Do
 
 def _crossed(of: Crossing, part: str, where: Between, reader: Reader) -> list[Timed]:
     """An exchange, as a block of one call."""
-    call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares))
+    call = Call(part, of.name, (), 0.0, (of.nbytes, 1, 1), job=where.job(of.pattern, of.nbytes, of.shares, back=of.back))
     return timed([Block(of.name, (call,), (0,), (0,), 1.0)], NOTHING, reader)
 
 
@@ -323,7 +341,9 @@ def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
     routed = 1 if model.experts is None else model.experts.count + of.redundant
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
     rows_, cols_ = int(chip.dies.rows), int(chip.dies.cols)
-    blocks = getattr(_mapping(design), phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
+    size = 1 if chip.boxes is None else int(chip.boxes.size)
+    boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
     uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
     return [
         Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
@@ -332,7 +352,19 @@ def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
         Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
         Limit("chip.dies", of.ranks * 1.0, count(chip) * 1.0, "1"),
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
+        Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
+        *boxed,
     ]
+
+
+def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
+    """Whether tokens can go as a plan says: by boxes only where groups have as many dies in each, one after the other."""
+    if plan.exchange != "by_node" or of.ranks > count(chip):
+        return True
+    if chip.boxes is None:
+        return False
+    at = placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group)
+    return together(at, int(chip.boxes.size)) > 0
 
 
 def _places(design: Design, case: Case, phase: str) -> int:
@@ -357,7 +389,9 @@ def limits(design: Design, job: Job) -> list[Limit]:
     before, after = (split(design, case, name) for name in ("prefill", "decode"))
     alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
     found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
-    need = ports_needed(int(chip.dies.rows), int(chip.dies.cols), chip.d2d.topology)
+    boxes = chip.boxes
+    sides = (int(chip.dies.rows), int(chip.dies.cols)) if boxes is None else (1, int(boxes.size))
+    need = ports_needed(*sides, chip.d2d.topology)
     return [*found, Limit("chip.d2d.ports", need * 1.0, chip.d2d.ports, "1")]
 
 
@@ -375,6 +409,12 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
         return f"{of.pp} stages of {of.group} dies, {of.dp} copies of them; fewer of mapping.both.pp, ep, tp or dp"
     if address == "chip.d2d.ports":
         return f"a {chip.d2d.topology} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies takes {worst.need:.0f} links a die"
+    if address == "chip.boxes.size":
+        return f"{count(chip)} dies are no whole number of boxes: other sides of chip.dies"
+    if field == "exchange":
+        if chip.boxes is None:
+            return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
+        return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
     if field == "ep":
         return _nearest_ep(design, case, phase)
     if field == "placement":
@@ -402,13 +442,17 @@ def _nearest_ep(design: Design, case: Case, phase: str) -> str:
 
 def split(design: Design, case: Case, phase: str) -> Split:
     """How a phase of a case is divided."""
+    return split_of(_plan(design, phase), _chip(design).dies, case.batch if phase == "prefill" else 0)
+
+
+def _plan(design: Design, phase: str) -> SplitPlan:
     plan: SplitPlan = getattr(_mapping(design), phase)
-    return split_of(plan, _chip(design).dies, case.batch if phase == "prefill" else 0)
+    return plan
 
 
 def one_die(chip: Chip) -> Chip:
     """One die, with nothing around it."""
-    return replace(chip, dies=None, d2d=None)
+    return replace(chip, dies=None, d2d=None, boxes=None)
 
 
 def count(chip: Chip) -> int:

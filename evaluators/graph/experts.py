@@ -6,6 +6,7 @@ Tokens choose independently.
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import combinations
 from math import log, sqrt
 from typing import Any
 
@@ -123,6 +124,38 @@ def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int) 
     of_core = dealt(len(shares), cores)
     sums = np.bincount(of_core, shares, cores)
     return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
+
+
+@lru_cache(maxsize=1024)
+def parts_reached(experts: Experts, parts: int) -> float:
+    """Distinct parts, of equally many experts one after the other, that the experts of a token are in, on average.
+
+    A router that knows groups keeps g of G of them, any with equal chances, and chooses k of the K = E g / G experts in these
+    without replacement. A part that has o of these K is missed with probability C(K - o, k) / C(K, k), so
+
+        sum over parts of 1 - mean over choices of groups of prod (K - o - i) / (K - i), i = 0 .. k - 1
+
+    Parts that cut experts or groups have fractions of them. Where a group is in a part, no token reaches more than g parts.
+    A router that keeps the groups with the best experts spreads tokens wider over these: with scores that are drawn alike, the
+    sum of the best two of a group deciding, a token of DeepSeek-V3 reaches 3.95 of 8 parts, where this says 3.63 (sampled in
+    tests/evaluators/test_pooled_dies.py). A skew of experts is not in it.
+
+    Source:
+        occupancy as in `touched` [feller1968] IV.2, k drawn without replacement; groups as of [deepseek2024] section 2.1.2.
+
+    >>> deepseek = Experts(count=256, top_k=8, intermediate=2048, groups=8, groups_kept=4)
+    >>> round(parts_reached(deepseek, 8), 3), round(parts_reached(deepseek, 16), 3), parts_reached(deepseek, 1)
+    (3.629, 5.339, 1.0)
+    """
+    group, kept = experts.count / experts.groups, experts.count / experts.groups * experts.groups_kept
+    edges = np.arange(parts + 1) * (experts.count / parts)
+    starts = np.arange(experts.groups) * group
+    own = np.clip(np.minimum(edges[1:, None], starts + group) - np.maximum(edges[:-1, None], starts), 0.0, None)
+    some = np.array(list(combinations(range(experts.groups), experts.groups_kept)))
+    here = own[:, some].sum(axis=2)  # experts of a part among those that are kept, shape (parts, choices)
+    taken = np.arange(experts.top_k)
+    missed = np.prod(np.clip(kept - here[..., None] - taken, 0.0, None) / (kept - taken), axis=-1)
+    return float((1 - missed.mean(axis=1)).sum())
 
 
 @lru_cache(maxsize=1024)

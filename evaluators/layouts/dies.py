@@ -108,12 +108,14 @@ class Crossing(NamedTuple):
         pattern: all_to_all, reduce_scatter, allgather, allreduce, or hand_over to the next stage.
         nbytes: that leave a die in an exchange with all of its group; of a collective, the vector on each. [B]
         shares: of an exchange, how much goes to each die; None for evenly.
+        back: whether it brings back what an exchange before it asked for.
     """
 
     name: str
     pattern: str
     nbytes: float
     shares: Any = None
+    back: bool = False
 
 
 Steps = list[Block | Crossing]
@@ -250,7 +252,7 @@ def _routed(part: Part, block: Any, tokens: float, on: On, of: Split) -> Steps:
     shares = spread(experts_, tokens * of.copies, of.ep, of.redundant)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
     found += [block("moe", before), Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block("moe", experts)]
-    found += [Crossing("combine", "all_to_all", copies * on.returned, back), block("moe", after)]
+    found += [Crossing("combine", "all_to_all", copies * on.returned, back, True), block("moe", after)]
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
 
 

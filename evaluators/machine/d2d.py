@@ -26,6 +26,9 @@ class Level(NamedTuple):
         latency: of a hop. [s], () or (designs,)
         credits: on their way over a link at a time; 0 for bandwidth x round trip. [B], () or (designs,)
         inject: what a die's own network brings to all its ports together, and takes from them. [B/s], () or (designs,)
+        start: of an exchange. [s], () or (designs,)
+        box: dies that these links join, which follow one another; 0 for all.
+        outer: the network between boxes, of all dies, each by one port; None where there are no boxes.
     """
 
     rows: int
@@ -36,6 +39,9 @@ class Level(NamedTuple):
     latency: Any
     credits: Any = 0.0
     inject: Any = np.inf
+    start: Any = 0.0
+    box: int = 0
+    outer: "Level | None" = None
 
     @property
     def dies(self) -> int:
@@ -68,7 +74,13 @@ def level(chip: Chip, reached: Any = 1.0) -> Level:
         reached: share of the links' bandwidth that software reaches.
     """
     of, d2d = chip.dies, chip.d2d
-    return Level(int(of.rows), int(of.cols), d2d.topology, d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits)
+    rows, cols, boxes = int(of.rows), int(of.cols), chip.boxes
+    near = Level(rows, cols, d2d.topology, d2d.ports, d2d.bandwidth * reached, d2d.latency, d2d.credits)
+    if boxes is None:
+        return near
+    # a die's port of its box and that of the network are apart, so that messages of both kinds meet nowhere
+    outer = Level(rows, cols, "switch", 1, boxes.bandwidth * reached, boxes.latency / 2, start=boxes.start)
+    return near._replace(box=int(boxes.size), outer=outer)
 
 
 def ports_needed(rows: Any, cols: Any, topology: str) -> Any:
@@ -104,12 +116,13 @@ class Routes(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def routes(rows: int, cols: int, topology: str) -> Routes:
+def routes(rows: int, cols: int, topology: str, box: int = 0) -> Routes:
     """Links, and ways between all pairs.
 
     mesh: along the row, then along the column. torus: likewise, each the shorter way round; where both are as long, dies of
     even places go up and those of odd ones down, so that both directions are used. ring: dies row after row and back to the
-    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there.
+    first. full: a link for every pair. switch: one link to a switch that never blocks, and one from there. With boxes, each of
+    so many dies in a row has links of its own, and there are none between them.
 
     >>> found = routes(2, 2, "mesh")
     >>> found.ends[found.over[found.first[3] : found.first[4]]].tolist()
@@ -117,6 +130,8 @@ def routes(rows: int, cols: int, topology: str) -> Routes:
     """
     _known(topology)
     dies = rows * cols
+    if box:
+        return _boxed(dies, routes(1, box, topology), box)
     if topology == "ring":
         return _walked(1, dies, True)
     if topology in ("mesh", "torus"):
@@ -131,6 +146,19 @@ def routes(rows: int, cols: int, topology: str) -> Routes:
     ends = np.concatenate([np.stack([places, switch], axis=1), np.stack([switch, places], axis=1)])
     over = np.stack([source[apart], dies + target[apart]], axis=1).ravel()
     return Routes(ends, _starts(2 * apart), over)
+
+
+def _boxed(dies: int, inner: Routes, size: int) -> Routes:
+    """Ways inside boxes, each like the first; those to other boxes have no links. Switches are numbered after all dies."""
+    source, target = (place.ravel() for place in np.indices((dies, dies)))
+    box = source // size
+    near = box == target // size
+    pair = source % size * size + target % size
+    over, far = crossings(inner, pair[near])
+    boxes, links = -(-dies // size), len(inner.ends)
+    number = np.arange(boxes)[:, None, None]
+    ends = np.where(inner.ends < size, inner.ends + number * size, dies + number).reshape(-1, 2)
+    return Routes(ends, _starts(np.where(near, inner.hops[pair], 0)), over + np.repeat(box[near], far) * links)
 
 
 class Loads(NamedTuple):

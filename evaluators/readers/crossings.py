@@ -1,5 +1,6 @@
 """What dies exchange, as jobs that readers price: of all groups at the same time, ended by a barrier."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ class Job(NamedTuple):
         nbytes: as of `layouts.dies.Crossing`. [B]
         ranks: dies that work, whose mean the activity is of.
         shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly.
+        boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
+        back: whether results come back.
     """
 
     pattern: str
@@ -32,6 +35,8 @@ class Job(NamedTuple):
     nbytes: Any
     ranks: int
     shares: Any = None
+    boxed: tuple[int, float] | None = None
+    back: bool = False
 
 
 class Between(NamedTuple):
@@ -42,34 +47,62 @@ class Between(NamedTuple):
         groups: places of the dies of each stage of each copy of the model, shape (groups, members).
         tp: dies of a copy of attention.
         stages: of a copy of the model.
+        boxed: of exchanges with experts, as of `Job`.
     """
 
     on: Level
     groups: Array
     tp: int
     stages: int
+    boxed: tuple[int, float] | None = None
 
-    def job(self, pattern: str, nbytes: Any, shares: Any = None) -> Job:
+    def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False) -> Job:
         """An exchange of all groups."""
         groups, ranks = self.groups, self.groups.size
         if pattern == "all_to_all":
-            return Job(pattern, self.on, groups, None, nbytes, ranks, shares)
+            return Job(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
         if pattern != "hand_over":
             return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks)
         each = groups.reshape(-1, self.stages, groups.shape[1])
         return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks)
 
 
-def between(chip: Chip, placement: str, groups: int, members: int, tp: int, stages: int, reached: Any = 1.0) -> Between:
+def between(
+    chip: Chip,
+    placement: str,
+    groups: int,
+    members: int,
+    tp: int,
+    stages: int,
+    *,
+    reached: Any = 1.0,
+    copies: Callable[[int], float] | None = None,
+) -> Between:
     """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
 
     Args:
         chip, placement, groups, members: of dies.
         tp, stages: as of `Between`.
         reached: share of the links' bandwidth that software reaches.
+        copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
     """
     at = _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members)
-    return Between(level(chip, reached), at, tp, stages)
+    on = level(chip, reached)
+    each = on.box and together(at, on.box)
+    if copies is None or not each or each == members:
+        return Between(on, at, tp, stages)
+    return Between(on, at, tp, stages, (each, copies(members // each)))
+
+
+def together(at: Array, box: int) -> int:
+    """Members of a group that are in one box, one after the other and as many in each; 0 where they are otherwise."""
+    boxes = at // box
+    each = int((boxes[0] == boxes[0, 0]).sum())
+    if at.shape[1] % each:
+        return 0
+    nodes = boxes.reshape(len(at), -1, each)
+    apart = all(len(set(row)) == len(row) for row in nodes[:, :, 0].tolist())
+    return each if apart and (nodes == nodes[:, :, :1]).all() else 0
 
 
 @lru_cache(maxsize=1024)
@@ -97,6 +130,10 @@ def closed(job: Job) -> Exchange:
     """By the loads of links."""
     if job.pattern == "hand_over":
         return die_exchange.hand_over(job.on, job.at, job.to, job.nbytes)
+    if job.boxed is not None:
+        size, copies = job.boxed
+        halves = die_exchange.by_node(job.on, job.at, job.nbytes, size, copies, 1.0, job.shares, back=job.back)
+        return die_exchange.together(*halves)
     if job.pattern == "all_to_all":
         return die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares)
     found: Exchange = getattr(die_exchange, job.pattern)(job.on, job.at, job.nbytes)

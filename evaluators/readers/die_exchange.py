@@ -67,7 +67,7 @@ def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None
         at: dies of the members, shape (groups, members), each in one place at most.
         nbytes: what a member sends in all, its own share, which stays, included. [B], () or (designs,)
         shares: which part goes to each member, the same for all who send, shape (members,); or by who sends, shape (members,
-            members); None for evenly. Copies beyond one make sums above 1.
+            members), and by group, shape (groups, members, members); None for evenly. Copies beyond one make sums above 1.
         barrier: at the end. [s]
 
     Source:
@@ -82,15 +82,25 @@ def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None
     groups, members = at.shape
     if shares is None:
         shares = np.full(members, 1 / members)
-    if shares.shape not in ((members,), (members, members)):
+    if shares.shape not in ((members,), (members, members), (groups, members, members)):
         raise DesignError(f"shares of shape {shares.shape}: expected ({members},) or ({members}, {members})")
-    whole = np.broadcast_to(np.asarray(shares, float), (members, members))
+    whole = np.asarray(shares, float)
     source = np.broadcast_to(at[:, :, None], (groups, members, members))
     target = np.broadcast_to(at[:, None, :], (groups, members, members))
-    return _timed(level, _unit(level, source, target, np.broadcast_to(whole, source.shape)), nbytes, barrier)
+    return _sent(level, source, target, np.broadcast_to(whole, source.shape), nbytes, barrier)
 
 
-def by_node(level: Level, at: Array, nbytes: Any, size: int, between: float, within: float) -> tuple[Exchange, Exchange]:
+def by_node(
+    level: Level,
+    at: Array,
+    nbytes: Any,
+    size: int,
+    between: float,
+    within: float,
+    shares: Array | None = None,
+    *,
+    back: bool = False,
+) -> tuple[Exchange, Exchange]:
     """The same by nodes of `size` consecutive members: one copy to a node, to the member of the same place, then on inside.
 
     Args:
@@ -99,13 +109,25 @@ def by_node(level: Level, at: Array, nbytes: Any, size: int, between: float, wit
         size: members of a node.
         between: copies that a token makes to nodes, its own included. [-]
         within: copies that are made of it inside nodes, those that stay on their die included. [-]
+        shares: as of `all_to_all`, the same in all groups; a node gets copies as its members do together.
+        back: whether results come back: summed inside their node by the member of the same place as who takes them, which
+            sends one sum on.
 
     Returns:
-        What goes between nodes, and what inside of them, one after the other.
+        What goes between nodes, and what inside of them, one after the other; back, the other way round.
     """
     nodes = _cut(at, size)
-    across = nodes.transpose(0, 2, 1).reshape(-1, nodes.shape[1])
-    return all_to_all(level, across, nbytes * between), all_to_all(level, nodes.reshape(-1, size), nbytes * within)
+    groups, count, _ = nodes.shape
+    across, inside = nodes.transpose(0, 2, 1).reshape(-1, count), nodes.reshape(-1, size)
+    if shares is None:
+        return all_to_all(level, across, nbytes * between), all_to_all(level, inside, nbytes * within)
+    whole = np.broadcast_to(np.asarray(shares, float), (at.shape[1], at.shape[1])).reshape(count, size, count, size)
+    if back:
+        outer, inner = whole.sum(axis=1).transpose(2, 0, 1), whole.sum(axis=2)
+    else:
+        outer, inner = whole.sum(axis=3).transpose(1, 0, 2), whole.sum(axis=0).transpose(1, 0, 2)
+    first = all_to_all(level, across, nbytes * between, np.tile(outer, (groups, 1, 1)))
+    return first, all_to_all(level, inside, nbytes * within, np.tile(inner, (groups, 1, 1)))
 
 
 def reduce_scatter(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
@@ -156,7 +178,7 @@ def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: f
         barrier: at the end. [s]
     """
     start, end = np.asarray(start), np.asarray(end)
-    return _timed(level, _unit(level, start, end, np.ones(start.shape)), nbytes, barrier)
+    return _sent(level, start, end, np.ones(start.shape), nbytes, barrier)
 
 
 def together(one: Exchange, other: Exchange) -> Exchange:
@@ -173,12 +195,15 @@ def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> E
 
     Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross.
     """
-    step = _timed(level, _unit(level, at, np.roll(at, -1, axis=1), np.ones(at.shape)), nbytes / at.shape[1], 0.0)
+    step = _sent(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1], 0.0)
     if not steps or not step.hops:
         return step
-    hops = _most_in_a_row(_edges(level, at), steps)
     slowest = maximum(step.links, step.injection)
-    moved = where(step.seconds > 0, steps * slowest + hops * level.latency, 0.0)
+    ways = _most_in_a_row(_edges(level, at), steps) * level.latency
+    if level.outer is not None:
+        apart = at // level.box != np.roll(at, -1, axis=1) // level.box
+        ways = ways + _most_in_a_row(1 * apart, steps) * (2 * level.outer.latency + level.outer.start)
+    moved = where(step.seconds > 0, steps * slowest + ways, 0.0)
     end = where(step.seconds > 0, barrier, 0.0)
     return step._replace(
         seconds=moved + end,
@@ -190,7 +215,7 @@ def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> E
 
 def _edges(level: Level, at: Array) -> Array:
     """Links from each member to the next one of its group, shape (groups, members)."""
-    return np.asarray(routes(level.rows, level.cols, level.topology).hops[at * level.dies + np.roll(at, -1, axis=1)])
+    return np.asarray(routes(level.rows, level.cols, level.topology, level.box).hops[at * level.dies + np.roll(at, -1, axis=1)])
 
 
 def _most_in_a_row(edges: Array, steps: int) -> int:
@@ -199,6 +224,26 @@ def _most_in_a_row(edges: Array, steps: int) -> int:
     sums = np.cumsum(np.concatenate([np.zeros_like(edges[:, :1]), edges, edges], axis=1), axis=1)
     window = sums[:, rest : rest + edges.shape[1]] - sums[:, : edges.shape[1]]
     return int((rounds * edges.sum(axis=1) + window.max(axis=1)).max())
+
+
+def _sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float) -> Exchange:
+    """Messages, so much of some bytes each; inside boxes and between them they go side by side."""
+    if level.outer is None:
+        return _timed(level, _unit(level, source, target, weight), nbytes, barrier)
+    near = source // level.box == target // level.box
+    inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
+    between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
+    return _beside(inside, between)
+
+
+def _beside(one: Exchange, other: Exchange) -> Exchange:
+    """Both at once, over links of their own."""
+    first = np.asarray(one.seconds) >= np.asarray(other.seconds)
+    slower = {name: where(first, getattr(one, name), getattr(other, name)) for name in ("latency", "barrier")}
+    most = {name: maximum(getattr(one, name), getattr(other, name)) for name in ("seconds", "links", "injection")}
+    sums = {name: getattr(one, name) + getattr(other, name) for name in ("sent_bytes", "hop_bytes")}
+    longer = one if first.all() else other
+    return longer._replace(hops=max(one.hops, other.hops), **slower, **most, **sums)
 
 
 def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
@@ -211,14 +256,14 @@ def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
         through = maximum(through, maximum(nbytes * link * line, nbytes * port * injection))
         latest = maximum(latest, maximum(nbytes * link * line, nbytes * port * injection) + hops * level.latency)
     busiest = int(np.argmax(of.links))
-    ends = routes(level.rows, level.cols, level.topology).ends
+    ends = routes(level.rows, level.cols, level.topology, level.box).ends
     end = where(nbytes > 0, barrier, 0.0)
-    moved = where(nbytes > 0, latest, 0.0)
+    moved = where(nbytes > 0, latest + level.start, 0.0)
     return Exchange(
         moved + end,
         nbytes * float(of.links[busiest]) * line,
         nbytes * float(of.most[:, 1].max()) * injection,
-        where(nbytes > 0, latest - through, 0.0),
+        where(nbytes > 0, latest - through + level.start, 0.0),
         end,
         busiest=nbytes * float(of.links[busiest]),
         link=(int(ends[busiest, 0]), int(ends[busiest, 1])),
@@ -231,13 +276,13 @@ def _timed(level: Level, of: Loads, nbytes: Any, barrier: float) -> Exchange:
 def _unit(level: Level, source: Array, target: Array, weight: Array) -> Loads:
     """Loads of messages; remembered."""
     start, end = (np.ascontiguousarray(place, np.int64).tobytes() for place in (source, target))
-    return _kept(level.rows, level.cols, level.topology, start, end, np.ascontiguousarray(weight, float).tobytes())
+    return _kept(level.rows, level.cols, level.topology, level.box, start, end, np.ascontiguousarray(weight, float).tobytes())
 
 
 @lru_cache(maxsize=256)
-def _kept(rows: int, cols: int, topology: str, source: bytes, target: bytes, weight: bytes) -> Loads:
+def _kept(rows: int, cols: int, topology: str, box: int, source: bytes, target: bytes, weight: bytes) -> Loads:
     start, end = (np.frombuffer(place, np.int64) for place in (source, target))
-    return loads(routes(rows, cols, topology), rows * cols, start, end, np.frombuffer(weight))
+    return loads(routes(rows, cols, topology, box), rows * cols, start, end, np.frombuffer(weight))
 
 
 def _cut(at: Array, size: int) -> Array:
