@@ -97,6 +97,7 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": activity.memory_bytes,
         "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_channels(chip) * chip.hbm.channel_bandwidth),
+        "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,
         "hbm_used": most(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(most(nbytes for _, nbytes in phase.held[1]) for phase in phases),
         **of_phases(chip, spent, job.output_tokens, chips=dies),

@@ -36,6 +36,7 @@ METRICS: dict[str, Metric] = {
         "output tokens over prefill and decode time, or of served requests over the time they take; all devices",
     ),
     "decode_throughput": Metric("token/s", "max", "output tokens over decode time, all devices together"),
+    "decode_throughput_per_chip": Metric("token/s", "max", "decode throughput over the dies of a system of many"),
     "ttft": Metric(
         "s", "min", "time to first token: prefill of the batch; from arrival, where requests are served as they come"
     ),

@@ -124,6 +124,7 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
         return [(of_pool(_done(of.activity or Activity(), width), chip), of.seconds) for of in (prefill, decode)]
 
     return {
+        "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
         "hbm_used": most(_held(of) for of in (prefill, decode)) * 1.0,
         **at_rated_power(chip, dies, job, prefill, decode),
         **of_phases(chip, spent, job.output_tokens, chips=dies),

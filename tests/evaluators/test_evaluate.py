@@ -16,7 +16,7 @@ from dse.evaluators.layouts.devices import stored
 from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced
 from dse.space.mapping import BYTES
-from dse.space.model import parameters
+from dse.space.model import drafting_parameters, parameters
 from tests.samples import asked, base, wide
 
 MODELS = ("llama3_8b", "qwen2_7b", "mixtral_8x7b", "deepseek_v3", "deepseek_v2_lite", "mistral_7b", "qwen3_1b7")
@@ -112,7 +112,8 @@ def test_one_device_holds_the_weights_of_the_model(model: str) -> None:
     parts = transformer(case.model, prefill(case))
     held = sum(part.times * stored(part, 1) for part in parts)
     table = 0 if case.model.tied_embeddings else case.model.vocab * case.model.hidden
-    assert held + table == pytest.approx(parameters(case.model), rel=2e-4)  # norms and biases are not matrices
+    whole = parameters(case.model) + case.guesses * drafting_parameters(case.model)
+    assert held + table == pytest.approx(whole, rel=2e-4)  # norms and biases are not matrices
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -107,7 +107,7 @@ def test_requests_of_other_lengths_add_up() -> None:
 
 
 def test_what_does_not_fit_is_said_with_what_would() -> None:
-    large = asked("chip=tile_gh200", "mapping=flat", "model=deepseek_v3")
+    large = asked("chip=tile_gh200", "mapping=flat", "model=deepseek_v3", "workload.speculation=none")
     verdict = infeasible(large.base, large.workload)
     assert verdict is not None
     assert verdict.limit == "chip.hbm.capacity"
