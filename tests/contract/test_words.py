@@ -29,6 +29,7 @@ MODEL = ("workload.batch=[1,3]", "workload.prompt=300", "workload.output=20")
 SHAPES = "workload.shapes=[300x512x700,1x512x300]"
 SMALL = ("workload.requests=200",)
 DIES = ("chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8", "workload.batch=[32,64]", *MODEL[1:])
+POOLED = ("chip.dies.rows=2", "workload.batch=[32,64]", *MODEL[1:])
 ON: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model=qwen3_1b7", *MODEL): ("npu_dse", "ascend910b", "a100", "wse2", "wse3", "dojo"),
     ("model=qwen3_1b7", "mapping=npu", *MODEL): ("npu64", "npu256", "tile32"),
@@ -40,6 +41,7 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
         "wafer64",
         "wafer64_nvlink",
     ),
+    ("model=deepseek_v2_lite", "mapping.both.ep=8", *POOLED): ("h800_ep", "cm384"),
     ("workload=gemm", SHAPES): ("wse2", "wse3", "dojo"),
     ("workload=gemm", "mapping=tensor_parallel", SHAPES): ("npu_dse", "a100", "ascend910b"),
     ("workload=gemm", "mapping=summa", SHAPES): ("tile32", "npu64", "npu256", "tile_gh200"),
