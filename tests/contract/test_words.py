@@ -42,6 +42,9 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
         "wafer64_nvlink",
     ),
     ("model=deepseek_v2_lite", "mapping.both.ep=8", *POOLED): ("h800_ep", "cm384"),
+    ("model=deepseek_v2_lite", "mapping.both.ep=4", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4", *DIES[3:]): (
+        "h800_ep",
+    ),
     ("workload=gemm", SHAPES): ("wse2", "wse3", "dojo"),
     ("workload=gemm", "mapping=tensor_parallel", SHAPES): ("npu_dse", "a100", "ascend910b"),
     ("workload=gemm", "mapping=summa", SHAPES): ("tile32", "npu64", "npu256", "tile_gh200"),

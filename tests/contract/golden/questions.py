@@ -88,6 +88,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
         "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_at=last",
         "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.routing=even",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=8 model=deepseek_v3 workload.batch=[64,256] workload.prompt=1024 "
+        "workload.output=4 mapping.both.ep=16 mapping.both.exchange=by_node workload.routing=sampled",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
         "mapping.both.attention.dataflow=flat_rows",
