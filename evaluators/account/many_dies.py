@@ -408,7 +408,8 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
         of = split(design, case, "decode")
         return f"{of.pp} stages of {of.group} dies, {of.dp} copies of them; fewer of mapping.both.pp, ep, tp or dp"
     if address == "chip.d2d.ports":
-        return f"a {chip.d2d.topology} of {chip.dies.rows:.0f} x {chip.dies.cols:.0f} dies takes {worst.need:.0f} links a die"
+        sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
+        return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
     if address == "chip.boxes.size":
         return f"{count(chip)} dies are no whole number of boxes: other sides of chip.dies"
     if field == "exchange":

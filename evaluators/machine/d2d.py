@@ -16,7 +16,7 @@ from dse.space.errors import DesignError, nearest
 
 
 class Level(NamedTuple):
-    """Dies of one package and the links between them.
+    """Dies of one package, wafer or cluster, and the links between them.
 
     Attributes:
         rows, cols: dies, as a rectangle; whole numbers.
