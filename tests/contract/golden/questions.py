@@ -94,7 +94,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
-        "mapping.both.attention.dataflow=flat_rows",
+        "mapping.both.attention.dataflow=flat_rows mapping.both.overlap=halves",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
         "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
