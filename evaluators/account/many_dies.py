@@ -53,8 +53,10 @@ WAITS = "stages"
 """Where micro-batches wait for the slowest stage."""
 
 GAP = "waits for the slowest stage"
+"""What is left of the time of a phase beside what a stage does on average: stages that fill, drain, or have less to do."""
+
 HIDDEN = "exchanges behind the other half"
-"""What is left of the time of a phase beside what one micro-batch takes through all stages."""
+"""What halves of a micro-batch save where one computes while the other exchanges, waits taken off."""
 
 TOGETHER = by_case
 """Cases that are worked out together: each by itself."""
@@ -258,12 +260,13 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
 
 
 def _detailed(played: Sequence[Played], of: Split) -> list[Timed]:
-    """Blocks of one micro-batch on its way through all stages."""
+    """Blocks of all micro-batches, of the mean stage: what a phase takes beside them, stages wait."""
     found = []
     for step in played:
+        every = of.halves * step.of.times * of.batches / of.pp
         for unit in step.units:
-            found += [_often(one, of.halves * step.of.times * unit.times) for one in unit.timed]
-        found += [_often(one, of.halves * step.of.times * (of.pp - 1)) for one in step.onward]
+            found += [_often(one, every * unit.times) for one in unit.timed]
+        found += [_often(one, every * (of.pp - 1)) for one in step.onward]
     return found
 
 

@@ -62,6 +62,10 @@ def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], of: tupl
     assert sum(row.seconds for row in found.rows) == pytest.approx(each["latency"], rel=1e-9)
     assert found.seconds == pytest.approx(each["latency"], rel=1e-9)
     assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in found.rows)
+    waits = sum(row.seconds for row in found.rows if row.operator == "waits for the slowest stage")
+    assert 0 <= waits < 0.6 * each["latency"]
+    if "mapping.both.pp=1" in of:
+        assert waits == 0
 
 
 @settings(max_examples=12, deadline=None)
