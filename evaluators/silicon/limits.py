@@ -1,5 +1,9 @@
 """What a chip cannot be made as: a die beyond the reticle, a clock, main memory beyond the edges, heat."""
 
+from typing import Any
+
+import numpy as np
+
 from dse.evaluators.silicon import area, energy, supply
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, where
@@ -10,13 +14,13 @@ def limits(chip: Chip) -> list[Limit]:
     """Limits of silicon, a die's by what all dies have; none of what is not made, or that a paper's own areas price."""
     if chip.die is None or chip.areas is not None:
         return []
-    found, one, own = area.parts(chip), area.die(chip), chip.die
+    one, own = area.die(chip), chip.die
     whole = area.total(chip)
     count, _ = area.dies(chip, whole)
     most = where(own.wafer, one, own.reticle)
     watts = energy.design_power(chip) / whole
     made = [
-        Limit("chip.die.reticle", one, most, "mm2", tuple(found.items())),
+        Limit("chip.die.reticle", one, most, "mm2", tuple(_of_one(chip, count).items())),
         Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
         Limit("chip.die.cooling", watts, own.cooling, "W/mm2"),
     ]
@@ -24,6 +28,16 @@ def limits(chip: Chip) -> list[Limit]:
         return made
     needed, edges = area.shore(chip), area.EDGES * one**0.5 * count * own.shore
     return [*made, Limit("chip.die.shore", needed, edges, "mm")]
+
+
+def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
+    """Area of one of the dies with cores by block. [mm2]"""
+    found = area.parts(chip)
+    if chip.base is None and not isinstance(count, np.ndarray) and count == 1:
+        return found
+    above = {name: value for name, value in found.items() if chip.base is None or name not in area.BELOW}
+    share = area.die(chip) / sum(above.values())
+    return {name: value * share for name, value in above.items()}
 
 
 def remedy(address: str, chip: Chip) -> str:
