@@ -163,7 +163,7 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
         )
     if tokens > model.mtp:
         raise DesignError(
-            f"workload.speculation.tokens: {model.name} has {model.mtp} modules that predict tokens (model.mtp), a guess each"
+            f"workload.speculation.tokens: {model.name} can guess {model.mtp}, one by each module for that (model.mtp)"
         )
     return Speculation(tokens, float(acceptance)) if tokens else None
 
