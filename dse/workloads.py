@@ -62,6 +62,8 @@ def _check_model(model: Model, address: str) -> None:
     experts = model.experts
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
+    if experts is not None and experts.load == "file":
+        raise DesignError(f"{address}.experts.load: a file says it with workload.routing=FILE.csv; leave it out here")
     if experts is not None and experts.dense_layers > model.layers:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
 

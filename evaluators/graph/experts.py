@@ -103,26 +103,26 @@ def spread(experts: Experts, tokens: float, cores: int, redundant: int = 0) -> A
     """Which part of the rows goes to each core, shape (cores,); None where all cores get as many, or are expected to."""
     if experts.load == "even" or (experts.load == "expected" and not experts.skew):
         return None
-    if experts.load == "file":
-        each_layer = [np.array(layer) for layer in experts.shares]
+    if experts.load == "sampled":
+        loads = shared_out(drawn(experts, tokens), redundant)
+        found = [np.bincount(dealt(len(loads), cores), loads, cores)]
     else:
-        each_layer = [drawn(experts, tokens) if experts.load == "sampled" else chosen(experts)]
-    found = [_by_core(loads, cores, redundant) for loads in each_layer]
+        layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [chosen(experts)]
+        found = [np.sort(_ranked(layer, cores, redundant)[2])[::-1] for layer in layers]
     mean: Array = np.sum([rows / rows.sum() for rows in found], axis=0) / len(found)
     return mean
 
 
-def _by_core(loads: Array, cores: int, redundant: int) -> Array:
+def _ranked(loads: Array, cores: int, redundant: int) -> tuple[Array, Array, Array]:
+    """Loads of experts and copies, most popular first, the core of each, and what each core has of them."""
     loads = np.sort(shared_out(loads, redundant))[::-1]
-    found: Array = np.bincount(dealt(len(loads), cores), loads, cores)
-    return np.sort(found)[::-1]
+    of_core = dealt(len(loads), cores)
+    return loads, of_core, np.bincount(of_core, loads, cores)
 
 
 def _most_of(layer: tuple[float, ...], tokens: Any, cores: int, redundant: int) -> tuple[Any, Any]:
     """Rows, and experts touched, on the core that has most rows of a layer whose experts are chosen so often."""
-    shares = np.sort(shared_out(np.array(layer), redundant))[::-1]
-    of_core = dealt(len(shares), cores)
-    sums = np.bincount(of_core, shares, cores)
+    shares, of_core, sums = _ranked(np.array(layer), cores, redundant)
     return float(sums.max()) * tokens, _touched(shares[of_core == int(sums.argmax())], tokens)
 
 
@@ -161,9 +161,7 @@ def parts_reached(experts: Experts, parts: int) -> float:
 @lru_cache(maxsize=1024)
 def _fullest(experts: Experts, cores: int, redundant: int = 0) -> tuple[float, float, Array]:
     """Of the core with most rows: rows of a token, their deviation, and the shares of its experts."""
-    shares = np.sort(shared_out(chosen(experts), redundant))[::-1]
-    of_core = dealt(len(shares), cores)
-    sums = np.bincount(of_core, shares, cores)
+    shares, of_core, sums = _ranked(chosen(experts), cores, redundant)
     own = shares[of_core == int(sums.argmax())]
     return float(own.sum()), sqrt(float((own * (1 - own)).sum())), own
 

@@ -80,6 +80,19 @@ def test_copies_share_what_their_expert_has(loads: list[float], redundant: int) 
     assert found.max() <= max(loads)
 
 
+def test_links_carry_what_the_busiest_core_of_a_draw_gets() -> None:
+    for seed in range(20):
+        of = experts(load="sampled", seed=seed)
+        parts = spread(of, 40.0, 4)
+        assert parts is not None
+        assert parts.max() * 80 == pytest.approx(busiest(of, 40.0, 4)[0])
+
+
+def test_a_file_is_said_by_the_workload() -> None:
+    with pytest.raises(DesignError, match=r"workload\.routing=FILE"):
+        asked("model=mixtral_8x7b", "+model.mixtral_8x7b.experts.load=file")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
