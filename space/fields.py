@@ -40,9 +40,14 @@ def word(
     return _leaf(metadata, default, absent)
 
 
-def flag(doc: str, *, default: bool | None = None) -> Any:
+def flag(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
     """A leaf that is a statement, true or false."""
-    return _leaf({"unit": "", "doc": doc, "flag": True}, default, False)
+    return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
+
+
+def table(doc: str, kind: type) -> Any:
+    """Value objects of a kind by names that the user gives, as pairs in the order in which they are said; none by default."""
+    return field(metadata={"doc": doc, "table": kind}, default=())
 
 
 def part(doc: str, *kinds: type, inline: bool = False) -> Any:
@@ -65,7 +70,7 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
 
 
 @dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, refused, field)
+    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, table, refused, field)
 )
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""

@@ -41,12 +41,8 @@ from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
-from dse.space.model import (
-    Model,
-    attention_parameters,
-    ffn_parameters,
-    kv_values,
-)
+from dse.space.model import Model
+from dse.space.parameters import attention_parameters, ffn_parameters, kv_values
 from dse.space.workload import Case
 
 WAITS = "stages"

@@ -42,7 +42,8 @@ from dse.space.errors import DesignError, chosen
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
-from dse.space.model import Model, parameters
+from dse.space.model import Model
+from dse.space.parameters import parameters
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""

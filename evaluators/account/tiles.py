@@ -26,7 +26,8 @@ from dse.space.elementwise import maximum
 from dse.space.fields import at
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import Mapping
-from dse.space.model import Model, drafting_parameters, kv_values, parameters
+from dse.space.model import Model
+from dse.space.parameters import drafting_parameters, kv_values, parameters
 
 Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 """Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""

@@ -10,7 +10,8 @@ from dse.evaluators.graph.operators import MatMul, Part
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.mapping import BYTES, Mapping, TilePlan
-from dse.space.model import Model, kv_values
+from dse.space.model import Model
+from dse.space.parameters import kv_values
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here

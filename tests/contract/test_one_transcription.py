@@ -23,7 +23,8 @@ from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of
 from dse.space.fields import replaced
-from dse.space.model import Model, drafting_parameters, parameters
+from dse.space.model import Model
+from dse.space.parameters import drafting_parameters, parameters
 from dse.space.workload import Case, Workload
 from tests.evaluators.test_transformer import BF16, MODELS
 from tests.samples import asked

@@ -14,7 +14,8 @@ from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.devices import blocks, footprint
 from dse.space.mapping import Precision
-from dse.space.model import Experts, Model, active_parameters, kv_values
+from dse.space.model import Experts, Model
+from dse.space.parameters import active_parameters, kv_values
 from tests.samples import asked
 
 MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))

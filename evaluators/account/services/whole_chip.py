@@ -44,7 +44,8 @@ from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
-from dse.space.model import Model, kv_values
+from dse.space.model import Model
+from dse.space.parameters import kv_values
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)

@@ -1,0 +1,23 @@
+"""What operators on elements cost: vector operations an element, and reads plus writes of it."""
+
+from typing import Any
+
+from dse.evaluators.graph.operators import Dim, Elementwise
+
+NORM = (4, 2)
+ROPE = (3, 2)
+GATE = (5, 3)
+"""Square, sum, scale, multiply; two products and a sum; SiLU and a product of two inputs."""
+
+TANH = (5, 2)
+"""Scale, exponential, sum, quotient, scale."""
+
+
+def norm(name: str, needs: tuple[str, ...], rows: Any, dim: Dim) -> Elementwise:
+    """A norm of rows."""
+    return Elementwise(name, needs, rows, dim, *NORM)
+
+
+def convolution(tokens: int) -> tuple[int, int]:
+    """A causal convolution over so many tokens, channel by channel, and a SiLU: products, sums, and four operations more."""
+    return 2 * tokens + 4, 2
