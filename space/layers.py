@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,6 +21,9 @@ ATTENTION, FFN, MOE = "attention", "ffn", "moe"
 
 RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
 """Names that a kind of layers cannot have."""
+
+
+AS_THE_MODEL: Kind = cast(Any, Kind)()
 
 
 class Reach(NamedTuple):
@@ -134,12 +137,12 @@ def layers(model: Model) -> Layers:
     """
     kinds = dict(model.kinds)
     turns = ordered(model.order, tuple(kinds), model.layers) if model.order else ("",) * model.layers
-    own = {name: of_kind(model, kinds.get(name, Kind())) for name in dict.fromkeys(turns)}
+    own = {name: of_kind(model, kinds.get(name, AS_THE_MODEL)) for name in dict.fromkeys(turns)}
     mixings: dict[Model, tuple[str, int]] = {}
     ffns: dict[tuple[str, Model], tuple[str, int]] = {}
     line = []
     for place, name in enumerate(turns):
-        kind, of = kinds.get(name, Kind()), own[name]
+        kind, of = kinds.get(name, AS_THE_MODEL), own[name]
         mixes = "" if kind.mixing == "none" else _counted(mixings, _mixing(of), name)
         words = "ffn" if kind.ffn is None else kind.ffn
         if words == "ffn":
@@ -182,7 +185,7 @@ def _named(name: str, of: Model, count: int) -> str:
 
 def of_kind(model: Model, kind: Kind) -> Model:
     """A model all of whose layers are of a kind."""
-    said = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
+    said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
     said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
     if kind.mixing == ATTENTION:
         said["recurrence"] = None
@@ -195,11 +198,13 @@ def _mixing(of: Model) -> Model:
 
 
 def _ffn(of: Model, word: str) -> Model:
-    """What an FFN has of it: as all of the model, so that kinds that differ in mixing alone share their FFN."""
-    same = {"heads": 1, "kv_heads": 1, "head_dim": 1, "v_dim": 0, "window": 0, "chunk": 0, "rope": 1.0, "qk_norm": False}
-    same |= {"qkv_bias": False, "out_bias": False, "sinks": False, "gate": "none", "softcap": False}
-    same |= {"v_proj": True, "kv_reused": False, "latent": None, "indexer": None, "recurrence": None, "compressed": None}
-    return replace(of, **same, **({"experts": None} if word == "dense" else {"ffn_intermediate": 1}))
+    """What an FFN has of it: kinds that differ in mixing alone share theirs."""
+    plain = replace(
+        of, heads=1, kv_heads=1, head_dim=1, v_dim=0, window=0, chunk=0, rope=1.0, qk_norm=False, qkv_bias=False,
+        out_bias=False, sinks=False, gate="none", softcap=False, v_proj=True, kv_reused=False, latent=None, indexer=None,
+        recurrence=None, compressed=None,
+    )  # fmt: skip
+    return replace(plain, experts=None) if word == "dense" else replace(plain, ffn_intermediate=1)
 
 
 def reach_of(of: Model) -> Reach:
@@ -218,6 +223,11 @@ def _reaches(of: Model) -> tuple[Reach, ...]:
     if of.recurrence is not None:
         return ()
     return (reach_of(of),) if of.indexer is None else (reach_of(of), scored(of))
+
+
+def two_forms(model: Model) -> bool:
+    """Whether a prompt is worked out otherwise than a token by itself, in some layer."""
+    return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
 
 
 def by_reach(model: Model, count: Callable[[Reach], Any]) -> Any:
@@ -239,6 +249,15 @@ def at_reach(values: Any, place: int) -> Any:
         return values
     one = values[place]
     return float(one.item()) if one.size == 1 else one
+
+
+def widest(values: Any) -> Any:
+    """Of what is counted for each reach, that of the widest.
+
+    >>> widest(3.0), widest(np.array([[[1.0]], [[2.0]]])).tolist()
+    (3.0, [[2.0]])
+    """
+    return values.max(axis=0) if isinstance(values, np.ndarray) and values.ndim > 2 else values
 
 
 TERM = re.compile(r"\s*(?:(\d+)\s*\(|(\d+)?\s*([A-Za-z_]\w*)|(\))|(,))")

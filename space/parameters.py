@@ -203,7 +203,7 @@ class Growth(NamedTuple):
 
     Attributes:
         layer: the kind.
-        kv, index: values a position. [1]
+        kv, scores: values a position, and those of an indexer's key. [1]
         state, conv: values whatever its length. [1]
         reach: how many positions are kept.
         indexed: how many are scored.
@@ -211,7 +211,7 @@ class Growth(NamedTuple):
 
     layer: Layer
     kv: int
-    index: int
+    scores: int
     state: int
     conv: int
     reach: Reach
@@ -238,9 +238,14 @@ def growths(model: Model) -> tuple[Growth, ...]:
     )
 
 
+def per_position(model: Model) -> int:
+    """Values of a cached position, in all layers that cache any. [1]"""
+    return sum(of.layer.times * (of.kv + of.scores) for of in growths(model))
+
+
 def growing_values(model: Model) -> float:
     """Values that each token more adds to caches, of all layers, once a sequence is long. [1]"""
-    return sum(of.layer.times * (of.kv * of.reach.grows + of.index * of.indexed.grows) for of in growths(model))
+    return sum(of.layer.times * (of.kv * of.reach.grows + of.scores * of.indexed.grows) for of in growths(model))
 
 
 def fixed_values(model: Model) -> int:
@@ -252,7 +257,7 @@ def cached_values(model: Model, positions: Any) -> Any:
     """Values in caches of all layers for a sequence of some positions, states apart. [1]"""
     total: Any = 0.0
     for of in growths(model):
-        total = total + of.layer.times * (of.kv * of.reach.kept(positions) + of.index * of.indexed.kept(positions))
+        total = total + of.layer.times * (of.kv * of.reach.kept(positions) + of.scores * of.indexed.kept(positions))
     return total
 
 

@@ -15,17 +15,18 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.graph.experts import parts_reached
 from dse.evaluators.layouts.cuts import cut
+from dse.evaluators.layouts.devices import kv_local
 from dse.evaluators.layouts.dies import (
-    DENSE,
     DRAFT,
     EMBEDDING,
     HEAD,
-    SPARSE,
     Crossing,
     Pass,
     Split,
     Unit,
     fullest,
+    named,
+    runs,
     split_of,
 )
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
@@ -39,10 +40,11 @@ from dse.evaluators.silicon import area
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.layers import MOE, layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
 from dse.space.model import Model
-from dse.space.parameters import attention_parameters, ffn_parameters, kv_values
+from dse.space.parameters import STATE_BYTES, attention_parameters, drafting, ffn_parameters, growths, shared_width
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -279,12 +281,9 @@ def _held(
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests)
-        cached *= of.batches * of.halves
-        values = kv_values(model) if model.latent is not None else 2 * int(ceil_div(model.kv_heads, of.tp)) * model.head_dim
         weights = np.array([_weights(name, model, of) for name in names])
-        caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) for name in names])
-        on_stage = [np.tensordot(each * size, stages, (0, 1)) for each, size in zip((weights, caches), sizes, strict=True)]
+        caches = np.array([_caches(name, mine, phase, of, sizes) for name in names])
+        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights * sizes[0], caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
         of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
@@ -297,23 +296,58 @@ def _held(
     return found
 
 
+def _units(model: Model) -> dict[str, tuple[str, str]]:
+    """Mixing and FFN of each unit that is a layer, or has one."""
+    found = {named(model, *names): names for names, _ in runs(model)}
+    mixing, ffn = drafting(model)
+    return found | {DRAFT: (mixing.name, ffn.name)}
+
+
+def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: tuple[float, float]) -> float:
+    """Bytes of caches and states of a unit on one die, of the requests of all micro-batches. [B]"""
+    mixes, _ = _units(mine.model).get(unit, ("", ""))
+    total = 0.0
+    for growth in growths(mine.model):
+        if growth.layer.name != mixes:
+            continue
+        values = kv_local(growth.layer.of, of.tp)
+        for n, prompt, output in mine.requests:
+            length = prompt + (output if phase == "decode" else 0)
+            kept, scored = growth.kept(length)
+            total += n * (kept * values + scored * growth.scores) * sizes[1]
+            total += n * (growth.state * STATE_BYTES + growth.conv * sizes[1]) / of.tp
+    return float(total * of.batches * of.halves)
+
+
 def _weights(unit: str, model: Model, of: Split) -> float:
     """Values of a unit on one die."""
-    table = model.vocab * model.hidden / of.tp
-    attention, norms = attention_parameters(model) / of.tp, 2 * model.hidden
-    experts = model.experts
-    sparse = 0.0
-    if experts is not None:
-        one = ffn_parameters(model, experts.intermediate)
-        shared, router = experts.shared * one, experts.count * model.hidden
-        stored = ceil_div(experts.count + of.redundant, of.ep) * one
-        sparse = stored + shared + router if of.ep > 1 else (stored + shared) / of.tp + router
-    dense = ffn_parameters(model, model.ffn_intermediate) / of.tp
-    layer = attention + norms + (dense if experts is None else sparse)
+    table, h = model.vocab * model.hidden / of.tp, model.hidden
+    if unit in (EMBEDDING, HEAD):
+        return float(table + (h if unit == HEAD else 0))
+    mixes, feeds = _units(model)[unit]
+    found = layers(model)
+    total = 0.0
+    for layer in found.mixings:
+        total += (attention_parameters(layer.of) / of.tp + h) if layer.name == mixes else 0.0
+    for layer in found.ffns:
+        total += (_sparse(layer.of, of) if feeds.startswith(MOE) else _dense(layer.of, of)) + h if layer.name == feeds else 0.0
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    drafting = layer + 2 * model.hidden**2 + 3 * model.hidden + (table if of.pp > 1 else 0.0)
-    each = {EMBEDDING: table, DENSE: attention + norms + dense, SPARSE: layer, DRAFT: drafting, HEAD: table + model.hidden}
-    return float(each[unit])
+    return float(total + (2 * h**2 + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+
+
+def _dense(model: Model, of: Split) -> float:
+    return ffn_parameters(model, model.ffn_intermediate) / of.tp
+
+
+def _sparse(model: Model, of: Split) -> float:
+    """Values of a layer's experts on one die: some of them whole, or a share of each."""
+    experts = model.experts
+    assert experts is not None
+    one = ffn_parameters(model, experts.intermediate, experts.latent)
+    shared, router = experts.shared * ffn_parameters(model, shared_width(experts)), experts.count * model.hidden
+    around = router + 2 * model.hidden * experts.latent
+    stored = ceil_div(experts.count + of.redundant, of.ep) * one
+    return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
 
 
 def areas(design: Design) -> tuple[Any, Any]:

@@ -31,9 +31,10 @@ class Job:
         cached: positions that caches have of all requests of each case, at the longest.
         longest: prompt of each case.
         sequences: requests of each case.
+        prompt_kept: positions that caches have of all prompts of each case.
         past: positions before each prompt that are cached already.
 
-    Where layers look back differently far, `context` and `cached` have an axis more in front, of the reaches of the model.
+    Where layers look back differently far, `context`, `cached` and `prompt_kept` have an axis of reaches more in front.
     """
 
     model: Model
@@ -56,6 +57,7 @@ class Job:
     cached: Any
     longest: Any
     sequences: Any
+    prompt_kept: Any
     past: Any = 0.0
 
 
@@ -93,8 +95,8 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
     def per(function: Callable[[Case], float]) -> Any:
         return column([float(function(case)) for _, case in cases])
 
-    def kept(reach: Reach) -> Any:
-        return per(lambda case: sum(n * reach.kept(prompt + output) for n, prompt, output in case.requests))
+    def kept(reach: Reach, outputs: int = 1) -> Any:
+        return per(lambda case: sum(n * reach.kept(prompt + outputs * output) for n, prompt, output in case.requests))
 
     return Job(
         model,
@@ -117,6 +119,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
         by_reach(model, kept),
         per(lambda case: max(prompt for _, prompt, _ in case.requests)),
         per(lambda case: case.batch),
+        by_reach(model, lambda reach: kept(reach, 0)),
     )
 
 

@@ -1,5 +1,7 @@
 """How a layer mixes tokens, as operators: attention of all kinds, and recurrent states."""
 
+from typing import Any
+
 from dse.evaluators.graph.operators import Attention, Dim, Elementwise, Index, MatMul, Operator, Recur
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.words import GATE, NORM, ROPE, convolution, norm
@@ -34,8 +36,9 @@ def _attention(of: Model, at: Step, far: Step) -> list[Operator]:
     own = not of.kv_reused
     found += [MatMul("k_proj", ("attention_norm",), m, h, k)] if own else []
     found += [MatMul("v_proj", ("attention_norm",), m, h, v)] if own and of.v_proj else []
-    turned = ("q_proj", "k_proj") if own else ("q_proj",)
-    rope, needs = _rope(of, at, q, turned), ("v_proj",) if own and of.v_proj else ()
+    turned: tuple[str, ...] = ("q_proj", "k_proj") if own else ("q_proj",)
+    needs: tuple[str, ...] = ("v_proj",) if own and of.v_proj else ()
+    rope = _rope(of, at, q, turned)
     index = _index(of, at, far, "attention_norm")
     found += [*rope, *index]
     needs = ((rope[-1].name,) if rope else turned) + needs + ((index[-1].name,) if index else ())
@@ -57,11 +60,10 @@ def _rope(of: Model, at: Step, q: Dim, needs: tuple[str, ...]) -> list[Operator]
     return [Elementwise("heads_norm", needs, at.tokens, q, *NORM)] if of.qk_norm else []
 
 
-def _picked(of: Model) -> dict[str, int | bool]:
+def _picked(of: Model) -> dict[str, Any]:
     """How attention takes its keys and scores them, beside the usual."""
-    index = of.indexer
-    found: dict[str, int | bool] = {"capped": True} if of.softcap else {}
-    return found | ({} if index is None else {"picked": index.top, "together": index.block})
+    found: dict[str, Any] = {"capped": True} if of.softcap else {}
+    return found | ({} if of.indexer is None else {"picked": of.indexer.top, "together": of.indexer.block})
 
 
 def _gated(of: Model, at: Step, out: Dim, needs: tuple[str, ...]) -> list[Operator]:
@@ -110,7 +112,7 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
     else:
         operators.append(MatMul("q_up", ("attention_norm",), m, h, q))
     operators.append(MatMul("kv_down", ("attention_norm",), m, h, Dim(rank + rope)))
-    turned = ("q_up", "kv_down")
+    turned: tuple[str, ...] = ("q_up", "kv_down")
     if rope and of.rope:
         operators.append(Elementwise("rope", turned, m, Dim(of.heads, rope, split=True), *ROPE))
         turned = ("rope",)
@@ -189,7 +191,7 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     else:
         found += [MatMul("decay_up", first, m, h, keys)] if state.rule == "channel_delta" else []
         found.append(MatMul("gate_up", first, m, h, values))
-    needs = ("state_qk", "state_v")
+    needs: tuple[str, ...] = ("state_qk", "state_v")
     if state.conv:
         width = Dim(state.key_heads, 2 * state.key_dim + state.heads // state.key_heads * state.value_dim, split=True)
         found.append(Elementwise("state_conv", needs, m, width, *convolution(state.conv)))

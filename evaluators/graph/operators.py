@@ -170,34 +170,36 @@ def useful(of: Operator) -> Any:
     if isinstance(of, Index):
         return 2.0 * of.pairs * of.heads * of.dim
     if isinstance(of, Recur):
-        return of.tokens * of.heads.units * (2.0 * sum(products(of)) / of.chunk)
+        return of.tokens * of.heads.units * (2.0 * products(of) / of.chunk)
     return 0.0
 
 
-def products(of: Recur) -> tuple[float, ...]:
-    """Multiply-adds of each product of a head for a chunk of tokens."""
-    return recurrent(of.rule, of.chunk, of.key_dim, of.value_dim, of.shared)
-
-
-def recurrent(rule: str, chunk: int, key_dim: int, value_dim: int, shared: int = 1) -> tuple[float, ...]:
-    """Multiply-adds of a head's products for a chunk of tokens; one token at a time they are those of the state alone.
+def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
+    """Products [m, k] x [k, n] of a head for a chunk of tokens, or for a token by itself.
 
     A token by itself: the state is read with its key (where what is there is corrected), its product of key and value is
     added, and it is read with its query. A chunk: queries with keys and with the state, keys with values into the state, and
     scores with values, each within the chunk; where values are corrected also keys with keys, the inverse of a triangle applied
-    to keys and values, and the state with keys. Scores of queries and keys are those of all `shared` heads, where no head's own
-    decay is in them before they are needed.
+    to keys and values, and the state with keys. Scores of queries and keys are those of all heads that share them, where no
+    head's own decay is in them before they are needed.
 
     Source:
         chunked forms of [yang2025] section 3.3, [dao2024] section 6.
 
-    >>> sum(recurrent("delta", 64, 128, 128)) / 64 / 128 / 128, sum(recurrent("ssd", 1, 128, 64)) / 128 / 64
-    (5.5, 2.0)
+    >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 64)
+    >>> sum(m * k * n for m, k, n in shapes(delta)) / 64 / 128 / 128
+    5.5
     """
-    state, corrected = key_dim * value_dim * float(chunk), rule in ("delta", "channel_delta")
-    if chunk == 1:
-        return (state,) * (3 if corrected else 2)
-    square = float(chunk) * chunk
-    scores = square * key_dim / (1 if corrected else shared)
-    own: tuple[float, ...] = (scores, state, state, square * value_dim)
-    return own + ((square * key_dim, square * key_dim, square * value_dim, state) if corrected else ())
+    chunk, keys, values = float(of.chunk), float(of.key_dim), float(of.value_dim)
+    corrected = of.rule in ("delta", "channel_delta")
+    read, added = (chunk, keys, values), (keys, chunk, values)
+    if of.chunk == 1:
+        return (read, added, read) if corrected else (added, read)
+    scores = (chunk / (1 if corrected else of.shared), keys, chunk)
+    own: tuple[tuple[float, float, float], ...] = (scores, read, added, (chunk, chunk, values))
+    return own + (((chunk, keys, chunk), (chunk, chunk, keys), (chunk, chunk, values), read) if corrected else ())
+
+
+def products(of: Recur) -> float:
+    """Multiply-adds of a head for a chunk of tokens."""
+    return sum(m * k * n for m, k, n in shapes(of))

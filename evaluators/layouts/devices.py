@@ -142,7 +142,7 @@ def _cached(model: Model, tp: Any, precision: Precision, cached: Any, sequences:
             share = ceil_div(state.heads, tp) / state.heads
             found.append((layer, sequences * share * (of.state * STATE_BYTES + of.conv * conv)))
             continue
-        index = at_reach(cached, layer.indexed) * (of.index * kv)
+        index = at_reach(cached, layer.indexed) * (of.scores * kv)
         found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp) * kv) + index))
     return found
 
@@ -240,7 +240,7 @@ def _recur(part: Part, of: Recur, tp: Any, precision: Precision) -> Call:
     """States are read and written once a step; of a prompt they stay with the cores meanwhile."""
     heads = ceil_div(of.heads.units, tp)
     each = of.tokens * (heads * (1.0 / of.chunk))
-    macs = float(sum(products(of)))
+    macs = products(of)
     decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
     # a prompt starts from nothing
     passes = 2.0 if of.chunk == 1 else 1.0

@@ -147,22 +147,17 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     prompt, _, decodes, _ = made_of
     chip, mapping = _of(design)
     plan: Plan = replaced(getattr(mapping, phase), {"tp": tp})
-    precision = mapping.precision
-    # positions that prompts attend to before themselves are read once a chunk
-    pairs, positions = (
-        by_reach(load.model, lambda reach: _looked(reach, *made_of)[0]),
-        by_reach(load.model, lambda reach: _looked(reach, *made_of)[1]),
-    )
+    pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions)
-    cut = blocks(
-        transformer(load.model, at), line(load.model, at), plan.tp, precision, plan.allreduce, recorded=phase == "decode"
-    )
+    operators, order = transformer(load.model, at), line(load.model, at)
+    cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, recorded=phase == "decode")
     return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
 def _looked(reach: Reach, prompt: Array, prompt_context: Array, decodes: Array, context: Array) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
     prompt_context, context = reach.seen(prompt_context), reach.seen(context)
+    # positions that prompts attend to before themselves are read once a chunk
     past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
     return prompt * prompt_context + decodes * context, decodes * context + past
 
