@@ -130,6 +130,16 @@ def _owner(value: Any, name: str) -> str:
     return next((own for own in inline if hasattr(getattr(value, own), name)), "")
 
 
+def told(value: Any) -> str:
+    """What tells a value object from others: fields at their defaults are left out, so that one more changes nothing."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(told, value))})"
+    if not is_dataclass(value):
+        return repr(value)
+    said = ((spec.name, getattr(value, spec.name)) for spec in fields(value) if getattr(value, spec.name) != spec.default)
+    return f"{type(value).__name__}({', '.join(f'{name}={told(inner)}' for name, inner in said)})"
+
+
 def replaced(value: T, changes: Mapping[str, Any]) -> T:
     """A copy with the leaves at some addresses changed; the rest is shared."""
     here: dict[str, Any] = {}

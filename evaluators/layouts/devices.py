@@ -204,7 +204,7 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision) -> Call
     fetch = of.positions * kv_heads * float(of.kv_dim * kv)
     piece, stride = float(of.layout_dim * kv), kv_heads * float(of.layout_dim * kv)
     if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
-        piece, stride = of.together * float(of.kv_dim * kv), inf
+        piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
         # cores of a pool are priced by operations alone, so that scores and values are one product a pair
