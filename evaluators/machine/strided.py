@@ -1,6 +1,5 @@
 """Off-die memory as the closed form sees it: a bandwidth, and what strided reads lose of it."""
 
-import math
 from typing import Any
 
 from dse.space.elementwise import where
@@ -15,11 +14,9 @@ def strided_efficiency(piece: Any, stride: Any, bandwidth: Any, gap: Any, waste:
         efficiency = 1                                                               where piece >= stride
                      1 / (1 + waste * (stride / piece - 1) + gap * bandwidth / stride)  elsewhere
 
-    Pieces that lie anywhere are rows of their own, beside which nothing is fetched.
-
     Args:
         piece: contiguous bytes. [B]
-        stride: bytes from one piece to the next; infinite where they lie anywhere. [B]
+        stride: bytes from one piece to the next. [B]
         bandwidth: of a contiguous stream. [B/s]
         gap: time lost on each row. [s]
         waste: share of the skipped bytes that is fetched. [-]
@@ -31,6 +28,4 @@ def strided_efficiency(piece: Any, stride: Any, bandwidth: Any, gap: Any, waste:
     >>> strided_efficiency(128, 128, 1e12, 1e-9, 0.5), round(strided_efficiency(128, 256, 1e12, 1e-9, 0.5), 3)
     (1.0, 0.185)
     """
-    if isinstance(stride, float) and stride == math.inf:
-        return 1 / (1 + gap * bandwidth / piece)
     return where(piece >= stride, 1.0, 1 / (1 + waste * (stride / piece - 1) + gap * bandwidth / stride))

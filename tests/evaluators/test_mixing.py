@@ -11,12 +11,13 @@ from dse.evaluators.graph.operators import Attention, Index, MatMul, Part, Recur
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import blocks
+from dse.space.errors import DesignError
 from dse.space.layers import Reach, at_reach, layers
 from dse.space.mapping import Precision
 from dse.space.model import Model
 from dse.space.parameters import parameters
 from dse.space.workload import Case
-from tests.samples import asked
+from tests.samples import asked, metrics
 
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
 
@@ -180,3 +181,17 @@ def test_attention_is_asked_with_the_reach_of_its_kind(name: str) -> None:
                 assert one.pairs == 2 * reaches[part.reach].pairs(3000)
             if isinstance(one, Index):
                 assert one.pairs == 2 * Reach().pairs(3000)
+
+
+def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> None:
+    def token(*more: str) -> float:
+        words = ("chip=h100", "model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=20000", "workload.output=64")
+        return metrics(*words, *HYBRIDS["indexed"], *more)["tpot"]
+
+    whole, scattered = token("chip.hbm.scatter='0 B'"), token("chip.hbm.scatter='4096 B'")
+    layers_, rows, nbytes = 28, 64 * 256, 4096 * 8 // 8
+    hbm = asked("chip=h100").base
+    lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_achieved)
+    assert scattered - whole == pytest.approx(lost, rel=0.05)
+    with pytest.raises(DesignError, match=r"chip\.hbm\.scatter: missing"):
+        token("chip.hbm.scatter=null")
