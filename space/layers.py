@@ -178,9 +178,9 @@ def _at(names: dict[Any, str], key: Any) -> str:
 
 
 def _named(name: str, of: Model, count: int) -> str:
-    if count == 1 and of.recurrence is None:
-        return ATTENTION
-    return name if of.recurrence is not None or name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
+    if of.recurrence is not None:
+        return name or "recurrence"
+    return ATTENTION if count == 1 else name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
 
 
 def of_kind(model: Model, kind: Kind) -> Model:
@@ -324,15 +324,18 @@ def refuse(model: Model) -> None:
         field, other = ("kinds", "order") if model.order else ("order", "kinds")
         raise DesignError(f"{field}: missing beside {other}; say both, or neither for layers that are alike")
     found = layers(model)
-    idle = {name for name, _ in model.kinds} - set(
-        ordered(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
-    )
+    used = ordered(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
+    idle = {name for name, _ in model.kinds} - set(used)
     if idle:
         raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
     if not any(mixes for mixes, _ in found.line):
         raise DesignError("kinds: no layer mixes tokens")
-    for place, layer in enumerate(found.mixings):
-        _refuse(layer.of, f"kinds.{layer.name}." if model.kinds else "", first=place == 0)
+    kinds = dict(model.kinds)
+    mixing = [name for name in dict.fromkeys(used) if kinds[name].mixing != "none"]
+    for place, name in enumerate(mixing):
+        _refuse(of_kind(model, kinds[name]), f"kinds.{name}.", first=place == 0)
+    if not model.kinds:
+        _refuse(model, "", first=True)
 
 
 def _refuse(of: Model, where_: str, *, first: bool) -> None:
