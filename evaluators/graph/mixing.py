@@ -194,7 +194,7 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     needs: tuple[str, ...] = ("state_qk", "state_v")
     if state.conv:
         width = Dim(state.key_heads, 2 * state.key_dim + state.heads // state.key_heads * state.value_dim, split=True)
-        found.append(Elementwise("state_conv", needs, m, width, *convolution(state.conv)))
+        found.append(Elementwise("state_conv", needs, m, width, *convolution(state.conv, alone=at.phase == "decode")))
         needs = ("state_conv",)
     chunk = 1 if at.phase == "decode" else state.chunk
     needs += tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))

@@ -18,6 +18,9 @@ def norm(name: str, needs: tuple[str, ...], rows: Any, dim: Dim) -> Elementwise:
     return Elementwise(name, needs, rows, dim, *NORM)
 
 
-def convolution(tokens: int) -> tuple[int, int]:
-    """A causal convolution over so many tokens, channel by channel, and a SiLU: products, sums, and four operations more."""
-    return 2 * tokens + 4, 2
+def convolution(tokens: int, *, alone: bool) -> tuple[int, int]:
+    """A causal convolution over so many tokens, channel by channel, and a SiLU: products, sums, and four operations more.
+
+    Where tokens are of sequences of their own, earlier ones are read from what was kept of them, and the new one is kept too.
+    """
+    return 2 * tokens + 4, tokens + 2 if alone else 2

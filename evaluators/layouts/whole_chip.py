@@ -61,6 +61,9 @@ def reads_ahead(plan: "FlatPlan | Said") -> bool:
 KEYS_AND_VALUES = ("k_proj", "v_proj", "kv_down")
 """Products whose results later steps read as well."""
 
+PASSED = 2
+"""Reads and writes of an element by a convolution of tokens that follow one another; earlier steps that are read are more."""
+
 TABLES = ("embedding",)
 """What looks rows of weights up."""
 
@@ -168,8 +171,11 @@ def _rows(part: Part, of: Elementwise, on: On) -> Call:
 
 @lru_cache(maxsize=256)
 def _known(kind: str, top: int, normed: bool) -> Recipe:
+    """A recipe by the end of an operator's name, by a count and a statement that some kinds need."""
     recipes: dict[str, Callable[[], Recipe]] = {
         "embedding": streamed.copy,
+        "tanh": streamed.cap,
+        "conv": lambda: streamed.convolution(top, alone=normed),
         "norm": streamed.norm,
         "rope": lambda: streamed.rotation(normed=normed),
         "activation": streamed.gate,
@@ -180,4 +186,8 @@ def _known(kind: str, top: int, normed: bool) -> Recipe:
 
 
 def _recipe(of: Elementwise, model: Model) -> Recipe:
-    return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
+    kind = of.name.split("_")[-1]
+    if kind == "conv":
+        assert model.recurrence is not None
+        return _known(kind, model.recurrence.conv, of.passes > PASSED)
+    return _known(kind, model.experts.top_k if model.experts else 1, model.qk_norm)
