@@ -18,6 +18,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, jobs
 from dse.evaluators.readers.cached import asked
+from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.part_jobs import job_on
 from dse.evaluators.readers.price import Cost, Timed
 from dse.space.chip import Chip, memory_of
@@ -53,8 +54,13 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use. [B]"""
     kinds = (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job))
-    each = {id(call.job): asked(call.job) for of in parts for call in of.block.calls}.values()
+    each = [job for of in parts for call in of.block.calls for job in one_by_one(asked(call.job))]
     return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in kinds]
+
+
+def one_by_one(job: Any) -> tuple[Any, ...]:
+    """Jobs that come one after the other, by themselves."""
+    return job.jobs if isinstance(job, InTurn) else (job,)
 
 
 def most(values: Iterable[Any]) -> Any:

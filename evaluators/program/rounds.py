@@ -134,6 +134,9 @@ FUNCTIONS: dict[str, Function] = {
     "larger": Function(1, 0, np.maximum),
     "without": Function(1, 0, lambda x, top: np.where(x < top, x, UNSEEN)),
     "decayed": Function(2, 0, lambda x, by, y: x * by + y),
+    "dots": Function(2, 0, lambda x, y: (x * y).sum(axis=2, keepdims=True)),
+    "error": Function(2, 0, lambda x, y, by: (x - y) * by),
+    "updated": Function(3, 0, lambda x, by, y, z: x * by + y * z),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.program.counts import COUNTS, Activity
 from dse.evaluators.readers.cached import Cached
+from dse.evaluators.readers.in_turn import InTurn
 from dse.space.elementwise import column
 
 
@@ -22,6 +23,10 @@ def price(fidelity: str, job: Any) -> Cost:
         costs = [price(fidelity, one) for one in job.jobs]
         counts = (column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
         return Cost(column([float(cost.seconds) for cost in costs]), Activity(*counts))
+    if isinstance(job, InTurn):
+        several = [(times, price(fidelity, one)) for times, one in job.counted]
+        whole = sum((of.activity * times for times, of in several), Activity())
+        return Cost(sum(of.seconds * times for times, of in several), whole)
     if isinstance(job, Cached):
         of = price(fidelity, job.job)
         nbytes = of.activity.memory_bytes
@@ -36,6 +41,10 @@ def split(fidelity: str, job: Any) -> dict[str, Any]:
     if isinstance(job, Several):
         parts = [split(fidelity, one) for one in job.jobs]
         return {name: column([float(part[name]) for part in parts]) for name in parts[0]}
+    if isinstance(job, InTurn):
+        each = [(times, split(fidelity, one)) for times, one in job.counted]
+        names = dict.fromkeys(name for _, part in each for name in part)
+        return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
     if isinstance(job, Cached):
         into = split(fidelity, job.job)
         return into | {"hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}

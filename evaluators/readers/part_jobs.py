@@ -14,13 +14,14 @@ from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.passes.part import share, sides
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers.in_turn import InTurn
 from dse.space.chip import Chip
 from dse.space.fields import replaced
 
 WAVES = 4
 """Turns that a job keeps at most: those after the first few are like one another."""
 
-Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job
+Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job | InTurn
 
 
 def job_on(job: Job, side: int) -> tuple[Job, float]:
@@ -30,6 +31,9 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
     """
     if not side:
         return job, 1.0
+    if isinstance(job, InTurn):
+        parts = [job_on(one, side) for one in job.jobs]
+        return InTurn(tuple(one for one, _ in parts), tuple(times for _, times in parts)), 1.0
     if isinstance(job, closed_attention.Job):
         return attention_on(job, side)
     return summa_on(job, side) if isinstance(job, closed_summa.Job) else streamed_on(job, side)
