@@ -232,17 +232,21 @@ class Load:
         slot: the tile that it fills.
         cores: which cores.
         channel: the memory channel that each core's block is in, an index that broadcasts with `cores`.
+        rows: a slot of numbers, one for each row of `slot`: which rows of the block come. Empty where all of it does.
+        pace: time of the channel over that of one long block, as the memory says of pieces at random places.
     """
 
     stream: str
     slot: str
     cores: Cores
     channel: Array
+    rows: str = ""
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`."""
+    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`, which has more."""
 
     stream: str
     slot: str
@@ -295,7 +299,7 @@ def reads(step: Step) -> tuple[str, ...]:
     if isinstance(step, Multiply):
         return step.a, step.b
     if isinstance(step, Load):
-        return ()
+        return (step.rows,) if step.rows else ()
     return step.inputs if isinstance(step, Vector) else (step.slot,)
 
 

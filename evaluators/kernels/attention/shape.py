@@ -17,6 +17,9 @@ from dse.space.elementwise import ceil_div, where
 STATISTIC = "float32"
 """Number format of maxima and sums of rows."""
 
+NUMBER, NUMBER_BYTES = "int32", 4
+"""Number format of row numbers of keys that were selected."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -32,6 +35,8 @@ class Heads:
         qk, v: dimensions of a head.
         causal: whether a query sees no later key, the last query seeing all.
         latent: whether values are columns of keys.
+        piece: bytes of the contiguous pieces in which main memory has keys and values that were selected; their row numbers are
+            loaded before them. 0 where they follow one another. [B]
     """
 
     batch: Any
@@ -43,6 +48,12 @@ class Heads:
     v: Any
     causal: bool = False
     latent: bool = False
+    piece: Any = 0
+
+    @property
+    def selected(self) -> bool:
+        """Whether keys and values are rows that were selected."""
+        return bool(np.any(self.piece > 0))
 
     @property
     def problems(self) -> Any:
@@ -159,6 +170,7 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Slot(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
+    tiles += [Slot(prefix + "i", (n, 1), NUMBER, depth=2)] if shape.selected else []
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
 
 
