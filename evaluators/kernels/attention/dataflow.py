@@ -171,14 +171,14 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
     """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
     if first or on.blocking:
         for opening in _opening(wave, p, on):
-            yield from on.rounds(*opening)
+            yield from on.rounds(*opening) if opening else ()
     yield from _spread("q", "row", p, on)
     if on.shape.latent:
         yield from _spread("c", "row", p, on)
     for part in ("q", "c") if on.shape.latent else ("q",):
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
     middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
-    ahead = tuple(step for part in _opening(after, p, on) for step in part) if after is not None and not on.blocking else ()
+    ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
     yield from _block(wave, 0, ahead, p, on)
     if middle:
         yield Loop(tuple(_block(wave, 1, ahead, p, on)), middle)
@@ -196,19 +196,27 @@ def _opening(wave: Wave, p: str, on: _On) -> tuple[tuple[Step, ...], ...]:
     """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
     queries = tuple(_load(slot, "row", wave, p, on) for slot in (("q", "c") if on.shape.latent else ("q",)))
     keys = () if on.shape.latent else (_load("k", "column", wave, p, on),)
-    if not on.shape.selected:
-        return ((*queries, *keys),)
-    return ((*queries, _load("i", "column", wave, p, on)), *((keys,) if keys else ()))
+    return ((*queries, _load("i", "column", wave, p, on)), keys) if on.shape.selected else ((*queries, *keys),)
 
 
-def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> Iterator[Round]:
-    """A block of keys, algorithm 2 lines 8 to 26; `ahead` is what else is loaded beside the last P V."""
+Ahead = tuple[tuple[Step, ...], tuple[Step, ...]]
+"""What an item begins with where it is loaded beside the one before: row numbers, and what comes when these are there."""
+
+
+def _ahead(wave: Wave, p: str, on: _On) -> Ahead:
+    steps = tuple(step for part in _opening(wave, p, on) for step in part)
+    numbers = tuple(step for step in steps if isinstance(step, Load) and step.slot == p + "i")
+    return numbers, tuple(step for step in steps if step not in numbers)
+
+
+def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterator[Round]:
+    """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")
     # numbers of the next rows come when both keys and values of these have been asked for
-    numbers = [_load("i", "column", wave, p, on)] if on.shape.selected and not last else []
+    numbers, ahead = following if last or not on.shape.selected else ((_load("i", "column", wave, p, on),), following[1])
     if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
         loads = [_load("k", "column", wave, p, on), values]
         if on.blocking:
