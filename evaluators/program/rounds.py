@@ -137,6 +137,15 @@ FUNCTIONS: dict[str, Function] = {
     "dots": Function(2, 0, lambda x, y: (x * y).sum(axis=2, keepdims=True)),
     "error": Function(2, 0, lambda x, y, by: (x - y) * by),
     "updated": Function(3, 0, lambda x, by, y, z: x * by + y * z),
+    "rectified": Function(2, 0, lambda x, by: np.maximum(x, 0) * by),
+    "peaks": Function(1, 0, lambda x: x.max(axis=3, keepdims=True)),
+    "smallest": Function(1, 0, lambda x: x.min(axis=2, keepdims=True)),
+    "middle": Function(2, 0, lambda x, y: (x + y) / 2),
+    "above": Function(2, 0, lambda x, y: (x > y).sum(axis=2, keepdims=True)),
+    "lifted": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, y, x))),
+    "lowered": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, x, y))),
+    "positions": Function(3, 0, lambda x, above, top: np.argsort(x <= above, axis=2, kind="stable")[:, :, : int(top)]),
+    "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""

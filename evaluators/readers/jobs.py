@@ -58,12 +58,16 @@ def _readers(fidelity: str) -> dict[type, Any]:
     from dse.evaluators.readers import closed_attention as attention
     from dse.evaluators.readers import closed_streamed as streamed
     from dse.evaluators.readers import closed_summa as summa
+    from dse.evaluators.readers import closed_walked as walked
     from dse.evaluators.readers import crossings
 
+    found: dict[type, Any]
     if fidelity == "closed":
-        return {summa.Job: summa, attention.Job: attention, streamed.Job: streamed, crossings.Job: crossings}
-    from dse.evaluators.readers import events_attention, events_crossings, events_streamed, events_summa
+        found = {module.Job: module for module in (summa, attention, streamed, walked)}
+        return found | {crossings.Job: crossings}
+    from dse.evaluators.readers import events_attention, events_crossings, events_streamed, events_summa, events_walked
 
-    played = ((summa.Job, events_summa), (attention.Job, events_attention), (streamed.Job, events_streamed))
-    found: dict[type, Any] = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
+    modules = ((summa, events_summa), (attention, events_attention), (streamed, events_streamed), (walked, events_walked))
+    played = [(closed.Job, module) for closed, module in modules]
+    found = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
     return found | ({crossings.Job: events_crossings.EVENTS} if fidelity == "events" else {})
