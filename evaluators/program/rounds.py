@@ -119,6 +119,12 @@ class Function:
 UNSEEN = -1e30
 """Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
 
+
+def _below(size: int, diagonal: int = 0) -> Array:
+    """Where a square matrix is not above a diagonal."""
+    return np.tri(size, k=diagonal, dtype=bool)
+
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -137,6 +143,14 @@ FUNCTIONS: dict[str, Function] = {
     "dots": Function(2, 0, lambda x, y: (x * y).sum(axis=2, keepdims=True)),
     "error": Function(2, 0, lambda x, y, by: (x - y) * by),
     "updated": Function(3, 0, lambda x, by, y, z: x * by + y * z),
+    "less": Function(1, 0, lambda x, y: x - y),
+    "cumulated": Function(1, 0, lambda x: x.cumsum(axis=2)),
+    "decays": Function(2, 1, lambda x: np.exp(np.where(_below(x.shape[2])[:, :, None], x - x.swapaxes(2, 3), UNSEEN))),
+    "left": Function(1, 1, lambda x: np.exp(x[:, :, -1:] - x)),
+    "ebbed": Function(1, 0, lambda x, y: x * np.exp(y[:, :, -1:].swapaxes(2, 3))),
+    "under": Function(2, 0, lambda x, by: np.where(_below(x.shape[2], -1)[:, :, None], -x * by, 0.0)),
+    "lower": Function(1, 0, lambda x: np.where(_below(x.shape[2])[:, :, None], x, 0.0)),
+    "diagonal": Function(1, 0, lambda x: x + np.eye(x.shape[2])[:, :, None]),
     "rectified": Function(2, 0, lambda x, by: np.maximum(x, 0) * by),
     "peaks": Function(1, 0, lambda x: x.max(axis=3, keepdims=True)),
     "smallest": Function(1, 0, lambda x: x.min(axis=2, keepdims=True)),

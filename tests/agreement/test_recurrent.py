@@ -1,5 +1,7 @@
 """States of recurrent layers on tiles with HBM: closed form against events on random sizes; bytes and operations by hand."""
 
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -8,10 +10,11 @@ from hypothesis import strategies as st
 
 from dse.evaluators.kernels.vector.recurrent import RULES, Recurrence
 from dse.evaluators.readers import jobs
-from dse.evaluators.readers.closed_recurrent import decoded, fitting
+from dse.evaluators.readers.closed_recurrent import decoded, fitting, prefilled
 from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.part_jobs import job_on
 from dse.space.chip import Chip
+from dse.space.fields import replaced
 from tests.samples import asked
 
 GDN = Recurrence("delta", 32, 16, 128, 128, 64, 64)
@@ -69,3 +72,44 @@ def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
     assert isinstance(part, InTurn)
     whole = jobs.price("events", job).seconds
     assert times * jobs.price("events", part).seconds == pytest.approx(whole, rel=0.1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_closed_and_played_prompts_agree_on_random_sizes(data: Any) -> None:
+    def one(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    keys, sequences, rule = one(1, 4, 16), data.draw(st.integers(1, 60)), one(*RULES)
+    heads, prompt = keys * one(1, 2, 4), data.draw(st.integers(1, 5000))
+    shape = Recurrence(rule, heads, keys, one(64, 128), one(64, 128), sequences, sequences * prompt, one(64, 128))
+    job = prefilled(shape, chip(one("tile32", "tile_gh200")), one(1.0, 2.0))
+    closed, played = (jobs.price(fidelity, job) for fidelity in ("closed", "events"))
+    assert closed.seconds == pytest.approx(played.seconds, rel=0.15)
+    assert closed.activity.memory_bytes == played.activity.memory_bytes
+
+
+@pytest.mark.parametrize(("rule", "chunk"), [("delta", 64), ("ssd", 128), ("linear", 128)])
+def test_products_of_chunks_are_as_many_as_the_formula_says(rule: str, chunk: int) -> None:
+    """And what inverts a chunk's triangle, twice as many products of squares as the chunk has bits, less two."""
+    shape = Recurrence(rule, 32, 32, 128, 64, 32, 32 * 16 * chunk, chunk)  # an item a tile
+    inverse = 2 * (chunk.bit_length() - 2) * 2 * chunk**2 if rule == "delta" else 0
+    of = jobs.price("closed", prefilled(shape, chip())).activity
+    assert 2 * of.macs == shape.chunked + shape.tokens * shape.heads * inverse
+
+
+def test_a_prompt_moves_its_tokens_and_each_state_once() -> None:
+    shape = Recurrence("delta", 32, 16, 128, 128, 32, 32 * 4096)
+    job = prefilled(shape, chip())
+    assert job.items == shape.states  # no head is cut
+    token = 2 * (4 * 128) + 2 * 4  # queries, keys, values, outputs; a decay and a step
+    assert jobs.price("closed", job).activity.memory_bytes == 2 * shape.state_bytes + shape.tokens * 32 * token
+
+
+def test_a_layer_of_each_kind_is_played_in_a_second() -> None:
+    on = chip()
+    for asked_for in (decoded(GDN, on), prefilled(replace(GDN, tokens=64 * 4096), on)):
+        jobs.price("events", asked_for)  # what is compiled is compiled
+        begun = perf_counter()
+        jobs.price("events", asked_for._replace(chip=replaced(on, {"hbm.latency": 1.9e-7})))  # type: ignore[union-attr]
+        assert perf_counter() - begun < 1

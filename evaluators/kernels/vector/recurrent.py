@@ -64,6 +64,20 @@ class Recurrence:
         return self.states * self.key_dim * self.value_dim * 4
 
     @property
+    def prompt(self) -> Any:
+        """Tokens of a sequence."""
+        return self.tokens / self.sequences
+
+    @property
+    def chunked(self) -> Any:
+        """Operations on chunks of prompts, with whole squares of tokens, of keys once a head, inverses apart. [FLOP]
+
+        Of a token and head 6 dk dv + 2 C (2 dk + 2 dv) with a delta term, and 4 dk dv + 2 C (dk + dv) without.
+        """
+        dk, dv, delta = self.key_dim, self.value_dim, self.rule.endswith("delta")
+        return self.tokens * self.heads * ((6 if delta else 4) * dk * dv + 2 * self.chunk * (dk + dv) * (2 if delta else 1))
+
+    @property
     def updates(self) -> Any:
         """Operations on states, a token at a time. [FLOP]"""
         return self.tokens * self.heads * RULES[self.rule] * self.key_dim * self.value_dim

@@ -183,11 +183,12 @@ def result(stored: dict[str, Array], name: str, walk: Walk, blocks: tuple[int, .
 
 
 def _block(walk: Walk, loads: dict[str, Step], stores: dict[str, Step]) -> tuple[Round, ...]:
-    """A block; what comes next is loaded beside the last work that reads what it replaces."""
+    """A block; what comes next is loaded beside the last work that reads what it replaces, or after that."""
+    single = {slot.name for slot in walk.slots if slot.depth == 1}
     turns: list[list[Step]] = [[_step(work)] for work in walk.body]
     for name, load in loads.items():
         readers = [place for place, work in enumerate(walk.body) if name in _inputs(work)]
-        turns[readers[-1] if readers else 0].append(load)
+        turns[readers[-1] + (name in single) if readers else 0].append(load)
     return (*(Round(tuple(turn)) for turn in turns), *((Round(tuple(stores.values())),) if stores else ()))
 
 
