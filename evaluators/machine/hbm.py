@@ -302,9 +302,14 @@ def scattered(memory: Memory, piece: float) -> float:
     """
     if not piece:
         return 1.0
-    bursts, rng = int(-(-piece // memory.access)), np.random.default_rng(0)
-    each = _occupation(memory, bursts, np.zeros(max(1, BURSTS // bursts), bool), rng)
-    return max(each / float(rates(memory).each[0, -1]), 1.0) * float(bursts * memory.access / piece)
+    bursts = int(-(-piece // memory.access))
+    return max(_reads(memory, bursts) / _reads(memory, BURSTS), 1.0) * float(bursts * memory.access / piece)
+
+
+@lru_cache(maxsize=256)
+def _reads(memory: Memory, bursts: int) -> float:
+    """Seconds a byte of a sample of reads of one size."""
+    return _occupation(memory, bursts, np.zeros(max(1, BURSTS // bursts), bool), np.random.default_rng(0))
 
 
 def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator) -> float:

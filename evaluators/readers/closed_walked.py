@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector import walked
-from dse.evaluators.kernels.vector.walked import Walk
+from dse.evaluators.kernels.vector.walked import Walk, products_alone
 from dse.evaluators.machine.channels import ColumnMemory, column_memory
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
@@ -35,8 +35,8 @@ class Job(NamedTuple):
     rising: tuple[Any, Any, Any] | None = None
 
 
-PARTS = ("hbm", "work")
-"""What takes time, in the order in which it is left out: memory, engines."""
+PARTS = ("hbm", "vector", "matrix")
+"""What takes time, in the order in which it is left out."""
 
 
 def price(job: Job) -> Cost:
@@ -45,10 +45,13 @@ def price(job: Job) -> Cost:
 
 
 def split(job: Job) -> dict[str, Any]:
-    """The time by what it goes into, words of `PARTS`: what falls away when memory is free; the rest is work of engines."""
-    whole = price(job).seconds
-    left = _price(job, column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)).seconds
-    return dict(zip(PARTS, (whole - left, left), strict=True))
+    """The time by what it goes into, words of `PARTS`: what falls away when that is free, in turn; the rest is products."""
+    free = column_memory(job.chip)._replace(latency=0.0, byte=0.0, crowded=0.0)
+    whole, engines_, matrix = (
+        _price(*of).seconds
+        for of in ((job, column_memory(job.chip)), (job, free), (job._replace(walk=products_alone(job.walk)), free))
+    )
+    return dict(zip(PARTS, (whole - engines_, engines_ - matrix, matrix), strict=True))
 
 
 def counts(job: Job) -> tuple[int, ...]:

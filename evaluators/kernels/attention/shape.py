@@ -5,7 +5,7 @@ so that a causal mask is a staircase. A group of tiles works on one block of a p
 keys block by block; every tile has a slice of both.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,21 @@ class Heads:
     def macs(self) -> Any:
         """Multiply-adds, those of masked pairs included, padding apart."""
         return self.batch * self.heads * self.queries * self.keys * (self.qk + self.v)
+
+
+def selected(of: Heads, top: Any, piece: Any) -> Heads:
+    """Attention of each query to rows of its own: every query is a sequence, whose heads share what was selected.
+
+    Args:
+        of: attention to all keys.
+        top: rows that are selected, no more than there are keys.
+        piece: bytes of the contiguous pieces in which they lie. [B]
+
+    >>> one = selected(Heads(4, 128, 1, 2, 8192, 576, 512, causal=True, latent=True), 2048, 1152)
+    >>> one.problems, one.rows, one.keys
+    (8, 128, 2048)
+    """
+    return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ instructions, which overlap where they do not need each other.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -73,6 +73,14 @@ def held(sides: dict[str, tuple[Any, ...]], dtype: str, wide: tuple[str, ...], m
         Slot(name, shape, "float32" if name in wide else dtype, depth=2 if name in moving else 1)
         for name, shape in sides.items()
     )
+
+
+def products_alone(walk: Walk) -> Walk:
+    """Without vector instructions."""
+    start, body, closing = (
+        tuple(work for work in part if isinstance(work, Product)) for part in (walk.start, walk.body, walk.closing)
+    )
+    return replace(walk, start=start, body=body, closing=closing)
 
 
 def cost(
