@@ -9,7 +9,7 @@ of which, with blocks of positions, the largest in each counts. What is selected
 of scores until as many are above a threshold as are wanted, one bit of a score at a time.
 
 Source:
-    [deepseek2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
+    [deepseekai2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
 """
 
 from dataclasses import dataclass
