@@ -57,7 +57,7 @@ def _own(
 ) -> Alone:
     """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
     on = whole_chip.On(case.model, die, said, itemsize, {})
-    calls = On(case.model, lambda part, attending: whole_chip.covered(part, attending, on), itemsize, itemsize)
+    calls = On(case.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, itemsize)
     found, parts = alone(passes(case, of, calls, phase, decode_at), of_tiles(die), reader_of(fidelity), sums)
     return found, filled(parts)
 

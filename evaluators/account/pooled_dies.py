@@ -1,6 +1,5 @@
 """Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from dse.evaluators.account.stretches import Job
 from dse.evaluators.account.tiles import merged, most
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
-from dse.evaluators.layouts.attended import Attending
+from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import On, Split, passes, plain
 from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.passes.call import ONCE, Block, Call, alike, breadth_first
@@ -73,7 +72,7 @@ def _own(
 ) -> Alone:
     """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
 
-    def cover(part: Part, attending: Sequence[Attending]) -> Block:
+    def cover(part: Part, attend: Attend) -> Block:
         calls = tuple(_attended(devices.call(part, operator, 1, precision), precision) for operator in part.operators)
         return Block(part.name, calls, alike(calls), breadth_first(calls), float(part.times))
 

@@ -147,7 +147,7 @@ class Part:
         rows: tokens that come in and go out.
         kind: `MIXING`, `FEEDING`, or its own name.
         of: a model all of whose layers have it; None where it is in no layer.
-        reach: place of its attention's reach among those of the model.
+        reach, indexed: places of the reaches of its attention, and of its indexer, among those of the model.
         joined: whether what it leaves is added to what the next part leaves, so that devices meet once for both.
     """
 
@@ -158,6 +158,7 @@ class Part:
     kind: str = ""
     of: Any = None
     reach: int = 0
+    indexed: int = 0
     joined: bool = False
 
 

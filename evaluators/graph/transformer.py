@@ -25,7 +25,19 @@ def transformer(model: Model, step: Step) -> tuple[Part, ...]:
     for layer in found.mixings:
         times = layer.times + guesses * (layer.name in drafted)
         near, far = step.at(layer.reach), step.at(layer.indexed)
-        parts.append(Part(layer.name, m, mixing(layer.of, near, far), times, MIXING, layer.of, layer.reach, layer.of.parallel))
+        parts.append(
+            Part(
+                layer.name,
+                m,
+                mixing(layer.of, near, far),
+                times,
+                MIXING,
+                layer.of,
+                layer.reach,
+                layer.indexed,
+                layer.of.parallel,
+            )
+        )
     for layer in found.ffns:
         times = layer.times + guesses * (layer.name in drafted)
         parts.append(Part(layer.name, m, _feeding(layer, step), times, FEEDING, layer.of))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dse.evaluators.graph.operators import Attention, Part
+from dse.evaluators.graph.operators import Attention
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.attention.shape import Heads
 from dse.space.elementwise import ceil_div
@@ -28,8 +28,13 @@ class Attending(NamedTuple):
     pairs: float
 
 
-Attend = Callable[[Part], Sequence[Attending]]
-"""How requests attend in a part of a layer."""
+Attend = Callable[[int], Sequence[Attending]]
+"""How requests attend within one of the reaches of a model."""
+
+
+def nobody(reach: int) -> Sequence[Attending]:
+    """No request attends."""
+    return ()
 
 
 def alike_prompts(case: Case) -> Attend:
@@ -39,8 +44,8 @@ def alike_prompts(case: Case) -> Attend:
         counts[prompt] = counts.get(prompt, 0) + n
     reaches = layers(case.model).reaches
 
-    def found(part: Part) -> list[Attending]:
-        return [Attending(True, n, prompt, prompt, reaches[part.reach].pairs(prompt)) for prompt, n in counts.items()]
+    def found(reach: int) -> list[Attending]:
+        return [Attending(True, n, prompt, prompt, reaches[reach].pairs(prompt)) for prompt, n in counts.items()]
 
     return found
 
@@ -50,8 +55,8 @@ def decoding(at: Step) -> Attend:
     queries = 1 + at.guesses
     requests = at.requests / queries
 
-    def found(part: Part) -> list[Attending]:
-        near = at.at(part.reach)
+    def found(reach: int) -> list[Attending]:
+        near = at.at(reach)
         return [Attending(False, int(requests), queries, ceil_div(near.positions, requests), near.pairs / requests)]
 
     return found

@@ -5,7 +5,7 @@ divide (Megatron-LM, [shoeybi2019] section 3), and experts are whole, each on on
 has its share of its copy's tokens. A die works on one operator after the other, and on none while dies exchange (figure 5e).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -18,7 +18,7 @@ from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, 
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, decoding
+from dse.evaluators.layouts.attended import Attend, alike_prompts, decoding, nobody
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
@@ -151,7 +151,7 @@ class Pass(NamedTuple):
     received: float
 
 
-Cover = Callable[[Part, Sequence[Attending]], Block]
+Cover = Callable[[Part, Attend], Block]
 """What makes calls of a die of a part, whose requests attend like some."""
 
 
@@ -195,7 +195,7 @@ def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     @cache  # layers of two kinds may have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
         part = replace(parts[name], times=1, operators=operators or parts[name].operators)
-        return on.cover(part, attend(part) if part.kind == MIXING else ())
+        return on.cover(part, attend if part.kind == MIXING else nobody)
 
     def one(name: str) -> Steps:
         return [block(name)]

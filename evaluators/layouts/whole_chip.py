@@ -4,25 +4,29 @@ Products are SUMMA's, attention is FlatAttention's, and the rest is done row by 
 its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, Index, MatMul, Operator, Part, Recur, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
+from dse.evaluators.kernels.attention.shape import selected
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.kernels.vector import streamed
+from dse.evaluators.kernels.vector import index, streamed
+from dse.evaluators.kernels.vector.recurrent import Recurrence
 from dse.evaluators.kernels.vector.streamed import Recipe
-from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding
+from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding, nobody
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
 from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, through_cache
+from dse.evaluators.readers.closed_indexed import indexed
+from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
@@ -96,22 +100,29 @@ def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
         on: by which model, and where.
     """
     parts = [routing(on.model, part) for part in transformer(on.model, at)]
-    found = [covered(part, attending(part) if part.kind == MIXING else (), on) for part in parts]
+    found = [covered(part, attending if part.kind == MIXING else nobody, on) for part in parts]
     return one_after_another(found, line(on.model, at), 1.0) if reads_ahead(on.plan) else tuple(found)
 
 
-def covered(part: Part, attending: Sequence[Attending], on: On) -> Block:
+def covered(part: Part, attend: Attend, on: On) -> Block:
     """A part of a model as calls of a chip, one after the other."""
     calls: list[Call] = []
     for of in part.operators:
         if isinstance(of, Attention):
-            several = [_attention(part, of, some, on) for some in attending]
-            calls += [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
+            calls += _in_turn([_attention(part, of, some, on) for some in attend(part.reach)])
+        elif isinstance(of, Index):
+            calls += _in_turn([_index(part, of, some, on) for some in attend(part.indexed)])
+        elif isinstance(of, Recur):
+            calls.append(_recur(part, of, on))
         else:
-            assert isinstance(of, MatMul | Elementwise)
             calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
     same = tuple(calls)
     return Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times))
+
+
+def _in_turn(several: list[Call]) -> list[Call]:
+    """Requests that are not alike, one after the other; the last one ends the operator."""
+    return [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
 
 
 def _call(part: Part, of: Operator, shape: tuple[Any, Any, Any], job: Any, flop: float) -> Call:
@@ -139,6 +150,9 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
     shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
+    if of.picked and some.keys >= of.picked:  # less is not picked from
+        row = of.together * of.kv_heads.units * of.kv_dim * on.itemsize
+        shape = selected(shape, max(ceil_div(some.pairs, some.queries), 1), row)
     dataflow = attention(on.plan.attention.dataflow)
 
     def proposed(chip: Chip) -> closed_attention.Job:
@@ -150,6 +164,26 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     flop = 2.0 * some.requests * some.pairs * of.heads.units * (of.qk_dim + of.v_dim)
     sizes = (some.requests * some.queries, of.qk_dim, some.keys)
     return _call(part, of, sizes, job, flop)
+
+
+def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
+    """Scores of an indexer, and what it picks."""
+    job = indexed(
+        index.Index(of.heads, of.dim, some.requests, some.queries, some.keys, causal=some.queries > 1, block=of.block),
+        of.top, on.chip, on.itemsize,
+    )  # fmt: skip
+    flop = 2.0 * some.requests * some.pairs * of.heads * of.dim
+    return _call(part, of, (some.requests * some.queries, of.dim, some.keys), job, flop)
+
+
+def _recur(part: Part, of: Recur, on: On) -> Call:
+    """States, a token of each sequence at a time or chunk by chunk."""
+    heads, sequences = of.heads.units, ceil_div(of.sequences, 1)
+    shape = Recurrence(
+        of.rule, heads, max(heads // of.shared, 1), of.key_dim, of.value_dim, sequences, ceil_div(of.tokens, 1), of.chunk
+    )
+    job = decoded(shape, on.chip, on.itemsize) if of.chunk == 1 else prefilled(shape, on.chip, on.itemsize)
+    return _call(part, of, (of.tokens, of.key_dim, of.value_dim), job, useful(of))
 
 
 def _rows(part: Part, of: Elementwise, on: On) -> Call:

@@ -53,8 +53,8 @@ def finding() -> str:
             "Time of a token on eight H200, 8-bit weights, one request and as many as fit at that length (64 at most); what "
             "takes most of it then.",
             table(["model", *(_text(context) for context in CONTEXTS)], [_times(name) for name in FAMILIES]),
-            f"Tokens/s a thousand dollars of the best chip within {TPOT * 1e3:.0f} ms a token, and what it is: stacks of HBM3E, "
-            "multiprocessors, GB/s a port, chips, requests.",
+            f"Tokens/s a thousand dollars of the best chip within {TPOT * 1e3:.0f} ms a token, and what it is: stacks of "
+            "HBM3E, multiprocessors, GB/s a port, chips, requests.",
             table(["model", *(_text(context) for context in CONTEXTS[1::2])], [_best(name) for name in CHOSEN]),
             "Gain of the best chip for 128k where one thing is doubled and the price stays as it is:",
             table(["model", "bandwidth", "capacity", "engines", "links"], [_doubled(name) for name in CHOSEN]),

@@ -10,7 +10,7 @@ from dse.evaluators.graph.operators import MIXING, Part
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attending
+from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import Crossing, On, passes, plain
 from dse.evaluators.passes.call import Block, Call
 from dse.space.workload import Case
@@ -25,10 +25,9 @@ ASKED = {
 } | {name: ("model=qwen3_1b7", "mapping.both.ep=1", *words) for name, words in HYBRIDS.items()}
 
 
-def covered(part: Part, attending: Any) -> Block:
+def covered(part: Part, attend: Attend) -> Block:
     """A call an operator, that does nothing but name it."""
-    assert bool(attending) == (part.kind == MIXING)
-    assert all(isinstance(one, Attending) for one in attending)
+    assert bool(attend(part.reach)) == (part.kind == MIXING)
     calls = tuple(Call(part.name, one.name, (), part.rows, (1, 1, 1), operators=(one.name,)) for one in part.operators)
     return Block(part.name, calls, (), (), float(part.times))
 

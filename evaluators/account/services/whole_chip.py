@@ -23,9 +23,8 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
-from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
-from dse.evaluators.layouts.attended import Attend, Attending
+from dse.evaluators.layouts.attended import Attend, Attending, nobody
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.whole_chip import On, blocks
 from dse.evaluators.machine.machine import of_tiles
@@ -283,8 +282,8 @@ def _prompts(model: Model, requests: int, queries: int, keys: int) -> Attend:
     """Chunks of prompts that are alike."""
     reaches = layers(model).reaches
 
-    def found(part: Part) -> list[Attending]:
-        reach = reaches[part.reach]
+    def found(place: int) -> list[Attending]:
+        reach = reaches[place]
         return [Attending(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
 
     return found
@@ -294,20 +293,15 @@ def _token(model: Model, requests: int, context: float) -> Attend:
     """A token of each of some requests, with as long a context."""
     reaches = layers(model).reaches
 
-    def found(part: Part) -> list[Attending]:
-        cached = float(reaches[part.reach].seen(context))
+    def found(place: int) -> list[Attending]:
+        cached = float(reaches[place].seen(context))
         return [Attending(False, requests, 1, max(int(np.ceil(cached)), 1), cached)]
 
     return found
 
 
 def _together(several: Sequence[Attend]) -> Attend:
-    return lambda part: [one for some in several for one in some(part)]
-
-
-def nobody(part: Part) -> Sequence[Attending]:
-    """No request attends."""
-    return ()
+    return lambda reach: [one for some in several for one in some(reach)]
 
 
 def _step(phase: str, tokens: float, requests: float) -> Step:
