@@ -79,6 +79,7 @@ class Recurrence:
     conv: int = whole("tokens that a causal convolution of queries, keys and values sees; 0 for none", low=0, default=0)
     conv_bias: bool = flag("biases on the convolution", default=False)
     gate_rank: int = whole("rank of the projections of decays and of the output gate; 0 where they are full", low=0, default=0)
+    full_gate: bool = flag("the output gate is full beside decays of gate_rank", default=False)
     chunk: int = whole("tokens of a prompt that are worked out together", default=64)
 
 
@@ -116,6 +117,7 @@ class Kind:
     chunk: Any = whole("tokens of a chunk that attention stays in; 0 for no chunks", low=0, absent=True)
     rope: Any = quantity("1", "share of a head's dimension that is rotated", high=1.0, absent=True)
     qk_norm: Any = flag("norms on queries and keys of each head", absent=True)
+    sinks: Any = flag("a learned logit a head joins the softmax", absent=True)
     v_proj: Any = flag("a projection of values; keys are values where there is none", absent=True)
     kv_reused: Any = flag("keys and values are those of a layer before", absent=True)
     ffn_intermediate: Any = whole("width of the dense FFN", absent=True)
