@@ -212,7 +212,7 @@ class Growth(NamedTuple):
 
     layer: Layer
     kv: int
-    index: int
+    index: int  # type: ignore[assignment]
     state: int
     conv: int
     reach: Reach

@@ -198,7 +198,7 @@ def mimo_v2(file: File) -> Entry:
 
 
 STEP_37 = 96
-"""Query heads of windows in Step-3.7-Flash, whose copies may leave them and the gates of heads out [V]."""
+"""Query heads of windows in Step-3.7-Flash, which copies of its file leave out, with the gates of heads."""
 
 
 def step(file: File) -> Entry:
