@@ -16,7 +16,7 @@ from dse.space.elementwise import minimum, where
 from dse.space.errors import DesignError, nearest
 from dse.space.model import Kind, Model
 
-ATTENTION, FFN, MOE = "attention", "ffn", "moe"
+ATTENTION, STATE, FFN, MOE = "attention", "state", "ffn", "moe"
 """Parts of a layer where layers are alike."""
 
 RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
@@ -178,9 +178,11 @@ def _at(names: dict[Any, str], key: Any) -> str:
 
 
 def _named(name: str, of: Model, count: int) -> str:
+    if count == 1 and of.recurrence is None:
+        return ATTENTION
     if of.recurrence is not None:
-        return name or "recurrence"
-    return ATTENTION if count == 1 else name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
+        return name or STATE
+    return name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
 
 
 def of_kind(model: Model, kind: Kind) -> Model:
@@ -330,48 +332,57 @@ def refuse(model: Model) -> None:
         raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
     if not any(mixes for mixes, _ in found.line):
         raise DesignError("kinds: no layer mixes tokens")
-    kinds = dict(model.kinds)
-    mixing = [name for name in dict.fromkeys(used) if kinds[name].mixing != "none"]
-    for place, name in enumerate(mixing):
-        _refuse(of_kind(model, kinds[name]), f"kinds.{name}.", first=place == 0)
-    if not model.kinds:
-        _refuse(model, "", first=True)
+    for name, kind in model.kinds:
+        if kind.ffn == "experts" and model.experts is None:
+            raise DesignError(f"kinds.{name}.ffn: experts, and the model has none; say experts, or dense here")
+    kinds = dict(model.kinds) or {"": AS_THE_MODEL}
+    turns = ordered(model.order, tuple(kinds), model.layers) if model.order else ("",)
+    mixes = [name for name in dict.fromkeys(turns) if kinds[name].mixing != "none"]
+    for place, name in enumerate(mixes):
+        _refuse(of_kind(model, kinds[name]), name, kinds[name], first=place == 0)
 
 
-def _refuse(of: Model, where_: str, *, first: bool) -> None:
+def _refuse(of: Model, name: str, kind: Kind, *, first: bool) -> None:
+    def at(field: str) -> str:
+        """The address of what a kind of layers has: its own, or that of the model."""
+        own = getattr(kind, field.partition(".")[0]) is not None
+        return f"kinds.{name}.{field}" if own else field
+
     if of.recurrence is not None:
         state = of.recurrence
         if state.heads % state.key_heads:
             raise DesignError(
-                f"{where_}recurrence.key_heads: {state.key_heads} heads of keys do not divide {state.heads} heads of values"
+                f"{at('recurrence.key_heads')}: {state.key_heads} heads of keys do not divide {state.heads} heads of values"
             )
         return
     if of.heads % of.kv_heads:
-        raise DesignError(f"{where_}kv_heads: {of.kv_heads} KV heads do not divide {of.heads} query heads")
+        raise DesignError(f"{at('kv_heads')}: {of.kv_heads} KV heads do not divide {of.heads} query heads")
     if of.window > of.max_position:
         raise DesignError(
-            f"{where_}window: {of.window} tokens, in a model of at most {of.max_position} (max_position); say 0 for no window"
+            f"{at('window')}: {of.window} tokens, in a model of at most {of.max_position} (max_position); say 0 for no window"
         )
     if of.chunk > of.max_position:
         raise DesignError(
-            f"{where_}chunk: {of.chunk} tokens, in a model of at most {of.max_position} (max_position); say 0 for no chunks"
+            f"{at('chunk')}: {of.chunk} tokens, in a model of at most {of.max_position} (max_position); say 0 for no chunks"
         )
     if of.window and of.chunk:
-        raise DesignError(f"{where_}chunk: beside a window of {of.window} tokens; say one of them")
+        raise DesignError(f"{at('chunk')}: beside a window of {of.window} tokens; say one of them")
     if of.kv_reused and first:
-        raise DesignError(f"{where_}kv_reused: no layer is before it whose keys and values could be reused")
+        raise DesignError(f"{at('kv_reused')}: no layer is before it whose keys and values could be reused")
+    if of.compressed is not None and of.heads % of.compressed.groups:
+        raise DesignError(f"{at('compressed.groups')}: {of.compressed.groups} groups do not divide {of.heads} query heads")
     if of.indexer is None:
         return
     index = of.indexer
     if of.compressed is None and (of.window or of.chunk):
         raise DesignError(
-            f"{where_}indexer: picks out positions of all, and attention is within a window or chunk; say one of them"
+            f"{at('indexer')}: picks out positions of all, and attention is within a window or chunk; say one of them"
         )
     if index.top > of.max_position:
         raise DesignError(
-            f"{where_}indexer.top: picks out {index.top} positions, where a cache has {of.max_position} at most (max_position)"
+            f"{at('indexer.top')}: picks out {index.top} positions, where a cache has {of.max_position} at most (max_position)"
         )
     if index.top % index.block:
-        raise DesignError(f"{where_}indexer.top: {index.top} positions are no whole blocks of {index.block}")
+        raise DesignError(f"{at('indexer.top')}: {index.top} positions are no whole blocks of {index.block}")
     if index.reused and first:
-        raise DesignError(f"{where_}indexer.reused: no layer is before it whose choice could be reused")
+        raise DesignError(f"{at('indexer.reused')}: no layer is before it whose choice could be reused")

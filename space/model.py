@@ -79,6 +79,7 @@ class Recurrence:
     conv: int = whole("tokens that a causal convolution of queries, keys and values sees; 0 for none", low=0, default=0)
     conv_bias: bool = flag("biases on the convolution", default=False)
     gate_rank: int = whole("rank of the projections of decays and of the output gate; 0 where they are full", low=0, default=0)
+    full_gate: bool = flag("the output gate is full beside decays of gate_rank", default=False)
     chunk: int = whole("tokens of a prompt that are worked out together", default=64)
 
 
@@ -106,19 +107,22 @@ GATES = ("none", "element", "head")
 class Kind:
     """What one kind of layers has that the model does not say; a field that is left out is the model's."""
 
-    mixing: Any = word("how tokens are mixed: attention, or none; a state where one is said", MIXINGS, absent=True)
-    ffn: Any = word("dense, experts, or none", FFNS, absent=True)
-    heads: Any = whole("query heads", absent=True)
-    kv_heads: Any = whole("key/value heads", absent=True)
-    head_dim: Any = whole("query/key dimension of a head", absent=True)
-    v_dim: Any = whole("value dimension of a head", low=0, absent=True)
-    window: Any = whole("sliding attention window in tokens; 0 where attention is full", low=0, absent=True)
-    chunk: Any = whole("tokens of a chunk that attention stays in; 0 for no chunks", low=0, absent=True)
-    rope: Any = quantity("1", "share of a head's dimension that is rotated", high=1.0, absent=True)
-    qk_norm: Any = flag("norms on queries and keys of each head", absent=True)
-    v_proj: Any = flag("a projection of values; keys are values where there is none", absent=True)
-    kv_reused: Any = flag("keys and values are those of a layer before", absent=True)
-    ffn_intermediate: Any = whole("width of the dense FFN", absent=True)
+    mixing: Any = word(
+        "how tokens are mixed: attention, or none; a state where one is said", MIXINGS, default=None, absent=True
+    )
+    ffn: Any = word("dense, experts, or none", FFNS, default=None, absent=True)
+    heads: Any = whole("query heads", default=None, absent=True)
+    kv_heads: Any = whole("key/value heads", default=None, absent=True)
+    head_dim: Any = whole("query/key dimension of a head", default=None, absent=True)
+    v_dim: Any = whole("value dimension of a head", low=0, default=None, absent=True)
+    window: Any = whole("sliding attention window in tokens; 0 where attention is full", low=0, default=None, absent=True)
+    chunk: Any = whole("tokens of a chunk that attention stays in; 0 for no chunks", low=0, default=None, absent=True)
+    rope: Any = quantity("1", "share of a head's dimension that is rotated", high=1.0, default=None, absent=True)
+    qk_norm: Any = flag("norms on queries and keys of each head", default=None, absent=True)
+    sinks: Any = flag("a learned logit a head joins the softmax", default=None, absent=True)
+    v_proj: Any = flag("a projection of values; keys are values where there is none", default=None, absent=True)
+    kv_reused: Any = flag("keys and values are those of a layer before", default=None, absent=True)
+    ffn_intermediate: Any = whole("width of the dense FFN", default=None, absent=True)
     latent: Latent | None = None
     indexer: Indexer | None = None
     recurrence: Recurrence | None = None

@@ -75,7 +75,7 @@ def attention_parameters(of: Model) -> int:
 
 def v_dim(of: Model) -> int:
     """Values of a head."""
-    return of.v_dim or of.head_dim
+    return of.latent.v_dim if of.latent is not None else of.v_dim or of.head_dim
 
 
 def _low_rank_query(of: Model, width: int) -> int:
@@ -120,7 +120,8 @@ def _recurrent(of: Model, state: Recurrence) -> int:
         return weights + h * state.heads + 3 * state.heads + values
     if state.rule == "channel_delta":
         rank = state.gate_rank
-        low = rank * (2 * h + keys + values) - h * values if rank else h * keys
+        low = rank * (h + keys) if rank else h * keys
+        low += rank * (h + values) - h * values if rank and not state.full_gate else 0
         return weights + low + h * state.heads + state.heads + keys + state.value_dim
     return weights + values
 

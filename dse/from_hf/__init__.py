@@ -1,0 +1,190 @@
+"""Models as Hugging Face publishes them: a downloaded `config.json` becomes the fields of a model.
+
+Every field of the file is read, known to change neither shapes nor counts, or refused by its name: nothing is guessed. Of a
+model that sees or hears, the language model is read. Number formats are not the model's here but those of `mapping.precision`;
+a note says which were published. Multi-token prediction modules are counted apart.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.from_hf.families import ARCHITECTURES, CLASSES, NOT_MODELLED, Family
+from dse.from_hf.file import HARMLESS, Entry, File, json_of, short
+from dse.from_hf.formats import check_rotation, published
+from dse.space.errors import DesignError, nearest
+
+__all__ = ["ARCHITECTURES", "HARMLESS", "entries", "fields_of"]
+
+
+def entries(paths: Any, folder: Path) -> dict[str, Entry]:
+    """The models of some files, as a configuration would state them, by names made from theirs.
+
+    Args:
+        paths: one path or a list, of files or of folders with a `config.json`; relative to here, or to `folder`.
+        folder: of the study that asks.
+
+    Raises:
+        DesignError: a file is missing, no JSON, of an unknown architecture, or has a field that is not understood.
+    """
+    found: dict[str, Entry] = {}
+    for path in paths if isinstance(paths, list) else [paths]:
+        if not isinstance(path, str) or not path:
+            raise DesignError(f"model.from_hf: {path!r} is not a path; write model.from_hf=FOLDER/config.json")
+        entry = fields_of(_found(path, folder))
+        key = base = re.sub(r"\W+", "_", entry["name"]).strip("_").lower() or "model"
+        while key in found:
+            key = f"{base}_{len(found) + 1}"
+        found[key] = entry
+    if not found:
+        raise DesignError("model.from_hf: an empty list; write model.from_hf=FOLDER/config.json")
+    return found
+
+
+def fields_of(path: Path) -> Entry:
+    """The fields of the model in a file, as in `conf/model/*.yaml`.
+
+    Raises:
+        DesignError: naming the file, the field, what is there and what is needed.
+    """
+    values, where = json_of(path), f"model.from_hf: {path}"
+    files = [File(values, where)]
+    if values.get("text_config") is not None:
+        inner, values = _language(files[0], values), values
+        files.insert(0, File(inner, f"{where}: text_config"))
+        name, family = _inner_family(files[0], files[1])
+        files[0] = File(_shared(files, inner, values), f"{where}: text_config", family.defaults)
+    else:
+        name, family = _family(files[0])
+        files[0] = File(values, where, family.defaults)
+    file = files[0]
+    for one in files[1:]:
+        one.refuse_unmodelled()
+    for known in ("architectures", "model_type"):
+        file.get(known)
+    file.refuse_unmodelled()
+    entry = _common(path, file, files[-1], family)
+    formats = published(*files)
+    entry |= family.fields(file)
+    file.check_rest()
+    return entry | {"source": f"config.json, {name}", "note": "; ".join(filter(None, (formats, entry.get("note"))))}
+
+
+def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
+    """What every model has."""
+    entry: Entry = {
+        "name": _name(path, outer),
+        "layers": 1 if "layers" in family.own else file.whole("num_hidden_layers"),
+        "hidden": file.whole("hidden_size"),
+        "heads": file.whole("num_attention_heads"),
+        "ffn_intermediate": 1 if "ffn_intermediate" in family.own else file.whole("intermediate_size"),
+        "vocab": file.whole("vocab_size"),
+        "max_position": file.whole(file.stated("max_position_embeddings", "model_max_length")),
+        "tied_embeddings": file.flag("tie_word_embeddings"),
+    }
+    for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
+        file.only(name, family.acts)
+    check_rotation(file, partial=family.partial)
+    return entry
+
+
+def _language(outer: File, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The group of the language model in a file of one that sees or hears."""
+    inner = values["text_config"]
+    if not isinstance(inner, dict):
+        raise outer.refuse("text_config", f"{short(inner)} is not a group of fields")
+    classes = values.get("architectures")
+    good = re.compile(r"\w+For(ConditionalGeneration|CausalLM)")
+    if classes is not None and not (
+        isinstance(classes, list) and len(classes) == 1 and isinstance(classes[0], str) and good.fullmatch(classes[0])
+    ):
+        raise outer.refuse("architectures", f"{short(classes)} is not one class that generates text, as in [NAMEForCausalLM]")
+    return inner
+
+
+def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the language model, with what is said around them; what both say must agree."""
+    joined = dict(inner)
+    said = outer.get("tie_word_embeddings")
+    if said is not None:
+        own = joined.setdefault("tie_word_embeddings", said)
+        if own is not None and own != said:
+            raise files[0].refuse(
+                "tie_word_embeddings", f"{short(own)}, but {short(said)} around text_config; say the same in both"
+            )
+    return joined
+
+
+def _inner_family(inner: File, outer: File) -> tuple[str, Family]:
+    """The architecture of a language model by its own class or type, or by the type around it."""
+    if inner.get("architectures") is None and inner.get("model_type") is None:
+        return _by_type(outer, outer.get("model_type"))
+    if inner.get("architectures") is None:
+        return _by_type(inner, inner.get("model_type"))
+    return _family(inner)
+
+
+def _by_type(file: File, kind: Any) -> tuple[str, Family]:
+    if not isinstance(kind, str):
+        raise file.refuse(
+            "model_type", f"missing; valid: {', '.join(sorted(family.model_type for family in ARCHITECTURES.values()))}"
+        )
+    _refuse_known(file, kind)
+    for name, family in ARCHITECTURES.items():
+        if kind == family.model_type:
+            return name, family
+    for name, family in ARCHITECTURES.items():
+        if kind in family.others:
+            return name, family
+    types = (kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
+    raise file.refuse("model_type", f"no type {short(kind)}; {nearest(kind[:80], types)}")
+
+
+def _refuse_known(file: File, kind: Any) -> None:
+    if isinstance(kind, str) and kind in NOT_MODELLED:
+        file.refuse_unmodelled()
+        raise file.refuse("model_type", f"{short(kind)}: {NOT_MODELLED[kind]}; choose another model")
+
+
+def _family(file: File) -> tuple[str, Family]:
+    """The architecture by its class, or by its type where no class is named; both must agree."""
+    classes, kind = file.get("architectures"), file.get("model_type")
+    _refuse_known(file, kind)
+    if classes is None and isinstance(kind, str):
+        return _by_type(file, kind)
+    if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
+        what = "missing" if classes is None else f"{short(classes)} is not one architecture"
+        raise file.refuse("architectures", f"{what}; valid: {', '.join(sorted(ARCHITECTURES))}")
+    name = CLASSES.get(classes[0], classes[0])
+    if name not in ARCHITECTURES:
+        if isinstance(kind, str):
+            _by_type(file, kind)  # names the nearest type, where that is unknown too
+        raise file.refuse("architectures", f"no architecture {short(name)}; {nearest(name[:80], ARCHITECTURES)}")
+    family = ARCHITECTURES[name]
+    if kind is not None and kind not in (family.model_type, *family.others):
+        raise file.refuse("model_type", f"{short(kind)} contradicts {name}, whose type is {family.model_type!r}")
+    return name, family
+
+
+def _found(text: str, folder: Path) -> Path:
+    given = Path(os.path.expanduser(text))  # which leaves a ~ that stands for nobody
+    for path in (given, folder / given):
+        if path.is_dir():
+            path = path / "config.json"
+        if path.is_file():
+            return path
+    raise DesignError(f"model.from_hf: no file {text!r} here or in {folder}; give the config.json of a downloaded model")
+
+
+def _name(path: Path, file: File) -> str:
+    """The name that its folder, its cache or the file itself gives a model."""
+    if path.stem != "config":
+        return path.stem
+    cached = next((part for part in path.resolve().parts if part.startswith("models--")), None)
+    if cached:
+        return cached.rpartition("--")[2]
+    named = file.get("_name_or_path")
+    own = Path(named).name if isinstance(named, str) else ""
+    return path.resolve().parent.name or own or "model"

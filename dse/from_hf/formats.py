@@ -1,0 +1,126 @@
+"""What a file says about number formats, which is for people, and about rotations, which must be of kinds that cost alike."""
+
+import json
+from typing import Any
+
+from dse.from_hf.file import File, short
+
+DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+ROTATIONS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su", "proportional")
+"""Kinds of position scaling: other angles in the same rotation, at the same cost."""
+
+PACKED = {
+    "mxfp4-pack-quantized": "mxfp4",
+    "mxfp8-quantized": "mxfp8",
+    "nvfp4-pack-quantized": "nvfp4",
+    "float-quantized": "fp8",
+    "naive-quantized": "fp8",
+    "pack-quantized": "int4",
+    "int-quantized": "int8",
+}
+"""Formats of compressed tensors, and what values are in them."""
+
+ALGORITHMS = {"FP8": "fp8", "NVFP4": "nvfp4", "MXFP8": "mxfp8", "MIXED_PRECISION": "nvfp4 and fp8", "W4A8_MXFP4_FP8": "mxfp4"}
+"""Algorithms of `modelopt`, and what weights are in."""
+
+
+def published(*files: File) -> str:
+    """The format in which a model is published, and the words of a mapping that match.
+
+    Args:
+        files: the group of the text model, and those around it.
+    """
+    given = sorted({word for file in files for word in [_dtype(file)] if word})
+    if len(given) > 1:
+        raise files[0].refuse("dtype", f"{given[0]}, but around it {given[1]}; keep one of them")
+    weights = next((found for file in files for found in [_quantized(file)] if found), "")
+    experts = next((file.only("expert_dtype", ("fp4", "fp8", "bfloat16")) for file in files), None)
+    if experts == "fp4":
+        return f"published in {weights or 'bfloat16'}, experts in mxfp4 (mapping.precision.experts=mxfp4)"
+    if weights == "mxfp4":
+        return "published in mxfp4 experts, bfloat16 else (mapping.precision.experts=mxfp4)"
+    if weights:
+        only = next((file for file in files if _spares_attention(file)), None)
+        field = "experts" if only is not None else "weights"
+        return f"published in {weights}" + ("" if " " in weights else f" (mapping.precision.{field}={weights})")
+    return f"published in {given[0]}" if given else ""
+
+
+def _dtype(file: File) -> str | None:
+    words = {name: file.only(name, DTYPES) for name in ("torch_dtype", "dtype")}
+    if words["dtype"] and words["torch_dtype"] and words["dtype"] != words["torch_dtype"]:
+        raise file.refuse("dtype", f"{words['dtype']}, but torch_dtype is {words['torch_dtype']}; keep one of them")
+    word: str | None = words["dtype"] or words["torch_dtype"]
+    return word
+
+
+def _quantized(file: File) -> str:
+    said = file.get("quantization_config")
+    if said is None:
+        return ""
+    group = said if isinstance(said, dict) else {}
+    method = group.get("quant_method") if isinstance(said, dict) else said
+    if method in ("fp8", "mxfp4", "mxfp8"):
+        return str(method)
+    if method == "compressed-tensors":
+        return _one_of(file, group.get("format"), PACKED)
+    if method == "modelopt":
+        inner = group.get("quantization")
+        return _one_of(file, (inner if isinstance(inner, dict) else group).get("quant_algo"), ALGORITHMS)
+    raise file.refuse(
+        "quantization_config",
+        f"quant_method {short(method)} is not understood; valid: fp8, mxfp4, mxfp8, compressed-tensors, modelopt; "
+        "else take the file of the model before it was quantised, and say the format in mapping.precision.weights",
+    )
+
+
+def _one_of(file: File, word: Any, known: dict[str, str]) -> str:
+    if not isinstance(word, str) or word not in known:
+        valid = ", ".join(map(json.dumps, known))
+        raise file.refuse("quantization_config", f"format {short(word)} is not understood; valid: {valid}")
+    return known[word]
+
+
+def _spares_attention(file: File) -> bool:
+    """Whether attention is left as it was, so that experts are what a format is said of."""
+    said = file.get("quantization_config")
+    left = next((said[key] for key in ("ignore", "modules_to_not_convert") if said.get(key)), None) if said else None
+    return isinstance(left, list) and any(isinstance(one, str) and "self_attn" in one and "." in one for one in left)
+
+
+def check_rotation(file: File, *, partial: bool) -> None:
+    """Refuses rotations of unknown kinds, and parts of heads where an architecture rotates all."""
+    for name in ("rope_scaling", "rope_parameters"):
+        for inner in _rotations(file, name):
+            kinds = [word for word in (inner.get("rope_type"), inner.get("type")) if word is not None]
+            if any(kind not in ROTATIONS for kind in kinds) or (name == "rope_scaling" and not kinds):
+                raise file.refuse(
+                    name, f"{short(file.get(name))} has no kind that is understood; valid: {', '.join(ROTATIONS)}"
+                )
+            if not partial:
+                inner.only("partial_rotary_factor", (1, 1.0))
+
+
+def rotated(file: File, kind: str = "", *, default: float = 1.0) -> float:
+    """The share of a head that is rotated, in layers of a kind, where it depends on that."""
+    outside = file.share("partial_rotary_factor", default=default)
+    said = file.get("rope_parameters")
+    inner = file.group("rope_parameters")
+    if inner is None:
+        return outside
+    if kind and isinstance(said.get(kind), dict):
+        inner = inner.group(kind) or inner
+    return inner.share("partial_rotary_factor", default=outside)
+
+
+def _rotations(file: File, name: str) -> list[File]:
+    """A group of fields, or one for each kind of layers."""
+    group, said = file.group(name), file.get(name)
+    if group is None:
+        return []
+    found = [inner for key, one in said.items() if isinstance(one, dict) for inner in [group.group(key)] if inner is not None]
+    if found:
+        return found
+    if name == "rope_parameters" and not (said.get("rope_type") or said.get("type")):
+        raise file.refuse(name, f"{short(said)} has no kind that is understood; valid: {', '.join(ROTATIONS)}")
+    return [group]

@@ -1,0 +1,193 @@
+"""Architectures of which some layers keep a state in the place of a cache."""
+
+from dse.from_hf.file import MOST_LAYERS, Entry, File
+from dse.from_hf.formats import rotated
+from dse.from_hf.turns import every, listed, turned
+from dse.from_hf.usual import grouped, predicting, turned_part
+
+
+def qwen3_next(file: File) -> Entry:
+    """Gated DeltaNet in most layers, gated attention in the others, experts in all."""
+    return _delta(file) | {"experts": _shared_experts(file), "ffn_intermediate": _dense_width(file)}
+
+
+def qwen35(file: File) -> Entry:
+    """As Qwen3-Next, with one FFN in each layer."""
+    return _delta(file) | {"ffn_intermediate": file.whole("intermediate_size")}
+
+
+def _delta(file: File) -> Entry:
+    layers = file.layers()
+    file.only("decoder_sparse_step", (1,))
+    file.only("mlp_only_layers", ([],))
+    file.only("mamba_ssm_dtype", ("float32",))
+    file.only("mtp_use_dedicated_embeddings", (False,))
+    file.only("output_gate_type", ("swish", "silu", "sigmoid"))
+    interval = file.whole("full_attention_interval", default=4)
+    words = {"linear_attention": "delta", "full_attention": "full"}
+    turns = listed(file, "layer_types", words) or every(interval, layers, "delta", "full")
+    state = {
+        "rule": "delta",
+        "heads": file.whole("linear_num_value_heads"),
+        "key_heads": file.whole("linear_num_key_heads"),
+        "key_dim": file.whole("linear_key_head_dim"),
+        "value_dim": file.whole("linear_value_head_dim"),
+        "conv": file.whole("linear_conv_kernel_dim", default=4),
+    }
+    bias = file.flag("attention_bias")
+    own = {
+        "qk_norm": True,
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "gate": "element" if file.flag("attn_output_gate", default=True) else "none",
+        "rope": rotated(file, default=0.25),
+        **turned(turns, {"delta": {"recurrence": state}, "full": {}}),
+    }
+    name = file.stated("mtp_num_hidden_layers", "num_nextn_predict_layers")
+    return grouped(file) | own | predicting(file, name)
+
+
+def _shared_experts(file: File) -> Entry:
+    shared = file.whole("shared_expert_intermediate_size", low=0, default=0)
+    return {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        **({"shared": 1, "shared_intermediate": shared, "shared_gate": True} if shared else {}),
+    }
+
+
+def _dense_width(file: File) -> int:
+    """Of FFNs that no layer has."""
+    return file.whole("intermediate_size", default=file.whole("moe_intermediate_size"))
+
+
+SUBLAYERS = {"M": "mamba", "*": "attention", "-": "dense", "E": "experts"}
+NAMED = {
+    "mamba": "mamba",
+    "linear_attention": "mamba",
+    "attention": "attention",
+    "full_attention": "attention",
+    "mlp": "dense",
+    "moe": "experts",
+}
+
+
+def nemotron_h(file: File) -> Entry:
+    """Mamba-2, attention without rotation and FFNs, each a layer by itself; FFNs have no gate."""
+    turns = _sublayers(file)
+    for name in ("use_bias", "mamba_proj_bias"):
+        file.only(name, (False,))
+    file.only("mamba_ssm_cache_dtype", ("float32",))
+    file.only("mamba_hidden_act", ("silu", "swish"))
+    file.only("partial_rotary_factor", (1, 1.0))
+    file.only("sliding_window", ())
+    file.whole("expand", default=2)  # heads and their dimension say the width
+    modules = _predicting(file)
+    heads, bias, ffn_bias = file.whole("num_attention_heads"), file.flag("attention_bias"), file.flag("mlp_bias")
+    head_dim = file.same("head_dim", "attention_head_dim")
+    state = {
+        "rule": "ssd",
+        "heads": file.whole("mamba_num_heads"),
+        "key_heads": file.same("n_groups", "mamba_n_groups"),
+        "key_dim": file.whole("ssm_state_size"),
+        "value_dim": file.whole("mamba_head_dim"),
+        "conv": file.same("conv_kernel", "mamba_d_conv"),
+        "conv_bias": file.flag("use_conv_bias", default=True),
+        "chunk": file.same("chunk_size", "mamba_chunk_size", default=128),
+    }
+    kinds: dict[str, Entry] = {
+        "mamba": {"ffn": "none", "recurrence": state},
+        "attention": {"ffn": "none"},
+        "dense": {"mixing": "none", "ffn": "dense"},
+        "experts": {"mixing": "none", "ffn": "experts"},
+    }
+    own = {
+        "layers": len(turns),
+        "kv_heads": file.whole("num_key_value_heads", default=heads),
+        "head_dim": head_dim,
+        "ffn_intermediate": file.whole("intermediate_size"),
+        "gated_ffn": False,
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "ffn_bias": ffn_bias,
+        "rope": 0.0,
+        **({"experts": _nemotron_experts(file)} if "experts" in turns else {}),
+        **turned(turns, kinds),
+    }
+    if "experts" not in turns:
+        for name in ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"):
+            file.whole(name, default=1)
+        for name in ("n_shared_experts", "moe_latent_size"):
+            file.whole(name, low=0, default=0)
+    return own | modules
+
+
+def _sublayers(file: File) -> tuple[str, ...]:
+    for name, words in (("layers_block_type", NAMED), ("layer_types", NAMED), ("hybrid_override_pattern", SUBLAYERS)):
+        given = file.get(name)
+        if isinstance(given, list | str) and 0 < len(given) <= MOST_LAYERS:
+            said = file.whole("num_hidden_layers", default=len(given))
+            turns = listed(file, name, words, layers=said)
+            for other in ("layers_block_type", "layer_types", "hybrid_override_pattern"):
+                again = listed(file, other, SUBLAYERS if other.endswith("pattern") else NAMED, layers=said)
+                if again not in (None, turns):
+                    raise file.refuse(other, f"contradicts {name}; keep one of them")
+            assert turns is not None
+            return turns
+        if given is not None:
+            raise file.refuse(name, f"is not a list with an entry a layer, {MOST_LAYERS} at most")
+    raise file.refuse("hybrid_override_pattern", "missing; give a word with M, *, - or E for each layer, or layers_block_type")
+
+
+def _predicting(file: File) -> Entry:
+    """Modules that predict tokens, each of attention and experts."""
+    file.only("mtp_hybrid_override_pattern", ("*E", "*-"))
+    file.only("mtp_layers_block_type", (["attention", "moe"], ["full_attention", "moe"], ["attention", "mlp"]))
+    return predicting(file, "num_nextn_predict_layers")
+
+
+def _nemotron_experts(file: File) -> Entry:
+    shared = file.whole("n_shared_experts", low=0, default=1)
+    return {
+        "count": file.whole("n_routed_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": shared,
+        "shared_intermediate": file.whole("moe_shared_expert_intermediate_size") if shared else 0,
+        "score_bias": True,
+        "groups": file.whole("n_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
+        "latent": file.whole("moe_latent_size", low=0, default=0),
+    }
+
+
+def minimax_m1(file: File) -> Entry:
+    """Lightning attention in most layers."""
+    layers, heads, head_dim = file.layers(), file.whole("num_attention_heads"), file.whole("head_dim")
+    words = {0: "lightning", 1: "full", "linear_attention": "lightning", "full_attention": "full"}
+    turns = listed(file, "attn_type_list", words) or listed(file, "layer_types", words)
+    listed(file, "layer_types", words)
+    if turns is None:
+        raise file.refuse("attn_type_list", "missing; give a list with 0 (lightning) or 1 (full) for each layer")
+    file.only("postnorm", (True, False))
+    file.only("sliding_window", ())
+    file.only("attn_window_size", ())
+    file.only("shared_intermediate_size", (0,))
+    file.only("shared_moe_mode", ("sigmoid", "softmax"))
+    state = {
+        "rule": "linear",
+        "heads": heads,
+        "key_heads": heads,
+        "key_dim": head_dim,
+        "value_dim": head_dim,
+        "chunk": file.whole("block_size", default=256),
+    }
+    experts = {
+        "count": file.whole("num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("intermediate_size"),
+    }
+    own = {"rope": turned_part(file), "experts": experts, **turned(turns, {"lightning": {"recurrence": state}, "full": {}})}
+    assert layers == len(turns)
+    return grouped(file) | own | predicting(file, "num_mtp_modules")

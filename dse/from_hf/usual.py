@@ -1,0 +1,301 @@
+"""Architectures whose layers all attend alike, in groups of heads."""
+
+from dse.from_hf.file import Entry, File, short
+from dse.from_hf.formats import rotated
+from dse.from_hf.turns import dense_first, listed, turned
+
+
+def llama(file: File) -> Entry:
+    """Biases where the file says so."""
+    bias, ffn_bias = file.flag("attention_bias"), file.flag("mlp_bias")
+    return grouped(file, kv_heads=file.whole("num_attention_heads")) | {
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "ffn_bias": ffn_bias,
+    }
+
+
+def mistral(file: File) -> Entry:
+    """A window, if any, in all layers."""
+    return grouped(file) | {"window": _window(file, file.whole("sliding_window", default=0))}
+
+
+def mixtral(file: File) -> Entry:
+    """As Mistral, with experts in all layers."""
+    experts = {
+        "count": file.whole("num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("intermediate_size"),
+    }
+    return mistral(file) | {"experts": experts}
+
+
+def phi3(file: File) -> Entry:
+    """A window, if any, in all layers; a part of each head may be rotated."""
+    heads, window = file.whole("num_attention_heads"), _window(file, file.whole("sliding_window", default=0))
+    return grouped(file, kv_heads=heads) | {"window": window, "rope": rotated(file)}
+
+
+def qwen2(file: File) -> Entry:
+    """Biases on queries, keys and values."""
+    file.only("attention_bias", (True,))
+    return grouped(file) | {"qkv_bias": True, "window": _late_window(file)}
+
+
+def mimo(file: File) -> Entry:
+    """As Qwen2, with modules that predict tokens."""
+    return qwen2(file) | predicting(file, "num_nextn_predict_layers")
+
+
+def qwen3(file: File) -> Entry:
+    """Norms on queries and keys."""
+    bias = file.flag("attention_bias")
+    file.whole("head_dim")  # its classes differ about the default
+    return grouped(file) | {"qk_norm": True, "qkv_bias": bias, "out_bias": bias, "window": _late_window(file)}
+
+
+def qwen3_moe(file: File) -> Entry:
+    """As Qwen3, with experts."""
+    file.only("decoder_sparse_step", (1,))
+    dense = file.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or dense != list(range(len(dense))):
+        raise file.refuse("mlp_only_layers", f"{short(dense)} is not understood; dense layers are the first ones: [0, 1, ...]")
+    experts = {
+        "count": file.whole("num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "dense_layers": len(dense),
+    }
+    return qwen3(file) | {"experts": experts}
+
+
+def glm4_moe(file: File) -> Entry:
+    """GLM-4.5 and what follows it: biases on queries, keys and values alone, half of a head rotated."""
+    bias = file.flag("attention_bias")
+    file.only("topk_method", ("noaux_tc",))
+    norms = file.flag("use_qk_norm")
+    experts = routed(file, score_bias=True) | {"dense_layers": _dense_layers(file)}
+    own = {"qkv_bias": bias, "qk_norm": norms, "rope": rotated(file, default=0.5), "experts": experts}
+    return grouped(file) | own | predicting(file, "num_nextn_predict_layers")
+
+
+def hy_v3(file: File) -> Entry:
+    """Hunyuan 3."""
+    experts = {
+        "count": file.same("num_experts", "num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.same("moe_intermediate_size", "expert_hidden_dim"),
+        "shared": file.whole("num_shared_experts", low=0, default=0),
+        "dense_layers": _dense_layers(file),
+        "score_bias": file.flag("moe_router_enable_expert_bias", default=True),
+    }
+    norms = file.flag("qk_norm", default=True)
+    return grouped(file) | {"qk_norm": norms, "experts": experts} | predicting(file, "num_nextn_predict_layers")
+
+
+def minimax_m2(file: File) -> Entry:
+    """MiniMax-M2: a part of each head rotated, experts in all layers."""
+    file.only("qk_norm_type", ("per_layer", "per_head"))
+    file.only("shared_intermediate_size", (0,))
+    file.only("attn_type_list", ([1] * file.layers(),))
+    file.only("mtp_transformer_layers", (1,))
+    experts = {
+        "count": file.whole("num_local_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("intermediate_size"),
+        "score_bias": file.flag("use_routing_bias", default=True),
+    }
+    modules = file.whole("num_mtp_modules", low=0, default=0) if file.flag("use_mtp", default=True) else 0
+    file.get("num_mtp_modules")
+    own = {"qk_norm": file.flag("use_qk_norm", default=True), "rope": turned_part(file), "mtp": modules, "experts": experts}
+    return grouped(file) | own | {"note": without(modules)}
+
+
+def minimax_m3(file: File) -> Entry:
+    """Blocks of positions are picked in the layers that say so; modules that predict tokens are counted but not published."""
+    layers = file.layers()
+    dense = listed(file, "moe_layer_freq", {0: "dense", 1: "experts"}) or ("experts",) * layers
+    dense_layers = dense_first(file, "moe_layer_freq", dense)
+    file.only("first_k_dense_replace", (dense_layers,))
+    file.only("qk_norm_type", ("per_head",))
+    file.only("attention_output_gate", (False,))
+    for name in ("num_mtp_modules", "num_nextn_predict_layers", "mtp_transformer_layers"):
+        file.whole(name, low=0, default=0)
+    width, shared = file.same("moe_intermediate_size", "intermediate_size"), file.whole("n_shared_experts", low=0, default=0)
+    experts = {
+        "count": file.same("num_local_experts", "num_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": width,
+        "shared": shared,
+        "shared_intermediate": file.whole("shared_intermediate_size", default=width) if shared else 0,
+        "dense_layers": dense_layers,
+        "score_bias": file.flag("use_routing_bias", default=True),
+    }
+    own = {
+        "ffn_intermediate": file.whole("dense_intermediate_size"),
+        "qk_norm": file.flag("use_qk_norm", default=True),
+        "rope": turned_part(file),
+        "experts": experts,
+    }
+    return grouped(file) | own | _blocks(file, layers)
+
+
+def _blocks(file: File, layers: int) -> Entry:
+    said = file.group("sparse_attention_config")
+    if said is None or not said.flag("use_sparse_attention", default=True):
+        return {}
+    said.only("sparse_score_type", ("max",))
+    for name in ("sparse_init_block", "sparse_local_block"):
+        said.whole(name, low=0, default=0)
+    listed(said, "sparse_disable_index_value", {0: "full", 1: "sparse"}, layers=layers)
+    block = said.whole("sparse_block_size")
+    indexer = {
+        "heads": said.whole("sparse_num_index_heads"),
+        "dim": said.whole("sparse_index_dim"),
+        "top": said.whole("sparse_topk_blocks") * block,
+        "block": block,
+    }
+    turns = listed(said, "sparse_attention_freq", {0: "full", 1: "sparse"}, layers=layers) or ("sparse",) * layers
+    said.check_rest()
+    return turned(turns, {"full": {}, "sparse": {"indexer": indexer}})
+
+
+def hunyuan(file: File) -> Entry:
+    """Hunyuan dense; no cache is shared between layers."""
+    file.only("use_cla", (False,))
+    file.only("use_mla", (False,))
+    file.get("cla_share_factor")
+    file.only("norm_type", ("rms",))
+    file.only("mlp_bias", (False,))
+    file.get("org_vocab_size")
+    bias = file.flag("attention_bias")
+    head_dim = file.same(
+        "head_dim", "attention_head_dim", default=file.whole("hidden_size") // file.whole("num_attention_heads")
+    )
+    kv_heads = file.whole("num_key_value_heads", default=file.whole("num_attention_heads"))
+    norms = file.flag("use_qk_norm", default=True)
+    return {"kv_heads": kv_heads, "head_dim": head_dim, "qk_norm": norms, "qkv_bias": bias, "out_bias": bias}
+
+
+def hunyuan_moe(file: File) -> Entry:
+    """Hunyuan with experts, beside an FFN that every token goes through."""
+    file.only("use_mixed_mlp_moe", (True,))
+    width = file.whole("intermediate_size")
+    shared = _each(file, "num_shared_expert", default=1)
+    experts = {
+        "count": _each(file, "num_experts"),
+        "top_k": _each(file, "moe_topk"),
+        "intermediate": _each(file, "moe_intermediate_size", default=width),
+        "shared": shared,
+        "shared_intermediate": width if shared else 0,
+        "dense_layers": file.whole("moe_layer_num_skipped", low=0, default=0),
+    }
+    return hunyuan(file) | {"experts": experts}
+
+
+def ernie_moe(file: File) -> Entry:
+    """ERNIE 4.5; modalities other than text are not read."""
+    layers, bias = file.layers(), file.flag("use_bias")
+    first = file.whole("moe_layer_start_index", low=0, default=1)
+    last = file.get("moe_layer_end_index")
+    file.only("moe_layer_end_index", (-1, layers - 1) if not isinstance(last, list) else ())
+    file.only("moe_layer_interval", (1,))
+    file.only("moe_use_aux_free", (True, False))
+    experts = {
+        "count": file.whole("moe_num_experts"),
+        "top_k": file.whole("moe_k"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": file.whole("moe_num_shared_experts", low=0, default=0),
+        "dense_layers": first,
+        "score_bias": file.flag("moe_use_aux_free", default=True),
+    }
+    own = {"qkv_bias": bias, "out_bias": bias, "ffn_bias": bias, "experts": experts}
+    return grouped(file) | own | predicting(file, "num_nextn_predict_layers")
+
+
+def _each(file: File, name: str, *, default: int | None = None) -> int:
+    """A count that may be said of each layer; all must say the same."""
+    given = file.get(name)
+    if not isinstance(given, list):
+        return file.whole(name, default=default)
+    if not given or any(type(one) is not int or one != given[0] or one < 1 for one in given):
+        raise file.refuse(name, f"{short(given)} is not understood; say the same whole number of every layer")
+    if len(given) != file.layers():
+        raise file.refuse(name, f"{len(given)} entries, for {file.layers()} layers; say one for each")
+    return int(given[0])
+
+
+def _dense_layers(file: File) -> int:
+    """First layers without experts, which a list of all layers may say too."""
+    said = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"})
+    if said is None:
+        return file.whole("first_k_dense_replace", low=0)
+    dense = dense_first(file, "mlp_layer_types", said)
+    file.only("first_k_dense_replace", (dense,))
+    return dense
+
+
+def routed(file: File, *, score_bias: bool) -> Entry:
+    """Experts as most files have them since DeepSeek-V2."""
+    return {
+        "count": file.whole("n_routed_experts"),
+        "top_k": file.whole("num_experts_per_tok"),
+        "intermediate": file.whole("moe_intermediate_size"),
+        "shared": file.whole("n_shared_experts", low=0, default=0 if file.null("n_shared_experts") else None),
+        "score_bias": score_bias,
+        "groups": file.whole("n_group", default=1),
+        "groups_kept": file.whole("topk_group", default=1),
+    }
+
+
+def predicting(file: File, name: str) -> Entry:
+    """Modules that predict tokens beyond the next."""
+    modules = file.whole(name, low=0, default=0)
+    return {"mtp": modules, "note": without(modules)}
+
+
+def without(modules: int) -> str:
+    """What is said of parameters where there are such modules."""
+    return f"parameters without its {modules} multi-token prediction module" + "s" * (modules > 1) if modules else ""
+
+
+def turned_part(file: File) -> float:
+    """The share of a head that is rotated, where the file counts what is."""
+    head_dim = file.whole("head_dim")
+    share = rotated(file, default=file.whole("rotary_dim", default=head_dim) / head_dim)
+    if share > 1:
+        raise file.refuse("rotary_dim", f"{file.get('rotary_dim')} is more than the {head_dim} of a head (head_dim)")
+    return share
+
+
+def grouped(file: File, *, kv_heads: int | None = None) -> Entry:
+    """Heads in groups; `kv_heads` is what an absent field means."""
+    heads, hidden = file.whole("num_attention_heads"), file.whole("hidden_size")
+    head_dim = file.whole("head_dim", default=hidden // heads)
+    if file.get("head_dim") is None and hidden % heads:
+        raise file.refuse("head_dim", f"missing, and hidden_size {hidden} is not a multiple of {heads} heads; give head_dim")
+    return {"kv_heads": file.whole("num_key_value_heads", default=kv_heads), "head_dim": head_dim}
+
+
+def _late_window(file: File) -> int:
+    """A window that layers from `max_window_layers` on have."""
+    used, size = file.flag("use_sliding_window"), file.whole("sliding_window", default=0)
+    first = file.whole("max_window_layers", low=0, default=None if used else 0)
+    layers = file.whole("num_hidden_layers")
+    if not used or not size or first >= layers:
+        return _window(file, 0)
+    if first:
+        raise file.refuse(
+            "max_window_layers",
+            f"{first} of {layers} layers attend to everything and the others within a window, which is not understood; "
+            "say 0 for a window in all layers, or use_sliding_window false for none",
+        )
+    return _window(file, size)
+
+
+def _window(file: File, size: int) -> int:
+    """The window, where the list of the layers' kinds, if there is one, says the same."""
+    kinds, kind = file.get("layer_types"), "sliding_attention" if size else "full_attention"
+    if kinds is not None and kinds != [kind] * file.layers():
+        raise file.refuse("layer_types", f"{short(kinds)} is not understood; the other fields say {kind} in every layer")
+    return size

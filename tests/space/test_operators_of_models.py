@@ -1,0 +1,26 @@
+"""What the operators of a step multiply with is what parameters count, norms and biases apart."""
+
+from pathlib import Path
+
+import pytest
+
+from dse.evaluators.graph.operators import MatMul
+from dse.evaluators.graph.step import prefill
+from dse.evaluators.graph.transformer import transformer
+from dse.space.parameters import parameters
+from dse.space.workload import Case
+from tests.space.test_model import FILES, model_of
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_products_have_the_weights_of_the_model(path: Path) -> None:
+    model = model_of(path)
+    products = sum(
+        part.times * of.k.units * of.k.width * of.n.units * of.n.width * of.stored
+        for part in transformer(model, prefill(Case("one", model, ((1, 512, 64),))))
+        for of in part.operators
+        if isinstance(of, MatMul)
+    )
+    table = 0 if model.tied_embeddings else model.vocab * model.hidden
+    rest = parameters(model) - table - products
+    assert 0 < rest < 4e-4 * parameters(model)
