@@ -178,6 +178,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
             busy = engines.started(of.m, of.k, of.n, call.width)
             busy = busy if of.count is ONCE else of.count * busy
             matrix = matrix + busy if place else busy
+        matrix = matrix if call.pace is ONCE else matrix * call.pace
     busy = matrix
     if call.operations is not None:
         vector = engines.vectors(call.operations, call.specials, call.streamed)
