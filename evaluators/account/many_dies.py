@@ -28,6 +28,7 @@ from dse.evaluators.layouts.dies import (
     fullest,
     split_of,
 )
+from dse.evaluators.layouts.formats import Sizes
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
@@ -87,13 +88,13 @@ class Kind(NamedTuple):
     Attributes:
         own: what one does by itself, of a design, a case, how it is divided, phase, decode_at and fidelity.
         machine: that it is, for who splits its time.
-        sizes: bytes of a weight and of a cached value.
+        sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
     """
 
     own: Callable[[Design, Case, Split, str, str, str], Alone]
     machine: Callable[[Design], Machine]
-    sizes: Callable[[Mapping], tuple[float, float]]
+    sizes: Callable[[Mapping], Sizes]
     reached: Callable[[Mapping], Any]
 
 
@@ -275,7 +276,7 @@ def _often(one: Timed, times: float) -> Timed:
 
 
 def _held(
-    design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: tuple[float, float]
+    design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
     model = case.model
@@ -286,9 +287,9 @@ def _held(
         cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests)
         cached *= of.batches * of.halves
         values = kv_values(model) if model.latent is not None else 2 * int(ceil_div(model.kv_heads, of.tp)) * model.head_dim
-        weights = np.array([_weights(name, model, of) for name in names])
-        caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) for name in names])
-        on_stage = [np.tensordot(each * size, stages, (0, 1)) for each, size in zip((weights, caches), sizes, strict=True)]
+        weights = np.array([_weights(name, model, of, sizes) for name in names])
+        caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) * sizes.kv for name in names])
+        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
         of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
@@ -301,22 +302,24 @@ def _held(
     return found
 
 
-def _weights(unit: str, model: Model, of: Split) -> float:
-    """Values of a unit on one die."""
-    table = model.vocab * model.hidden / of.tp
-    attention, norms = attention_parameters(model) / of.tp, 2 * model.hidden
+def _weights(unit: str, model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a unit on one die. [B]"""
+    usual = sizes.weights
+    table = model.vocab * model.hidden / of.tp * usual
+    attention, norms = attention_parameters(model) / of.tp * sizes.attention, 2 * model.hidden * usual
     experts = model.experts
     sparse = 0.0
     if experts is not None:
-        one = ffn_parameters(model, experts.intermediate)
-        shared, router = experts.shared * one, experts.count * model.hidden
+        one = ffn_parameters(model, experts.intermediate) * sizes.experts
+        shared, router = experts.shared * one, experts.count * model.hidden * usual
         stored = ceil_div(experts.count + of.redundant, of.ep) * one
         sparse = stored + shared + router if of.ep > 1 else (stored + shared) / of.tp + router
-    dense = ffn_parameters(model, model.ffn_intermediate) / of.tp
+    dense = ffn_parameters(model, model.ffn_intermediate) / of.tp * usual
     layer = attention + norms + (dense if experts is None else sparse)
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    drafting = layer + 2 * model.hidden**2 + 3 * model.hidden + (table if of.pp > 1 else 0.0)
-    each = {EMBEDDING: table, DENSE: attention + norms + dense, SPARSE: layer, DRAFT: drafting, HEAD: table + model.hidden}
+    drafting = layer + (2 * model.hidden**2 + 3 * model.hidden) * usual + (table if of.pp > 1 else 0.0)
+    head = table + model.hidden * usual
+    each = {EMBEDDING: table, DENSE: attention + norms + dense, SPARSE: layer, DRAFT: drafting, HEAD: head}
     return float(each[unit])
 
 

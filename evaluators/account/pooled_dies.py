@@ -25,6 +25,7 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
 from dse.evaluators.layouts.attended import Attending
 from dse.evaluators.layouts.dies import On, Split, passes, plain
+from dse.evaluators.layouts.formats import Sizes, sizes
 from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.passes.call import Block, alike, breadth_first
 from dse.evaluators.program.counts import Activity
@@ -99,8 +100,8 @@ def _machine(design: Design) -> Machine:
     return of_die(one_die(design.chip), design.mapping)
 
 
-def _sizes(mapping: Mapping) -> tuple[float, float]:
-    return float(BYTES[mapping.precision.weights]), float(BYTES[mapping.precision.kv])
+def _sizes(mapping: Mapping) -> Sizes:
+    return sizes(mapping.precision)
 
 
 def _reached(mapping: Mapping) -> Any:

@@ -36,6 +36,22 @@ def weight_bytes(part: Part, operator: Operator, precision: Precision) -> float:
     return BYTES[weights_of(part, operator, precision)]
 
 
+class Sizes(NamedTuple):
+    """Bytes of a weight, of a cached value, and of a weight of experts and of attention. [B]"""
+
+    weights: float
+    kv: float
+    experts: float
+    attention: float
+
+
+def sizes(precision: Precision) -> Sizes:
+    """Those of some formats."""
+    weights, said = BYTES[precision.weights], precision
+    experts, attention = (BYTES[of] if of else weights for of in (said.experts, said.attention))
+    return Sizes(weights, BYTES[said.kv], experts, attention)
+
+
 class Multiplied(NamedTuple):
     """How an engine multiplies values of two formats.
 
@@ -117,7 +133,7 @@ def itemsize_of(mapping: Mapping) -> float:
         if word not in PLAIN:
             raise DesignError(
                 f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator multiply plain values; "
-                f"valid: {', '.join(PLAIN)}"
+                f"valid: {', '.join(PLAIN)}; a model on pipelines of cores (mapping=npu) has weights and KV in such formats too"
             )
         if BYTES[word] != BYTES[said["weights"]]:
             raise DesignError(

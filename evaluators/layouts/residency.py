@@ -7,9 +7,10 @@ KV cache's again ([zhu2025] section 4.2).
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.layouts.formats import weight_bytes
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
-from dse.space.mapping import BYTES, Mapping, TilePlan
+from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model, kv_values
 
 BLOCK = 512
@@ -86,20 +87,21 @@ def resident(
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
         near: room of a core in the cache in front of main memory; None where there is none. [B]
     """
-    act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
+    said = mapping.precision
+    act, stored = BYTES[said.activations], BYTES[said.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
-    layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
+    layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(nbytes(part, said, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     of = share or Share(whole, 1 / plan.pp, whole)
-    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
-    weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
+    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
+    weights = ((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp
     widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
-    kv = cached * kv_here(model, plan) * BYTES[mapping.precision.kv] * model.layers * of.caches
+    kv = cached * kv_here(model, plan) * BYTES[said.kv] * model.layers * of.caches
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
@@ -127,10 +129,15 @@ def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
     return held._replace(weights_near=weights, kv_near=minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0)))
 
 
-def values(part: Part, *, routed: bool = False) -> float:
-    """Weights of a part, or of its routed experts alone."""
+def values(part: Part) -> float:
+    """Weights of a part."""
+    return float(sum(of.stored * width(of.k) * width(of.n) for of in part.operators if isinstance(of, MatMul)))
+
+
+def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
+    """Bytes of the weights of a part, or of its routed experts alone. [B]"""
     products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
-    return float(sum(of.stored * width(of.k) * width(of.n) for of in products))
+    return float(sum(of.stored * width(of.k) * width(of.n) * weight_bytes(part, of, precision) for of in products))
 
 
 def width(dim: Any) -> Any:
