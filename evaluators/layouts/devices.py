@@ -98,7 +98,7 @@ def footprint(
     request at a time: the residual stream, twice, and the widest intermediate.
     """
     per_value = BYTES[precision.weights]
-    layer = {part.name: stored_bytes(part, precision, lambda of: stored(of, tp)) for part in parts}
+    layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     cached = kv_values(model) if model.latent is not None else local(Dim(model.kv_heads, 2 * model.head_dim, True), tp)
@@ -112,8 +112,12 @@ def footprint(
     return Footprint(weights, model.layers * kv, activations, layer["attention"] + kv, ffn)
 
 
-def stored(of: MatMul, tp: Any) -> Any:
-    """Weights of an operator that one device holds."""
+def stored(part: Part, tp: Any) -> Any:
+    """Weights of one instance of a part that one device holds."""
+    return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMul))
+
+
+def _stored(of: MatMul, tp: Any) -> Any:
     return of.stored * local(of.k, tp) * local(of.n, tp)
 
 
