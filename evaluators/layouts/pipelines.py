@@ -12,7 +12,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import SOFTMAX
-from dse.evaluators.layouts.formats import expanded, expanding, plain_activations, weight_bytes, weights_of
+from dse.evaluators.layouts.formats import expanded, expanding, weight_bytes, weights_of
 from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
@@ -50,7 +50,6 @@ def blocks(
     """
     if plan.sums is not None:
         _refuse_sums(plan)
-    plain_activations(precision)
     found = []
     for part in transformer(model, at):
         calls = tuple(

@@ -7,7 +7,7 @@ KV cache's again ([zhu2025] section 4.2).
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMul, Part
-from dse.evaluators.layouts.formats import weight_bytes
+from dse.evaluators.layouts.formats import plain_activations, weight_bytes
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
@@ -86,8 +86,12 @@ def resident(
         slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
         near: room of a core in the cache in front of main memory; None where there is none. [B]
+
+    Raises:
+        DesignError: activations with scales of blocks.
     """
     said = mapping.precision
+    plain_activations(said)
     act, stored = BYTES[said.activations], BYTES[said.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
     layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
@@ -127,11 +131,6 @@ def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
     weights = minimum(1 - held.weights_here, near / maximum(held.weights, 1.0))
     left = maximum(near - weights * held.weights, 0.0)
     return held._replace(weights_near=weights, kv_near=minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0)))
-
-
-def values(part: Part) -> float:
-    """Weights of a part."""
-    return float(sum(of.stored * width(of.k) * width(of.n) for of in part.operators if isinstance(of, MatMul)))
 
 
 def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
