@@ -19,7 +19,7 @@ from dse.space.fields import at, replaced
 from dse.space.mapping import Precision
 from dse.space.model import attention_parameters, ffn_parameters
 from dse.space.numbers import BYTES, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
-from tests.samples import asked
+from tests.samples import asked, metrics
 
 BITS = {
     "int8": 8, "fp8": 8, "bf16": 16, "fp16": 16, "fp32": 32, "mxfp8": 8.25, "mxfp4": 4.25, "nvfp4": 4.5, "fp8_1x128": 8.25,
@@ -235,8 +235,7 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
 def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(DesignError, match=said) as refused:
-        of = asked("model=qwen3_1b7", *SMALL, *words)
-        evaluate(stacked([of.base]), of.workload)
+        metrics("model=qwen3_1b7", *SMALL, *words)
     assert "\n" not in str(refused.value)
 
 
