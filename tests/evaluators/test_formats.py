@@ -220,6 +220,10 @@ REFUSED = [
     ),
     (("chip=h100", "precision={weights: fp7}"), "weights: no option 'fp7'; did you mean 'fp8'"),
     (("chip=h100", "precision={expert: fp8}"), "no field 'precision.expert'; did you mean 'experts'"),
+    (
+        ("chip=h100", "mapping.precision.experts=mxfp4"),
+        r"experts: this mapping leaves it out; \+mapping.precision.experts=\.\.\. says",
+    ),
     (("chip=h100", "+mapping.precision.experts=mxfp4"), "experts: nothing reads it, for no model here has experts"),
     (("chip=h100", "+mapping.precision.index=fp8"), "index: nothing reads it, for no model here has a sparse indexer"),
     (
