@@ -55,6 +55,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         if "refused" in spec.metadata:
             if config[name] is not None:
                 raise DesignError(f"{here}: {spec.metadata['refused']}")
+        elif "table" in spec.metadata:
+            values[name] = _table(spec.metadata["table"], config[name], here, sources)
         elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
             there = address if "inline" in spec.metadata else here
@@ -67,6 +69,15 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         else:
             values[name] = _leaf(config[name], spec, here, sources)
     return cls(**values)
+
+
+def _table(kind: type, config: Any, address: str, sources: list[Source]) -> tuple[tuple[str, Any], ...]:
+    """Value objects by name, in order."""
+    if config is None:
+        return ()
+    if not isinstance(config, Dict):
+        raise DesignError(f"{address}: {config!r} is not a group of groups; write NAME: {{...}} for each")
+    return tuple((str(name), record(kind, entry or {}, f"{address}.{name}", sources)) for name, entry in config.items())
 
 
 def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:

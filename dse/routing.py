@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from dse.space.errors import DesignError
+from dse.space.layers import MOE, layers
 from dse.space.model import Experts, Model
 
 COLUMNS = ("layer", "expert", "tokens")
@@ -33,7 +34,7 @@ def shares(path: Path, model: Model, experts: Experts) -> tuple[tuple[float, ...
                 found.setdefault(str(row["layer"]), [0.0] * experts.count)[int(expert)] += tokens
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise _refused(path, f"cannot be read: {error}") from None
-    sparse = model.layers - experts.dense_layers + model.mtp
+    sparse = sum(layer.times for layer in layers(model).ffns if layer.name.startswith(MOE)) + model.mtp
     if not 0 < len(found) <= sparse:
         raise _refused(path, f"has {len(found)} layers; {model.name} has {sparse} with experts")
     for layer, counts in found.items():

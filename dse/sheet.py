@@ -15,7 +15,8 @@ from dse.json_text import json_text
 from dse.progress import Terminal
 from dse.space.fields import leaves
 from dse.space.mapping import BYTES, Precision
-from dse.space.model import Model, active_parameters, kv_values, parameters
+from dse.space.model import Model
+from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, parameters
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.trace import write as write_trace
@@ -100,9 +101,11 @@ def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
     """What to know a model by: its size, and what it caches."""
     total, active = parameters(model), active_parameters(model)
     sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
-    cached = show(model.layers * kv_values(model) * BYTES[kv], "B")
+    cached = show(growing_values(model) * BYTES[kv], "B")
     said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
-    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}" + (
+    fixed = fixed_values(model) * BYTES[kv] + fixed_bytes(model, BYTES[kv])
+    beside = f" and {show(fixed, 'B')} a sequence" if fixed else ""
+    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{beside}" + (
         f" ({said})" if said else ""
     )
 
@@ -112,7 +115,9 @@ def _model_facts(model: Model) -> dict[str, Any]:
         "name": model.name,
         "parameters": parameters(model),
         "active_parameters": active_parameters(model),
-        "kv_values_per_token": model.layers * kv_values(model),
+        "kv_values_per_token": growing_values(model),
+        "kv_values_per_sequence": fixed_values(model),
+        "state_bytes_per_sequence": fixed_bytes(model, 2.0),
     }
 
 

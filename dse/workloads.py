@@ -14,6 +14,7 @@ from dse.records import NOTES, parsed, record
 from dse.routing import shares
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import asked
+from dse.space.layers import refuse
 from dse.space.model import LOADS, Model
 from dse.space.requests import requests
 from dse.space.workload import (
@@ -57,8 +58,6 @@ def models(config: Dict[str, Any]) -> dict[str, Model]:
 
 def _check_model(model: Model, address: str) -> None:
     """Refuses fields that contradict each other."""
-    if model.heads % model.kv_heads:
-        raise DesignError(f"{address}.kv_heads: {model.kv_heads} KV heads do not divide {model.heads} query heads")
     experts = model.experts
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
@@ -66,6 +65,10 @@ def _check_model(model: Model, address: str) -> None:
         raise DesignError(f"{address}.experts.load: a file says it with workload.routing=FILE.csv; leave it out here")
     if experts is not None and experts.dense_layers > model.layers:
         raise DesignError(f"{address}.experts.dense_layers: {experts.dense_layers} of {model.layers} layers")
+    try:
+        refuse(model)
+    except DesignError as error:
+        raise DesignError(f"{address}.{error}") from None
 
 
 def workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False) -> Workload:

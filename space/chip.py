@@ -38,6 +38,11 @@ class Hbm:
     bandwidth: Number = quantity("B/s", "bandwidth of a contiguous stream", positive=True)
     gap: Number = quantity("s", "time lost on each row of a strided read; 0 where strides are free")
     waste: Number = quantity("1", "share of the bytes skipped by a strided read that is fetched all the same", high=1.0)
+    scatter: Any = quantity(
+        "B",
+        "bytes that could be read while a row is opened for a piece that lies anywhere; of models with indexers",
+        absent=True,
+    )
 
 
 @record

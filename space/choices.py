@@ -9,6 +9,7 @@ SOFTWARE = "of software that runs on cores"
 CONSTANTS: dict[str, str] = {
     "hbm.gap": SILICON,
     "hbm.waste": SILICON,
+    "hbm.scatter": SILICON,
     "hbm.achieved": SILICON,
     "hbm.latency": SILICON,
     "hbm.crowded": SILICON,

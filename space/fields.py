@@ -47,9 +47,14 @@ def word(
     return _leaf(metadata, default, absent)
 
 
-def flag(doc: str, *, default: bool | None = None) -> Any:
+def flag(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
     """A leaf that is a statement, true or false."""
-    return _leaf({"unit": "", "doc": doc, "flag": True}, default, False)
+    return _leaf({"unit": "", "doc": doc, "flag": True}, default, absent)
+
+
+def table(doc: str, kind: type) -> Any:
+    """Value objects of a kind by names that the user gives, as pairs in the order in which they are said; none by default."""
+    return field(metadata={"doc": doc, "table": kind}, default=())
 
 
 def part(doc: str, *kinds: type, inline: bool = False) -> Any:
@@ -72,7 +77,7 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
 
 
 @dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, refused, field)
+    frozen_default=True, kw_only_default=True, field_specifiers=(quantity, whole, word, flag, part, table, refused, field)
 )
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with declared leaves."""
@@ -130,6 +135,16 @@ def _owner(value: Any, name: str) -> str:
         return ""
     inline = (spec.name for spec in fields(value) if "inline" in spec.metadata)
     return next((own for own in inline if hasattr(getattr(value, own), name)), "")
+
+
+def told(value: Any) -> str:
+    """What tells a value object from others: fields at their defaults are left out, so that one more changes nothing."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(told, value))})"
+    if not is_dataclass(value):
+        return repr(value)
+    said = ((spec.name, getattr(value, spec.name)) for spec in fields(value) if getattr(value, spec.name) != spec.default)
+    return f"{type(value).__name__}({', '.join(f'{name}={told(inner)}' for name, inner in said)})"
 
 
 def replaced(value: T, changes: Mapping[str, Any]) -> T:

@@ -1,8 +1,8 @@
-"""Decoder-only transformers as their published configurations state them, and what follows: parameters and KV bytes."""
+"""Decoder-only language models as their published configurations state them: what layers are, and in which order."""
 
 from typing import Any
 
-from dse.space.fields import flag, quantity, record, refused, whole, word
+from dse.space.fields import flag, quantity, record, refused, table, whole, word
 
 LOADS = ("expected", "even", "sampled", "file")
 """How tokens spread over experts: what independent choices come to on average; as evenly as can be; one draw of them; or as
@@ -25,6 +25,10 @@ class Experts:
     shares: Any = refused("how often experts are chosen is in a file: workload.routing=FILE, with layer, expert and tokens")
     groups: int = whole("groups of experts that a router chooses among first", default=1)
     groups_kept: int = whole("of these, how many the experts of a token are in", default=1)
+    shared_intermediate: int = whole("width of one shared expert; 0 for that of a routed one", low=0, default=0)
+    shared_gate: bool = flag("a learned score of each token scales the shared experts", default=False)
+    latent: int = whole("width that routed experts have in and out, between two projections; 0 for hidden", low=0, default=0)
+    route_bias: bool = flag("biases on the router's product", default=False)
 
 
 @record
@@ -34,13 +38,100 @@ class Latent:
     q_rank: int = whole("rank of the query projection; 0 where it is full", low=0)
     kv_rank: int = whole("rank of the shared key/value projection, which is what is cached")
     nope_dim: int = whole("query/key dimension without rotation")
-    rope_dim: int = whole("rotated query/key dimension, shared by the heads")
+    rope_dim: int = whole("rotated query/key dimension, shared by the heads", low=0)
     v_dim: int = whole("value dimension")
 
 
 @record
+class Indexer:
+    """Sparse attention: small heads score all cached positions, and attention looks at the best of them alone.
+
+    Source:
+        DeepSeek sparse attention [deepseek2025v32]; with `block`, the best blocks of positions.
+    """
+
+    heads: int = whole("heads that score, over one key a position")
+    dim: int = whole("dimension of these")
+    top: int = whole("positions that a query attends to, at most")
+    block: int = whole("positions side by side that are chosen together; 1 for one by one", default=1)
+    reused: bool = flag("what a layer before has chosen is taken, and nothing is scored", default=False)
+
+
+RULES = ("delta", "channel_delta", "ssd", "linear")
+"""How a state forgets and learns: gated delta rule, decay a head (Gated DeltaNet) or a key channel (KDA); decay that depends on
+the token (Mamba-2), or is fixed a head (lightning attention)."""
+
+
+@record
+class Recurrence:
+    """Mixing by a state of fixed size a sequence, of `heads` matrices [key_dim, value_dim], in the place of a cache.
+
+    Source:
+        delta: Gated DeltaNet [yang2025]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
+        attention [minimax2025].
+    """
+
+    rule: str = word("how states forget and learn", RULES)
+    heads: int = whole("of values; each has a state")
+    key_heads: int = whole("of queries and keys, each shared by as many heads of values (groups)")
+    key_dim: int = whole("dimension of queries and keys, rows of a state")
+    value_dim: int = whole("dimension of values, columns of a state")
+    conv: int = whole("tokens that a causal convolution of queries, keys and values sees; 0 for none", low=0, default=0)
+    conv_bias: bool = flag("biases on the convolution", default=False)
+    gate_rank: int = whole("rank of the projections of decays and of the output gate; 0 where they are full", low=0, default=0)
+    chunk: int = whole("tokens of a prompt that are worked out together", default=64)
+
+
+@record
+class Compressed:
+    """Attention to the last tokens one by one, and to earlier ones of which some side by side are one entry (CSA, HCA).
+
+    Source:
+        [deepseek2026v4], as in its published code.
+    """
+
+    ratio: int = whole("positions of one entry; 0 for the window alone", low=0)
+    q_rank: int = whole("rank of the query projection; 0 where it is full", low=0)
+    o_rank: int = whole("rank of the output projection of a group of heads")
+    groups: int = whole("groups of heads of the output projection")
+
+
+MIXINGS = ("attention", "none")
+FFNS = ("dense", "experts", "none")
+GATES = ("none", "element", "head")
+"""What scales the output of attention: nothing, a gate of each value, or one of each head."""
+
+
+@record
+class Kind:
+    """What one kind of layers has that the model does not say; a field that is left out is the model's."""
+
+    mixing: Any = word("how tokens are mixed: attention, or none; a state where one is said", MIXINGS, absent=True)
+    ffn: Any = word("dense, experts, or none", FFNS, absent=True)
+    heads: Any = whole("query heads", absent=True)
+    kv_heads: Any = whole("key/value heads", absent=True)
+    head_dim: Any = whole("query/key dimension of a head", absent=True)
+    v_dim: Any = whole("value dimension of a head", low=0, absent=True)
+    window: Any = whole("sliding attention window in tokens; 0 where attention is full", low=0, absent=True)
+    chunk: Any = whole("tokens of a chunk that attention stays in; 0 for no chunks", low=0, absent=True)
+    rope: Any = quantity("1", "share of a head's dimension that is rotated", high=1.0, absent=True)
+    qk_norm: Any = flag("norms on queries and keys of each head", absent=True)
+    v_proj: Any = flag("a projection of values; keys are values where there is none", absent=True)
+    kv_reused: Any = flag("keys and values are those of a layer before", absent=True)
+    ffn_intermediate: Any = whole("width of the dense FFN", absent=True)
+    latent: Latent | None = None
+    indexer: Indexer | None = None
+    recurrence: Recurrence | None = None
+    compressed: Compressed | None = None
+
+
+@record
 class Model:
-    """An LLM architecture."""
+    """An LLM architecture.
+
+    Layers are alike, but for the first ones that `experts` says are dense, or they are of some `kinds` in an `order`:
+    ``10 (5 local, global), 2 local``.
+    """
 
     name: str = word("name for people")
     layers: int = whole("decoder layers")
@@ -59,78 +150,23 @@ class Model:
     head_bias: bool = flag("bias on the head", default=False)
     qk_norm: bool = flag("norms on queries and keys of each head", default=False)
     norm: str = word("kind of norm", ("rms", "layernorm"), default="rms")
+    post_norms: bool = flag("norms after attention and FFN too, before the residual sum", default=False)
     window: int = whole("sliding attention window in tokens; 0 where attention is full", low=0, default=0)
+    chunk: int = whole("tokens of a chunk that attention stays in; 0 for no chunks", low=0, default=0)
     mtp: int = whole("modules that predict tokens beyond the next (MTP), each a layer of its own", low=0, default=0)
+    v_dim: int = whole("value dimension of a head; 0 for head_dim", low=0, default=0)
+    rope: float = quantity("1", "share of a head's dimension that is rotated", high=1.0, default=1.0)
+    v_proj: bool = flag("a projection of values; keys are values where there is none", default=True)
+    sinks: bool = flag("a learned logit a head joins the softmax", default=False)
+    gate: str = word("what scales the output of attention", GATES, default="none")
+    kv_reused: bool = flag("keys and values are those of a layer before", default=False)
+    softcap: bool = flag("scores of attention go through a tanh", default=False)
+    head_softcap: bool = flag("scores of the head go through a tanh", default=False)
+    parallel: bool = flag("attention and FFN have one input and one norm, side by side", default=False)
     experts: Experts | None = None
     latent: Latent | None = None
-
-
-def parameters(model: Model) -> int:
-    """Weights of the whole model, embeddings and head included, multi-token heads excluded."""
-    return _outside_layers(model) + sum(
-        layers * (attention_parameters(model) + _norms(model) + ffn) for layers, ffn in _ffn_kinds(model, active=False)
-    )
-
-
-def drafting_parameters(model: Model) -> int:
-    """Weights of one multi-token prediction module: a layer, the projection of two hidden states, and norms [deepseek2024].
-
-    Embedding and head are those of the model.
-    """
-    _, ffn = _ffn_kinds(model, active=False)[-1]
-    h, norms = model.hidden, _norms(model) // 2
-    return attention_parameters(model) + _norms(model) + ffn + 2 * h * h + 3 * norms
-
-
-def active_parameters(model: Model) -> int:
-    """Weights that one token uses: all but the experts it is not routed to."""
-    return _outside_layers(model) + sum(
-        layers * (attention_parameters(model) + _norms(model) + ffn) for layers, ffn in _ffn_kinds(model, active=True)
-    )
-
-
-def attention_parameters(model: Model) -> int:
-    """Weights of one layer's attention, with its biases and inner norms."""
-    h, heads, latent = model.hidden, model.heads, model.latent
-    if latent is not None:
-        qk = latent.nope_dim + latent.rope_dim
-        query = h * latent.q_rank + latent.q_rank + latent.q_rank * heads * qk if latent.q_rank else h * heads * qk
-        down = h * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
-        up = latent.kv_rank * heads * (latent.nope_dim + latent.v_dim)
-        return query + down + up + heads * latent.v_dim * h
-    q, kv = heads * model.head_dim, model.kv_heads * model.head_dim
-    weights = h * q + 2 * h * kv + q * h
-    return weights + model.qkv_bias * (q + 2 * kv) + model.out_bias * h + model.qk_norm * 2 * model.head_dim
-
-
-def ffn_parameters(model: Model, width: int) -> int:
-    """Weights of one FFN, dense or expert, of some width."""
-    inner = 2 if model.gated_ffn else 1
-    return (inner + 1) * model.hidden * width + model.ffn_bias * (inner * width + model.hidden)
-
-
-def kv_values(model: Model) -> int:
-    """Values cached per token and layer: K and V of every KV head, or the latent of MLA."""
-    if model.latent is not None:
-        return model.latent.kv_rank + model.latent.rope_dim
-    return 2 * model.kv_heads * model.head_dim
-
-
-def _ffn_kinds(model: Model, *, active: bool) -> list[tuple[int, int]]:
-    dense = ffn_parameters(model, model.ffn_intermediate)
-    experts = model.experts
-    if experts is None:
-        return [(model.layers, dense)]
-    routed = experts.top_k if active else experts.count
-    router = experts.count * (model.hidden + experts.score_bias)
-    sparse = router + (routed + experts.shared) * ffn_parameters(model, experts.intermediate)
-    return [(experts.dense_layers, dense), (model.layers - experts.dense_layers, sparse)]
-
-
-def _norms(model: Model) -> int:
-    return 2 * model.hidden * (2 if model.norm == "layernorm" else 1)
-
-
-def _outside_layers(model: Model) -> int:
-    tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
-    return tables + model.head_bias * model.vocab + _norms(model) // 2
+    indexer: Indexer | None = None
+    recurrence: Recurrence | None = None
+    compressed: Compressed | None = None
+    order: str = word("kinds of layers in turn, as in 10 (5 local, global), 2 local", default="")
+    kinds: tuple[tuple[str, Kind], ...] = table("kinds of layers by name", Kind)

@@ -9,6 +9,7 @@ stream of requests, served as they come.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dse.space.fields import told
 from dse.space.model import Model
 from dse.space.requests import Requests
 
@@ -63,7 +64,7 @@ class Case:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.model!r} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
+        return f"{told(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
 
     @property
     def guesses(self) -> int:
@@ -335,7 +336,7 @@ class Load:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.model!r} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
+        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
 
 
 Asked = Case | Product | Stream | Traffic | Collective | Attention | Load

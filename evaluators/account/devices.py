@@ -12,7 +12,7 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, reduced
 from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.collective import allreduce
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
@@ -160,13 +160,14 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
 def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None) -> tuple[Block, ...]:
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
-    return blocks(transformer(job.model, at), tp, precision, algorithm, rates=rates, recorded=phase == "decode")
+    operators, order = transformer(job.model, at), line(job.model, at)
+    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode")
 
 
 @remembered
 def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
     parts = transformer(job.model, job.decode)
-    return footprint(parts, job.model, tp, precision, positions=job.cached, tokens=job.longest)
+    return footprint(parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest)
 
 
 @remembered

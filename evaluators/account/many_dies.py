@@ -15,17 +15,18 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.graph.experts import parts_reached
 from dse.evaluators.layouts.cuts import cut
+from dse.evaluators.layouts.devices import kv_local
 from dse.evaluators.layouts.dies import (
-    DENSE,
     DRAFT,
     EMBEDDING,
     HEAD,
-    SPARSE,
     Crossing,
     Pass,
     Split,
     Unit,
     fullest,
+    named,
+    runs,
     split_of,
 )
 from dse.evaluators.layouts.formats import Sizes
@@ -40,14 +41,11 @@ from dse.evaluators.silicon import area
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum
+from dse.space.layers import MOE, layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
-from dse.space.model import (
-    Model,
-    attention_parameters,
-    ffn_parameters,
-    kv_values,
-)
+from dse.space.model import Model
+from dse.space.parameters import STATE_BYTES, attention_parameters, drafting, ffn_parameters, growths, shared_width
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -284,11 +282,8 @@ def _held(
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in mine.requests)
-        cached *= of.batches * of.halves
-        values = kv_values(model) if model.latent is not None else 2 * int(ceil_div(model.kv_heads, of.tp)) * model.head_dim
         weights = np.array([_weights(name, model, of, sizes) for name in names])
-        caches = np.array([cached * values * (name in (DENSE, SPARSE, DRAFT)) * sizes.kv for name in names])
+        caches = np.array([_caches(name, mine, phase, of, sizes) for name in names])
         on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
@@ -302,25 +297,55 @@ def _held(
     return found
 
 
+def _units(model: Model) -> dict[str, tuple[str, str]]:
+    """Mixing and FFN of each unit that is a layer, or has one."""
+    found = {named(model, *names): names for names, _ in runs(model)}
+    mixing, ffn = drafting(model)
+    return found | {DRAFT: (mixing.name, ffn.name)}
+
+
+def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float:
+    """Bytes of caches and states of a unit on one die, of the requests of all micro-batches. [B]"""
+    mixes, _ = _units(mine.model).get(unit, ("", ""))
+    total = 0.0
+    for growth in growths(mine.model):
+        if growth.layer.name != mixes:
+            continue
+        values = kv_local(growth.layer.of, of.tp)
+        for n, prompt, output in mine.requests:
+            length = prompt + (output if phase == "decode" else 0)
+            kept, scored = growth.kept(length)
+            total += n * (kept * values * sizes.kv + scored * growth.scores * sizes.indexed)
+            total += n * (growth.state * STATE_BYTES + growth.conv * sizes.kv) / of.tp
+    return float(total * of.batches * of.halves)
+
+
 def _weights(unit: str, model: Model, of: Split, sizes: Sizes) -> float:
     """Bytes of a unit on one die. [B]"""
     usual = sizes.weights
-    table = model.vocab * model.hidden / of.tp * usual
-    attention, norms = attention_parameters(model) / of.tp * sizes.attention, 2 * model.hidden * usual
-    experts = model.experts
-    sparse = 0.0
-    if experts is not None:
-        one = ffn_parameters(model, experts.intermediate) * sizes.experts
-        shared, router = experts.shared * one, experts.count * model.hidden * usual
-        stored = ceil_div(experts.count + of.redundant, of.ep) * one
-        sparse = stored + shared + router if of.ep > 1 else (stored + shared) / of.tp + router
-    dense = ffn_parameters(model, model.ffn_intermediate) / of.tp * usual
-    layer = attention + norms + (dense if experts is None else sparse)
+    table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
+    if unit in (EMBEDDING, HEAD):
+        return float(table + (h if unit == HEAD else 0))
+    mixes, feeds = _units(model)[unit]
+    found, total = layers(model), 0.0
+    for layer in found.mixings:
+        total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
+    for layer in (one for one in found.ffns if one.name == feeds):
+        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
+        total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    drafting = layer + (2 * model.hidden**2 + 3 * model.hidden) * usual + (table if of.pp > 1 else 0.0)
-    head = table + model.hidden * usual
-    each = {EMBEDDING: table, DENSE: attention + norms + dense, SPARSE: layer, DRAFT: drafting, HEAD: head}
-    return float(each[unit])
+    return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+
+
+def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a layer's experts on one die: some of them whole, or a share of each."""
+    experts = model.experts
+    assert experts is not None
+    one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
+    shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
+    stored = ceil_div(experts.count + of.redundant, of.ep) * one
+    return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
 
 
 def areas(design: Design) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
 from dse.evaluators.graph.operators import Part
-from dse.evaluators.graph.step import Step, causal_pairs
+from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.partition.placement import sides_of
 from dse.evaluators.layouts import on_groups
@@ -36,6 +36,7 @@ from dse.space.design import Design
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
+from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
@@ -235,7 +236,8 @@ def _held(design: Design, job: Job, phase: str) -> Resident:
     slices = _slices(design, job, phase, plan, instances)
     near = shared(chip)
     return resident(
-        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached, slices=slices,
+        _parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
+        sequences=ceil_div(job.sequences, instances), slices=slices,
         near=near and near.size,
     )  # fmt: skip
 
@@ -281,7 +283,7 @@ def _blocks(
 ) -> tuple[Block, ...]:
     """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
     if phase == "prefill":
-        pairs = causal_pairs(job.prompts, job.model.window)
+        pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts))
         at = Step("prefill", job.prompts, 1.0 + 0.0 * job.prompts, pairs, 0.0 * job.prompts)
     else:
         together = _together(instances, plan, job)[1]

@@ -16,7 +16,7 @@ from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
-from dse.evaluators.graph.step import Step, causal_pairs
+from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
@@ -40,9 +40,11 @@ from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 from dse.space.errors import DesignError, chosen
 from dse.space.fields import leaves, replaced
+from dse.space.layers import at_reach, by_reach, layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
-from dse.space.model import Model, parameters
+from dse.space.model import Model
+from dse.space.parameters import parameters
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -95,7 +97,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         )
 
     requests = _by_entry(job, "prefill", reduced(np.add, job.copies, job.prompt_starts))
-    pairs = causal_pairs(job.prompts, job.model.window) + job.prompts * job.past
+    pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts)) + job.prompts * job.past
     of = passed("prefill", Step("prefill", job.prompts, 1.0, pairs, job.past), minimum(requests, places["prefill"].count))
     fill = reduced(np.maximum, of.seconds - of.stage, job.prompt_starts)
     ttft = reduced(np.add, job.copies * of.stage, job.prompt_starts) + fill
@@ -149,8 +151,29 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 
 def refused(design: Design, job: Job) -> list[Limit]:
-    """That a model with latent attention has no layout here, and no times."""
-    return _limits(design, job) if job.model.latent is not None else []
+    """That a model with latent attention, states or indexers has no layout here, and no times."""
+    return _limits(design, job) if unknown(job.model) else []
+
+
+NO_LAYOUT = {
+    "latent": "latent attention (MLA) runs on a die with a cache",
+    "recurrence": "recurrent states run on a die with a cache",
+    "indexer": "attention to what an indexer picks runs on a die with a cache",
+    "compressed": "attention to compressed entries runs on a die with a cache",
+    "v_dim": "values of another width than keys run on a die with a cache",
+}
+"""What a mesh of cores does not do, and what does."""
+
+
+def unknown(model: Model) -> str:
+    """What a model has that has no layout here; "" for nothing."""
+    for layer in layers(model).mixings:
+        for name in ("recurrence", "compressed", "latent", "indexer"):
+            if getattr(layer.of, name) is not None:
+                return name
+        if layer.of.v_dim not in (0, layer.of.head_dim):
+            return "v_dim"
+    return ""
 
 
 def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
@@ -223,8 +246,8 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
     """In words, what would do for each phase that breaks a limit."""
-    if worst.limit == "model.latent":
-        return "latent attention (MLA) runs on a die with a cache, as in chip=npu_dse"
+    if worst.limit.startswith("model."):
+        return f"{NO_LAYOUT[worst.limit.removeprefix('model.')]}, as in chip=npu_dse"
     if worst.limit == "chip.hbm.capacity":
         return "all weights are in main memory: a larger one would do (chip.hbm.capacity), or a smaller model"
     texts = []
@@ -302,7 +325,10 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
         return Cost(0.0, Activity())
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
-    cached = job.prompt_tokens * job.model.layers * 2 * width(kv_dim(job.model, mapping.kv_heads))
+    cached: Any = 0.0
+    for kind in layers(job.model).mixings:
+        values = kind.times * 2 * width(kv_dim(kind.of, mapping.kv_heads))
+        cached = cached + at_reach(job.prompt_kept, kind.reach) * values
     weights = parameters(job.model) * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
@@ -365,7 +391,7 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     chip, mapping = _chip(design), _mapping(design)
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
-        cached = ceil_div(job.prompt_tokens, place.mesh.rows)
+        cached = ceil_div(job.prompt_kept, place.mesh.rows)
         found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
     else:
         found = held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
@@ -378,7 +404,7 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
 
 def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:
     """Tokens on the row that has most when the last one is generated, of all requests."""
-    generated = job.cached - job.prompt_tokens
+    generated = job.cached - job.prompt_kept
     return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
 
 
@@ -387,8 +413,8 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
     for address, word, _ in leaves(mapping.precision):
         if BYTES[word] != VALUE:
             raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
-    if job.model.latent is not None:
-        return [Limit("model.latent", 1.0, 0.0, "layout")]
+    if unknown(job.model):
+        return [Limit(f"model.{unknown(job.model)}", 1.0, 0.0, "layout")]
     places = _regions(design, job.model)
     found = []
     if chip.hbm is not None:

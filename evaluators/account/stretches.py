@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from dse.evaluators.graph.step import Step, decode, prefill, seen, stacked
+from dse.evaluators.graph.step import Step, decode, looked, prefill, stacked
 from dse.evaluators.program.counts import COUNTS, Activity
 from dse.space.elementwise import column
+from dse.space.layers import Reach, by_reach
 from dse.space.model import Model
 from dse.space.workload import Case, Workload, by_model, stretches
 
@@ -27,9 +28,13 @@ class Job:
             at, and tokens generated so far.
         prefill: all prompts of each case as one step.
         decode: a step of each stretch.
-        cached: tokens of all requests of each case, at the longest.
+        cached: positions that caches have of all requests of each case, at the longest.
         longest: prompt of each case.
+        sequences: requests of each case.
+        prompt_kept: positions that caches have of all prompts of each case.
         past: positions before each prompt that are cached already.
+
+    Where layers look back differently far, `context`, `cached` and `prompt_kept` have an axis of reaches more in front.
     """
 
     model: Model
@@ -51,6 +56,8 @@ class Job:
     decode_steps: Any
     cached: Any
     longest: Any
+    sequences: Any
+    prompt_kept: Any
     past: Any = 0.0
 
 
@@ -82,11 +89,14 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
         for start, end, active in stretches(case):
             generated = end if decode_at == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
-            context = sum(n * seen(prompt + generated, case.model.window) for n, prompt in active) / requests
+            context = looked(case, start, end, active, decode_at) / requests
             steps.append(((end - start) / case.yielded, requests, context, float(generated)))
 
     def per(function: Callable[[Case], float]) -> Any:
         return column([float(function(case)) for _, case in cases])
+
+    def kept(reach: Reach, outputs: int = 1) -> Any:
+        return per(lambda case: sum(n * reach.kept(prompt + outputs * output) for n, prompt, output in case.requests))
 
     return Job(
         model,
@@ -98,7 +108,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
         np.array(prompt_starts),
         column([count for count, _, _, _ in steps]),
         column([requests for _, requests, _, _ in steps]),
-        column([context for _, _, context, _ in steps]),
+        _columns([context for _, _, context, _ in steps]),
         column([generated for _, _, _, generated in steps]),
         np.array(step_starts),
         stacked([prefill(case) for _, case in cases]),
@@ -106,9 +116,16 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
         per(lambda case: case.prompt_tokens),
         per(lambda case: case.output_tokens),
         per(lambda case: case.decode_steps),
-        per(lambda case: sum(n * (prompt + output) for n, prompt, output in case.requests)),
+        by_reach(model, kept),
         per(lambda case: max(prompt for _, prompt, _ in case.requests)),
+        per(lambda case: case.batch),
+        by_reach(model, lambda reach: kept(reach, 0)),
     )
+
+
+def _columns(values: list[Any]) -> Any:
+    """Entries in a column; where each has an axis of reaches in front, that stays in front."""
+    return np.concatenate(values, axis=1) if isinstance(values[0], np.ndarray) else column(values)
 
 
 def per_case(activity: Activity, starts: Any) -> Activity:

@@ -24,9 +24,11 @@ from dse.space.chip import Chip, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import maximum
 from dse.space.fields import at
+from dse.space.layers import at_reach
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import Mapping
-from dse.space.model import Model, drafting_parameters, kv_values, parameters
+from dse.space.model import Model
+from dse.space.parameters import STATE_BYTES, drafting, drafting_parameters, growths, parameters
 
 Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 """Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
@@ -65,15 +67,26 @@ def most(values: Iterable[Any]) -> Any:
     return found
 
 
-def held(model: Model, at: Step, cached: float, itemsize: float) -> tuple[tuple[str, float], ...]:
-    """Bytes in HBM: all weights, the cache, and what the operators of a part leave for one another."""
+def held(model: Model, at: Step, cached: Any, sequences: float, itemsize: float) -> tuple[tuple[str, float], ...]:
+    """Bytes in HBM: all weights, caches and states, and what the operators of a part leave for one another.
+
+    Args:
+        model, at: of a step.
+        cached: positions that caches have of all requests, by reach of the model.
+        sequences: that have states.
+        itemsize: of a value. [B]
+    """
     activations = max(sum(_left(of) for of in part.operators) for part in transformer(model, at)) + 2 * at.tokens * model.hidden
     weights = parameters(model) + at.guesses * drafting_parameters(model)
-    return (
-        ("weights", weights * itemsize),
-        ("KV cache", cached * kv_values(model) * (model.layers + at.guesses) * itemsize),
-        ("activations", activations * itemsize),
-    )
+    drafted = drafting(model)[0] if at.guesses else None
+    kv = states = 0.0
+    for of in growths(model):
+        times = of.layer.times + at.guesses * (drafted is not None and of.layer.name == drafted.name)
+        positions, scored = (float(at_reach(cached, reach)) for reach in (of.layer.reach, of.layer.indexed))
+        kv += times * (positions * of.kv + scored * of.scores)
+        states += times * sequences * (of.state * STATE_BYTES + of.conv * itemsize)
+    found = (("weights", weights * itemsize), ("KV cache", kv * itemsize), ("activations", activations * itemsize))
+    return found + ((("states", states),) if states else ())
 
 
 def limits_of(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:

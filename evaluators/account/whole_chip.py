@@ -27,6 +27,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import maximum
+from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import FlatPlan, Mapping
 
@@ -160,8 +161,9 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
 def _held(design: Design, job: Job, phase: str) -> tuple[tuple[str, float], ...]:
     (case,) = job.cases
     at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
-    cached = sum(n * (prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests)
-    return held(case.model, at, cached, itemsize_of(_mapping(design)))
+    lengths = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    cached = by_reach(case.model, lambda reach: float(sum(n * reach.kept(length) for n, length in lengths)))
+    return held(case.model, at, cached, float(case.batch), itemsize_of(_mapping(design)))
 
 
 def _chip(design: Design) -> Chip:

@@ -48,6 +48,9 @@ class Attention:
         layout_dim: values of one contiguous piece in the cache: one head's keys of one position.
         pairs, positions: as in `Step`.
         tokens: rows of queries.
+        picked: positions that an indexer picks out for each query, which lie anywhere, at most; 0 where none does.
+        together: positions side by side that are picked together.
+        capped: whether scores go through a tanh.
     """
 
     name: str
@@ -61,6 +64,61 @@ class Attention:
     tokens: Any
     pairs: Any
     positions: Any
+    picked: int = 0
+    together: int = 1
+    capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Scores of small heads over one key a position, and the choice of the best positions [deepseek2025v32].
+
+    Attributes:
+        heads, dim: of the heads that score; every device has all of them, since all need the choice.
+        top: positions that are chosen for each query, at most.
+        block: positions side by side that are chosen together.
+        tokens: rows of queries.
+        pairs, positions: that are scored a head, and keys that are read, as in `Step`.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    heads: int
+    dim: int
+    top: int
+    block: int
+    tokens: Any
+    pairs: Any
+    positions: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recur:
+    """Update and reading of states, one matrix [key_dim, value_dim] a head of values and a sequence.
+
+    Attributes:
+        rule: a word of `space.model.RULES`.
+        heads: of values; those of keys are `shared` by as many of these.
+        key_dim, value_dim: of a head.
+        tokens, sequences: that pass through, and that they are of.
+        chunk: tokens of a sequence that are worked out together by products; 1 for one by one, as in decode.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    rule: str
+    heads: Dim
+    shared: int
+    key_dim: int
+    value_dim: int
+    tokens: Any
+    sequences: Any
+    chunk: int
+
+    @property
+    def state(self) -> int:
+        """Values of a head's state."""
+        return self.key_dim * self.value_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +133,10 @@ class Elementwise:
     passes: int
 
 
-Operator = MatMul | Attention | Elementwise
+Operator = MatMul | Attention | Index | Recur | Elementwise
+
+MIXING, FEEDING = "mixing", "feeding"
+"""What the two halves of a layer are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +145,20 @@ class Part:
 
     Attributes:
         rows: tokens that come in and go out.
+        kind: `MIXING`, `FEEDING`, or its own name.
+        of: a model all of whose layers have it; None where it is in no layer.
+        reach: place of its attention's reach among those of the model.
+        joined: whether what it leaves is added to what the next part leaves, so that devices meet once for both.
     """
 
     name: str
     rows: Any
     operators: tuple[Operator, ...]
     times: int
+    kind: str = ""
+    of: Any = None
+    reach: int = 0
+    joined: bool = False
 
 
 def useful(of: Operator) -> Any:
@@ -98,4 +167,39 @@ def useful(of: Operator) -> Any:
         return 2.0 * of.m * (of.k.units * of.k.width) * (of.n.units * of.n.width)
     if isinstance(of, Attention):
         return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
+    if isinstance(of, Index):
+        return 2.0 * of.pairs * of.heads * of.dim
+    if isinstance(of, Recur):
+        return of.tokens * of.heads.units * (2.0 * products(of) / of.chunk)
     return 0.0
+
+
+def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
+    """Products [m, k] x [k, n] of a head for a chunk of tokens, or for a token by itself.
+
+    A token by itself: the state is read with its key (where what is there is corrected), its product of key and value is
+    added, and it is read with its query. A chunk: queries with keys and with the state, keys with values into the state, and
+    scores with values, each within the chunk; where values are corrected also keys with keys, the inverse of a triangle applied
+    to keys and values, and the state with keys. Scores of queries and keys are those of all heads that share them, where no
+    head's own decay is in them before they are needed.
+
+    Source:
+        chunked forms of [yang2025] section 3.3, [dao2024] section 6.
+
+    >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 64)
+    >>> sum(m * k * n for m, k, n in shapes(delta)) / 64 / 128 / 128
+    5.5
+    """
+    chunk, keys, values = float(of.chunk), float(of.key_dim), float(of.value_dim)
+    corrected = of.rule in ("delta", "channel_delta")
+    read, added = (chunk, keys, values), (keys, chunk, values)
+    if of.chunk == 1:
+        return (read, added, read) if corrected else (added, read)
+    scores = (chunk / (1 if corrected else of.shared), keys, chunk)
+    own: tuple[tuple[float, float, float], ...] = (scores, read, added, (chunk, chunk, values))
+    return own + (((chunk, keys, chunk), (chunk, chunk, keys), (chunk, chunk, values), read) if corrected else ())
+
+
+def products(of: Recur) -> float:
+    """Multiply-adds of a head for a chunk of tokens."""
+    return sum(m * k * n for m, k, n in shapes(of))

@@ -1,7 +1,10 @@
 """What the routers of a mixture of experts do beside their product, where a chip prices it."""
 
+from dataclasses import replace
+
 from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part
 from dse.space.model import Model
+from dse.space.parameters import routed_width
 
 
 def routing(model: Model, part: Part) -> Part:
@@ -14,11 +17,11 @@ def routing(model: Model, part: Part) -> Part:
     top, tokens = model.experts.top_k, part.rows
     after = {
         "router": Elementwise("choice", ("router",), tokens, Dim(model.experts.count), 1 + 2 * top, 1),
-        "experts_down": Elementwise("combination", ("experts_down",), tokens, Dim(model.hidden), 2 * top, top + 1),
+        "experts_down": Elementwise("combination", ("experts_down",), tokens, Dim(routed_width(model)), 2 * top, top + 1),
     }
     found = []
     for operator in part.operators:
         found.append(operator)
         if isinstance(operator, MatMul) and operator.name in after:
             found.append(after[operator.name])
-    return Part(part.name, part.rows, tuple(found), part.times)
+    return replace(part, operators=tuple(found))

@@ -1,12 +1,12 @@
 """One step of an LLM as counts: what a prefill or a decode iteration has to look at."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dse.space.elementwise import minimum
+from dse.space.layers import Reach, at_reach, by_reach
 from dse.space.workload import Case, stretches
 
 
@@ -21,6 +21,8 @@ class Step:
         pairs: query-key pairs that attention scores, per head.
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
+
+    Where layers of a model look back differently far, pairs and positions have an axis more in front, of its reaches.
     """
 
     phase: str
@@ -30,13 +32,21 @@ class Step:
     positions: Any
     guesses: int = 0
 
+    def at(self, reach: int) -> "Step":
+        """As attention of one reach of the model has it."""
+        return replace(self, pairs=at_reach(self.pairs, reach), positions=at_reach(self.positions, reach))
+
+    @property
+    def sequences(self) -> Any:
+        """Sequences that its tokens are of."""
+        return self.requests / (1 + self.guesses) if self.guesses else self.requests
+
 
 def prefill(case: Case) -> Step:
     """The prefill of a case: every prompt, causally, within the model's window."""
-    window = case.model.window
-    pairs = sum(n * causal_pairs(prompt, window) for n, prompt, _ in case.requests)
+    pairs = by_reach(case.model, lambda reach: float(sum(n * reach.pairs(prompt) for n, prompt, _ in case.requests)))
     tokens = sum(n * prompt for n, prompt, _ in case.requests)
-    return Step("prefill", float(tokens), float(case.batch), float(pairs), 0.0, case.guesses)
+    return Step("prefill", float(tokens), float(case.batch), pairs, 0.0, case.guesses)
 
 
 def decode(case: Case, decode_at: str) -> list[tuple[float, Step]]:
@@ -44,40 +54,49 @@ def decode(case: Case, decode_at: str) -> list[tuple[float, Step]]:
 
     Where tokens are guessed, a step has a row of queries for each and for the token before, and yields more than one token.
     """
-    window, guesses = case.model.window, case.guesses
-    steps = []
+    guesses, steps = case.guesses, []
     for start, end, active in stretches(case):
-        generated = end if decode_at == "last" else (start + 1 + end) / 2
+
+        def seen(ahead: int, of: tuple[float, float, Any] = (start, end, active)) -> Any:
+            return looked(case, *of, decode_at, ahead)
+
         requests = float(sum(n for n, _ in active))
-        positions = float(sum(n * seen(prompt + generated + guesses, window) for n, prompt in active))
-        pairs = positions
-        if guesses:
-            pairs = float(sum(n * seen(prompt + generated + g, window) for n, prompt in active for g in range(guesses + 1)))
+        positions = seen(guesses)
+        pairs = positions if not guesses else sum(seen(ahead) for ahead in range(guesses + 1))
         rows = requests * (1 + guesses)
         steps.append(((end - start) / case.yielded, Step("decode", rows, rows, pairs, positions, guesses)))
     return steps
+
+
+def looked(case: Case, start: float, end: float, active: Any, decode_at: str, ahead: int = 0) -> Any:
+    """Positions that all requests of a stretch of decode look at in a step that stands for it, by reach of the model.
+
+    Args:
+        case: of the requests.
+        start, end, active: of the stretch, and requests of each prompt in it.
+        decode_at: a word of `space.workload.DECODE_AT`.
+        ahead: tokens guessed beyond.
+    """
+    generated = end if decode_at == "last" else (start + 1 + end) / 2
+
+    def one(reach: Reach, prompt: float) -> Any:
+        if reach.chunk and decode_at == "mean":  # from the start of a chunk to its end, over and over
+            return (reach.pairs(prompt + end + ahead) - reach.pairs(prompt + start + ahead)) / (end - start)
+        return reach.seen(prompt + generated + ahead)
+
+    return by_reach(case.model, lambda reach: float(sum(n * one(reach, prompt) for n, prompt in active)))
 
 
 def stacked(steps: Sequence[Step]) -> Step:
     """Many steps of one phase as one of arrays, shape (steps, 1); a single one stays scalar."""
     if len(steps) == 1:
         return steps[0]
-    tokens, requests, pairs, positions = (
-        np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests", "pairs", "positions")
-    )
+    tokens, requests = (np.array([[getattr(step, name)] for step in steps]) for name in ("tokens", "requests"))
+    pairs, positions = (_stacked([getattr(step, name) for step in steps]) for name in ("pairs", "positions"))
     return Step(steps[0].phase, tokens, requests, pairs, positions, steps[0].guesses)
 
 
-def seen(context: Any, window: int) -> Any:
-    """Cached positions that a token looks at, within the window of a model that has one."""
-    return minimum(context, window) if window else context
-
-
-def causal_pairs(prompt: Any, window: int) -> Any:
-    """Query-key pairs of a prompt per head: every token looks at itself and at those before it, within the window.
-
-    >>> causal_pairs(4, 0), causal_pairs(4, 2)
-    (10.0, 7.0)
-    """
-    near = seen(prompt, window)
-    return near * (near + 1) / 2 + (prompt - near) * near
+def _stacked(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], np.ndarray):
+        return np.concatenate(values, axis=1)
+    return np.array([[value] for value in values])

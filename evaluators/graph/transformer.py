@@ -3,116 +3,78 @@
 Not said here: how long anything takes, and who waits for whom across devices.
 """
 
-from typing import Any
-
 from dse.evaluators.graph.experts import touched
-from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.mixing import mixing
+from dse.evaluators.graph.operators import FEEDING, MIXING, Dim, Elementwise, MatMul, Operator, Part
 from dse.evaluators.graph.step import Step
-from dse.space.model import Experts, Latent, Model
-
-NORM = (4, 2)
-ROPE = (3, 2)
-GATE = (5, 3)
-"""Vector operations an element, and reads plus writes of it: square, sum, scale, multiply; two products and a sum; SiLU and
-a product of two inputs."""
+from dse.evaluators.graph.words import GATE, TANH, norm
+from dse.space.layers import MOE, Layer, layers
+from dse.space.model import Experts, Model
+from dse.space.parameters import drafting, shared_width
 
 
 def transformer(model: Model, step: Step) -> tuple[Part, ...]:
-    """The parts of one step: embedding, attention, FFN (dense and sparse layers apart) and head.
+    """The parts of one step: embedding, each kind of mixing and of FFN once, and head; `line` has the order of layers.
 
     The head runs on the rows that get a new token. Sampling is left out: it moves a few bytes a request. A module that predicts
     tokens (MTP) joins the last hidden state and the next token's embedding, and is one layer and one head more [deepseek2024].
     """
-    h, guesses = Dim(model.hidden), step.guesses
-    embedding = Elementwise("embedding", (), step.tokens, h, 0, 2)
-    m = step.tokens
-    parts = [Part("embedding", m, (embedding,), 1), Part("attention", m, _attention(model, step), model.layers + guesses)]
-    experts = model.experts
-    dense = model.layers if experts is None else experts.dense_layers
-    if dense or (guesses and experts is None):
-        ffn = _ffn(model, step, prefix="", width=model.ffn_intermediate, needs=("ffn_norm",))
-        parts.append(Part("ffn", m, (_norm("ffn_norm", (), m, h), *ffn), dense + (guesses if experts is None else 0)))
-    if experts is not None:
-        parts.append(Part("moe", m, _moe(model, experts, step), model.layers - dense + guesses))
+    h, m, found, guesses = Dim(model.hidden), step.tokens, layers(model), step.guesses
+    parts = [Part("embedding", m, (Elementwise("embedding", (), m, h, 0, 2),), 1)]
+    drafted = [layer.name for layer in drafting(model)] if guesses else []
+    for layer in found.mixings:
+        times = layer.times + guesses * (layer.name in drafted)
+        near, far = step.at(layer.reach), step.at(layer.indexed)
+        parts.append(Part(layer.name, m, mixing(layer.of, near, far), times, MIXING, layer.of, layer.reach, layer.of.parallel))
+    for layer in found.ffns:
+        times = layer.times + guesses * (layer.name in drafted)
+        parts.append(Part(layer.name, m, _feeding(layer, step), times, FEEDING, layer.of))
     if guesses:
         parts.append(Part("mtp", m, _predicted(model, step), guesses))
-    head = MatMul("head", ("final_norm",), step.requests, h, Dim(model.vocab, split=True))
-    parts.append(Part("head", step.requests, (_norm("final_norm", (), step.requests, h), head), 1))
+    parts.append(Part("head", step.requests, _head(model, step), 1))
     return tuple(parts)
+
+
+def line(model: Model, step: Step) -> tuple[str, ...]:
+    """Parts of a step in order, from the embedding to the head, modules that predict tokens before it."""
+    drafted = tuple(layer.name for layer in drafting(model)) if step.guesses else ()
+    return ("embedding", *layers(model).names, *(drafted + ("mtp",) * bool(drafted)) * step.guesses, "head")
+
+
+def _head(model: Model, step: Step) -> tuple[Operator, ...]:
+    rows, columns = step.requests, Dim(model.vocab, split=True)
+    found: tuple[Operator, ...] = (
+        norm("final_norm", (), rows, Dim(model.hidden)),
+        MatMul("head", ("final_norm",), rows, Dim(model.hidden), columns),
+    )
+    return found + ((Elementwise("head_tanh", ("head",), rows, columns, *TANH),) if model.head_softcap else ())
 
 
 def _predicted(model: Model, step: Step) -> tuple[Operator, ...]:
     """Of a module that predicts tokens what its layer is not: two hidden states made one, and the model's own head after it."""
     m, rows, h = step.tokens, step.requests, Dim(model.hidden)
     return (
-        _norm("mtp_norm", (), m, h),
-        _norm("mtp_embedding_norm", (), m, h),
+        norm("mtp_norm", (), m, h),
+        norm("mtp_embedding_norm", (), m, h),
         MatMul("mtp_proj", ("mtp_norm", "mtp_embedding_norm"), m, Dim(2 * model.hidden), h),
-        _norm("mtp_final_norm", ("mtp_proj",), rows, h),
+        norm("mtp_final_norm", ("mtp_proj",), rows, h),
         MatMul("mtp_head", ("mtp_final_norm",), rows, h, Dim(model.vocab, split=True), stored=0.0),
     )
 
 
-def _attention(model: Model, step: Step) -> tuple[Operator, ...]:
-    if model.latent is not None:
-        return _latent_attention(model, model.latent, step)
-    m, h, d = step.tokens, Dim(model.hidden), model.head_dim
-    q, kv = Dim(model.heads, d, split=True), Dim(model.kv_heads, d, split=True)
-    # qk-norms run on the same elements just before the rotation, and are counted with it
-    rotation = (ROPE[0] + (NORM[0] if model.qk_norm else 0), ROPE[1])
-    return (
-        _norm("attention_norm", (), m, h),
-        MatMul("q_proj", ("attention_norm",), m, h, q),
-        MatMul("k_proj", ("attention_norm",), m, h, kv),
-        MatMul("v_proj", ("attention_norm",), m, h, kv),
-        Elementwise("rope", ("q_proj", "k_proj"), m, q, *rotation),
-        Attention("attention", ("rope", "v_proj"), q, kv, d, d, 2 * d, d, tokens=m, pairs=step.pairs, positions=step.positions),
-        MatMul("o_proj", ("attention",), m, q, h),
-    )
-
-
-def _latent_attention(model: Model, latent: Latent, step: Step) -> tuple[Operator, ...]:
-    """MLA: naive in prefill (keys and values are expanded), weight-absorbed in decode (attention over the latent)."""
-    m, h = step.tokens, Dim(model.hidden)
-    rank, rope = latent.kv_rank, latent.rope_dim
-    qk = latent.nope_dim + rope
-    q = Dim(model.heads, qk, split=True)
-    values = Dim(model.heads, latent.v_dim, split=True)
-    operators: list[Operator] = [_norm("attention_norm", (), m, h)]
-    if latent.q_rank:
-        operators += [
-            MatMul("q_down", ("attention_norm",), m, h, Dim(latent.q_rank)),
-            MatMul("q_up", ("q_down",), m, Dim(latent.q_rank), q),
-        ]
+def _feeding(layer: Layer, step: Step) -> tuple[Operator, ...]:
+    """An FFN with its norm; beside attention it has the norm of that."""
+    of, h = layer.of, Dim(layer.of.hidden)
+    first: tuple[Operator, ...] = () if of.parallel else (norm("ffn_norm", (), step.tokens, h),)
+    needs = ("ffn_norm",) if first else ()
+    found: list[Operator]
+    if layer.name.startswith(MOE):
+        assert of.experts is not None
+        found = _moe(of, of.experts, step, needs)
     else:
-        operators.append(MatMul("q_up", ("attention_norm",), m, h, q))
-    operators.append(MatMul("kv_down", ("attention_norm",), m, h, Dim(rank + rope)))
-    operators.append(Elementwise("rope", ("q_up", "kv_down"), m, Dim(model.heads, rope, split=True), *ROPE))
-    if step.phase == "prefill":
-        up = Dim(model.heads, latent.nope_dim + latent.v_dim, split=True)
-        heads = Dim(model.heads, split=True)
-        operators += [
-            MatMul("kv_up", ("kv_down",), m, Dim(rank), up),
-            Attention(
-                "attention", ("rope", "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope,
-                tokens=m, pairs=step.pairs, positions=step.positions,
-            ),
-        ]  # fmt: skip
-    else:
-        # one small product a head: [m, nope] x [nope, rank] and [m, rank] x [rank, v], weights shared with kv_up
-        ranks, apart = Dim(model.heads, rank, split=True), model.heads
-        into = MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, apart=apart)
-        out_of = MatMul("v_absorb", ("attention",), m, Dim(rank), Dim(model.heads, latent.v_dim, split=True), apart=apart)
-        operators += [
-            into,
-            Attention(
-                "attention", ("rope", "q_absorb"), Dim(model.heads, split=True), Dim(1), rank + rope, rank, rank + rope,
-                rank + rope, tokens=m, pairs=step.pairs, positions=step.positions,
-            ),
-            out_of,
-        ]  # fmt: skip
-    operators.append(MatMul("o_proj", (operators[-1].name,), m, values, h))
-    return tuple(operators)
+        found = _ffn(of, step, prefix="", width=of.ffn_intermediate, needs=needs)
+    after = [norm("ffn_post_norm", (found[-1].name,), step.tokens, h)] if of.post_norms else []
+    return (*first, *found, *after)
 
 
 def _ffn(model: Model, step: Step, *, prefix: str, width: int, needs: tuple[str, ...]) -> list[Operator]:
@@ -124,23 +86,28 @@ def _ffn(model: Model, step: Step, *, prefix: str, width: int, needs: tuple[str,
     return [*gate, up, activation, MatMul(f"{prefix}down", (activation.name,), m, f, h)]
 
 
-def _moe(model: Model, experts: Experts, step: Step) -> tuple[Operator, ...]:
-    h, f = Dim(model.hidden), Dim(experts.intermediate, split=True)
-    rows = step.tokens * experts.top_k
-    read, stored = touched(experts, step.tokens), float(experts.count)
-    operators: list[Operator] = [
-        _norm("ffn_norm", (), step.tokens, h),
-        MatMul("router", ("ffn_norm",), step.tokens, h, Dim(experts.count)),
-        MatMul("experts_gate", ("router",), rows, h, f, read, stored),
-        MatMul("experts_up", ("router",), rows, h, f, read, stored),
-        Elementwise("experts_activation", ("experts_gate", "experts_up"), rows, f, *GATE),
+def _moe(model: Model, experts: Experts, step: Step, needs: tuple[str, ...]) -> list[Operator]:
+    m, outer, h, f = step.tokens, Dim(model.hidden), Dim(experts.latent or model.hidden), Dim(experts.intermediate, split=True)
+    rows = m * experts.top_k
+    read, stored = touched(experts, m), float(experts.count)
+    operators: list[Operator] = [MatMul("router", needs, m, outer, Dim(experts.count))]
+    fed: tuple[str, ...] = ("router",)
+    if experts.latent:
+        operators.append(MatMul("latent_down", needs, m, outer, h))
+        fed = ("router", "latent_down")
+    gate = [MatMul("experts_gate", fed, rows, h, f, read, stored)] if model.gated_ffn else []
+    up = MatMul("experts_up", fed, rows, h, f, read, stored)
+    operators += [
+        *gate,
+        up,
+        Elementwise("experts_activation", tuple(one.name for one in (*gate, up)), rows, f, *GATE),
         MatMul("experts_down", ("experts_activation",), rows, f, h, read, stored),
     ]
+    if experts.latent:
+        operators.append(MatMul("latent_up", ("experts_down",), m, h, outer))
     if experts.shared:
-        width = experts.shared * experts.intermediate
-        operators += _ffn(model, step, prefix="shared_", width=width, needs=("ffn_norm",))
-    return tuple(operators)
-
-
-def _norm(name: str, needs: tuple[str, ...], rows: Any, dim: Dim) -> Elementwise:
-    return Elementwise(name, needs, rows, dim, *NORM)
+        width = experts.shared * shared_width(experts)
+        operators += _ffn(model, step, prefix="shared_", width=width, needs=needs)
+    if experts.shared and experts.shared_gate:
+        operators.append(MatMul("shared_score", needs, m, outer, Dim(1)))
+    return operators

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -25,6 +23,7 @@ from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
+from dse.space.layers import Reach, by_reach
 from dse.space.mapping import BYTES, Mapping, PoolPlan, Precision
 from dse.space.workload import Load
 
@@ -104,11 +103,12 @@ def _pipelines(
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
     def with_share(share: Share | None) -> tuple[Resident, float]:
-        cached = float(batch * longest)
+        cached = by_reach(load.model, lambda reach: float(batch * reach.kept(longest)))
         held = resident(
-            parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, share=share, near=near and near.size
-        )
-        return held, float(held.kv) / cached
+            parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=float(batch), share=share,
+            near=near and near.size,
+        )  # fmt: skip
+        return held, float(held.kv) / float(batch * longest)
 
     stages = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp))
     whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
@@ -127,12 +127,15 @@ def iteration(
 ) -> Staged:  # fmt: skip
     """An iteration, counts as in `price.AXES`; leaves broadcast."""
     model = load.model
-    window = model.window or np.inf
-    prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
-    # positions that prompts attend to before themselves are read once a chunk
-    past = where(prompt > 0, maximum(prompt_context - (prompt + 1) / 2, 0.0), 0.0)
-    prompts = Step("prefill", prompt, (prompt > 0) * 1.0, prompt * prompt_context, past)
-    generating = Step("decode", decodes, decodes, decodes * context, decodes * context)
+
+    def looked(reach: Reach) -> tuple[Any, Any, Any]:
+        """Pairs of prompts, positions that they attend to before themselves, which are read once a chunk, and decodes' own."""
+        near, own = reach.seen(prompt_context), reach.seen(context)
+        return prompt * near, where(prompt > 0, maximum(near - (prompt + 1) / 2, 0.0), 0.0), decodes * own
+
+    pairs, past, own = (by_reach(model, lambda reach, n=n: looked(reach)[n]) for n in range(3))  # type: ignore[misc]
+    prompts = Step("prefill", prompt, (prompt > 0) * 1.0, pairs, past)
+    generating = Step("decode", decodes, decodes, own, own)
     tokens, requests = prompt + decodes, decodes + prompts.requests
     at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions)
     laid = blocks(model, at, of.plan, of.precision, (prompts, generating))

@@ -20,7 +20,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.judges import served
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
-from dse.evaluators.layouts.residency import kv_here
+from dse.evaluators.layouts.residency import cached_here
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
@@ -37,8 +37,9 @@ from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
+from dse.space.layers import two_forms
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Mapping
+from dse.space.mapping import BYTES, Mapping, PoolPlan
 from dse.space.workload import Load
 
 FIDELITIES = tuple(READERS)
@@ -95,7 +96,7 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
             operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
     if between is not None:
         plan = fleet[-1].plan
-        position = kv_here(load.model, plan) * BYTES[_mapping(design).precision.kv] * load.model.layers * plan.tp
+        position = _position(design, load, plan) * plan.tp
         sent = run.total["sent"] * float(position)
         caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
         done, spent = done + caches, spent + float(dynamic(caches, chip))
@@ -223,9 +224,9 @@ def _served(
         ) -> Any:  # fmt: skip
             counts = (prompt, prompt_context, decodes, context, spilled, crowding)
             mixed = iteration(load, of, reader, "prefill", *counts).seconds
-            if load.model.latent is None:
+            if not two_forms(load.model):
                 return mixed
-            # latent attention is computed otherwise where nothing is prefilled
+            # latent attention and states are computed otherwise where nothing is prefilled
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
         price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True))
@@ -248,12 +249,18 @@ def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, int]:
     return Memory(blocks, block, 0.0, buffers, longest), max(0, int(of.free * kept // (load.requests.block * of.position)))
 
 
+def _position(design: Design, load: Load, plan: PoolPlan) -> float:
+    """Of a cached position on a core, in all layers. [B]"""
+    precision = _mapping(design).precision
+    return float(cached_here(load.model, plan, 1.0, 0.0, precision))
+
+
 def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> Ways:
     """Caches on their way from pipelines that prefill to those that decode."""
     chip, mapping, asked = _chip(design), _mapping(design), load.requests
     fleets = []
     for of in fleet:
-        position = float(kv_here(load.model, of.plan) * BYTES[mapping.precision.kv])
+        position = _position(design, load, of.plan) / load.model.layers
         stages = of.stages
         nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
         fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))

@@ -1,11 +1,13 @@
 """What attention of requests alike computes, as the kernels of tiles have it."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dse.evaluators.graph.operators import Attention
-from dse.evaluators.graph.step import Step, causal_pairs
+from dse.evaluators.graph.operators import Attention, Part
+from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.attention.shape import Heads
 from dse.space.elementwise import ceil_div
+from dse.space.layers import layers
 from dse.space.model import Model
 from dse.space.workload import Case
 
@@ -26,31 +28,52 @@ class Attending(NamedTuple):
     pairs: float
 
 
-def alike_prompts(case: Case) -> list[Attending]:
+Attend = Callable[[Part], Sequence[Attending]]
+"""How requests attend in a part of a layer."""
+
+
+def alike_prompts(case: Case) -> Attend:
     """How many requests have which prompt."""
     counts: dict[int, int] = {}
     for n, prompt, _ in case.requests:
         counts[prompt] = counts.get(prompt, 0) + n
-    window = case.model.window
-    return [Attending(True, n, prompt, prompt, causal_pairs(prompt, window)) for prompt, n in counts.items()]
+    reaches = layers(case.model).reaches
+
+    def found(part: Part) -> list[Attending]:
+        return [Attending(True, n, prompt, prompt, reaches[part.reach].pairs(prompt)) for prompt, n in counts.items()]
+
+    return found
 
 
-def decoding(at: Step) -> Attending:
+def decoding(at: Step) -> Attend:
     """Requests of a step of decode, whose last tokens, and those that are guessed, attend to what is cached."""
     queries = 1 + at.guesses
     requests = at.requests / queries
-    return Attending(False, int(requests), queries, ceil_div(at.positions, requests), at.pairs / requests)
+
+    def found(part: Part) -> list[Attending]:
+        near = at.at(part.reach)
+        return [Attending(False, int(requests), queries, ceil_div(near.positions, requests), near.pairs / requests)]
+
+    return found
 
 
 def attended(model: Model, of: Attention, requests: int, queries: int, keys: int, *, prefilling: bool) -> Heads:
     """Prompts, of whose positions the last `queries` are new, or one token each to so many that are cached.
 
     Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
-    does not see any more are computed, and count for nothing.
+    does not see any more are computed, and count for nothing. Chunks are stretches by themselves.
+
+    Args:
+        model: all of whose layers are of the kind.
+        of: the operator.
+        requests, queries, keys: as in `Attending`.
+        prefilling: whether these are prompts.
     """
-    window, batch = model.window, requests
+    window, chunk, batch = model.window, model.chunk, requests
+    if prefilling and chunk and keys > chunk:
+        batch, queries, keys = requests * ceil_div(queries, chunk), min(queries, chunk), chunk
     if prefilling and window and keys > window:
         batch, queries = requests * ceil_div(queries, window), min(queries, window)
         keys = min(window + queries, keys)
-    latent = model.latent is not None and not prefilling
+    latent = model.latent is not None and (not prefilling or model.indexer is not None)
     return Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)

@@ -6,18 +6,40 @@ divided dimension; the part that has one ends in an allreduce (Megatron-LM, [sho
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from typing import Any
 
-from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
-from dse.evaluators.layouts.formats import multiplied, stored_bytes, weights_of
+from dse.evaluators.graph.operators import (
+    FEEDING,
+    Attention,
+    Dim,
+    Elementwise,
+    Index,
+    MatMul,
+    Operator,
+    Part,
+    Recur,
+    products,
+)
+from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
 from dse.space.elementwise import ceil_div, maximum
+from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
-from dse.space.model import Model, kv_values
+from dse.space.model import Model
 from dse.space.numbers import Rates
+from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
 
 SOFTMAX = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
+
+CAP = 4.0
+"""Beside them where scores go through a tanh: scale, exponential, quotient, scale."""
+
+RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
+"""Of an indexer: operations on the score of each head (rectify, weigh, add up), and on each sum for the choice of the best
+(four passes of a radix select over 8-bit digits of single precision; assumed), and bytes of such a sum."""
 
 
 def local(dim: Dim, tp: Any) -> Any:
@@ -30,41 +52,37 @@ def local(dim: Dim, tp: Any) -> Any:
 
 
 def blocks(
-    parts: tuple[Part, ...], tp: Any, precision: Precision, algorithm: str, *, rates: Rates | None = None, recorded: bool = True
-) -> tuple[Block, ...]:
+    parts: tuple[Part, ...], order: tuple[str, ...], tp: Any, precision: Precision, algorithm: str, *,
+    rates: Rates | None = None, recorded: bool = True,
+) -> tuple[Block, ...]:  # fmt: skip
     """The parts on one of `tp` devices, cut at the allreduces between them.
 
     An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
 
     Args:
         parts: of a step.
+        order: their names, layer after layer.
         tp, precision: devices, and formats.
         algorithm: of the allreduces.
         rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
     """
-    hidden_bytes = BYTES[precision.activations]
     made: dict[str, Block] = {}
     for part in parts:
         calls = tuple(call(part, operator, tp, precision, rates) for operator in part.operators)
         made[part.name] = Block(part.name, calls, alike(calls), breadth_first(calls), part.times)
-    payload = {part.name: _payload(part, hidden_bytes) for part in parts}
-    layers = [part for part in parts if part.name not in ("embedding", "attention", "head")]
-    attention = next(part for part in parts if part.name == "attention")
-    reduced = payload[layers[0].name]
-
-    def block(name: str, part: Part, before: Any, times: float) -> Block:
-        opener = None if before is None else Opener(algorithm, tp, before, recorded)
-        return made[part.name]._replace(name=name, times=times, opener=opener)
-
-    cut = (
-        block("embedding", parts[0], None, 1),
-        block("first attention", attention, None, 1),
-        *(block(part.name, part, None if part.name == "mtp" else payload["attention"], part.times) for part in layers),
-        block("attention", attention, reduced, attention.times - 1),
-        block("head", parts[-1], reduced, 1),
+    payload = {part.name: _payload(part, BYTES[precision.activations]) for part in parts}
+    times: dict[tuple[str, bool, Any], int] = {}
+    openers: dict[tuple[str, bool, Any], Opener | None] = {}
+    for before, name in pairwise(("", *order)):
+        reduced = payload.get(before)
+        key = name, before == order[0], None if reduced is None else reduced[1]
+        times[key] = times.get(key, 0) + 1
+        openers.setdefault(key, None if reduced is None else Opener(algorithm, tp, reduced[0], recorded))
+    return tuple(
+        made[name]._replace(name=f"first {name}" * first or name, times=times[name, first, width], opener=opener)
+        for (name, first, width), opener in openers.items()
     )
-    return tuple(entry for entry in cut if entry.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +108,54 @@ class Footprint:
 
 
 def footprint(
-    parts: tuple[Part, ...], model: Model, tp: Any, precision: Precision, *, positions: Any, tokens: Any
+    parts: tuple[Part, ...], model: Model, tp: Any, precision: Precision, *, cached: Any, sequences: Any, tokens: Any
 ) -> Footprint:
-    """What one device must hold: its share of weights, the KV cache of `positions` tokens, and activations of `tokens`.
+    """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
 
     The embedding table is divided by rows like the head; a tied table is stored once. Activations are counted for one
     request at a time: the residual stream, twice, and the widest intermediate.
+
+    Args:
+        parts, model, tp, precision: of a step, and how it is divided.
+        cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
+        sequences: that have states.
+        tokens: of the longest prompt.
     """
     per_value = BYTES[precision.weights]
     layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
-    cached = kv_values(model) if model.latent is not None else local(Dim(model.kv_heads, 2 * model.head_dim, True), tp)
-    kv = positions * (cached * float(BYTES[precision.kv]))
-    ffn: Any = 0.0
+    held, most, ffn = _cached(model, tp, precision, cached, sequences), 0.0, 0.0
+    kv: Any = 0.0
+    for of, nbytes in held:
+        kv, most = kv + of.times * nbytes, maximum(most, layer[of.name] + nbytes)
     for part in parts:
-        if part.name not in ("embedding", "attention", "head"):
+        if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
     width = local(Dim(model.ffn_intermediate, split=True), tp)
     activations = tokens * (2 * model.hidden + width) * float(BYTES[precision.activations])
-    return Footprint(weights, model.layers * kv, activations, layer["attention"] + kv, ffn)
+    return Footprint(weights, kv, activations, most, ffn)
+
+
+def _cached(model: Model, tp: Any, precision: Precision, cached: Any, sequences: Any) -> list[tuple[Layer, Any]]:
+    """Bytes of caches and states that one device has of a layer of each kind. [B]"""
+    found, kv, conv = [], float(BYTES[precision.kv]), float(BYTES[precision.activations])
+    for of in growths(model):
+        layer, state = of.layer, of.layer.of.recurrence
+        if state is not None:
+            share = ceil_div(state.heads, tp) / state.heads
+            found.append((layer, sequences * share * (of.state * STATE_BYTES + of.conv * conv)))
+            continue
+        index = at_reach(cached, layer.indexed) * (of.scores * BYTES[index_of(precision)])
+        found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp) * kv) + index))
+    return found
+
+
+def kv_local(of: Model, tp: Any) -> Any:
+    """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each."""
+    if of.latent is not None or of.compressed is not None or of.kv_reused:
+        return kv_values(of)
+    return local(Dim(of.kv_heads, of.head_dim + v_dim(of), True), tp)
 
 
 def stored(part: Part, tp: Any) -> Any:
@@ -121,12 +167,13 @@ def _stored(of: MatMul, tp: Any) -> Any:
     return of.stored * local(of.k, tp) * local(of.n, tp)
 
 
-def _payload(part: Part, nbytes: float) -> Any:
-    """Bytes to reduce after a part; None where no product contracts over a divided dimension."""
+def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
+    """Bytes to reduce after a part, and values of a token; None where no product contracts over a divided dimension."""
     partial = [operator for operator in part.operators if isinstance(operator, MatMul) and operator.k.split]
-    if not partial:
+    if not partial or part.joined:
         return None
-    return part.rows * partial[-1].n.units * float(nbytes)
+    columns = partial[-1].n.units * partial[-1].n.width
+    return part.rows * columns * float(nbytes), columns
 
 
 def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: Rates | None) -> Call:
@@ -144,6 +191,10 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
             operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch,
             operators=(name,),
         )  # fmt: skip
+    if isinstance(operator, Index):
+        return _index(part, operator, precision, rates)
+    if isinstance(operator, Recur):
+        return _recur(part, operator, tp, precision, rates)
     if isinstance(operator, Elementwise):
         elements = operator.rows * local(operator.dim, tp)
         return Call(
@@ -161,6 +212,9 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
     scores = of.pairs * heads
     cached = of.positions * kv_heads * float(of.kv_dim)
     fetch = cached * kv
+    piece, stride = float(of.layout_dim * kv), kv_heads * float(of.layout_dim * kv)
+    if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
+        piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
     met = multiplied(precision.activations, precision.kv, rates)
     made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
     return Call(
@@ -169,14 +223,49 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
         (Product(ONCE, scores, dims, 1.0),),
         width=met.width,
         pace=met.pace,
-        operations=scores * SOFTMAX + made,
+        operations=scores * (SOFTMAX + CAP * of.capped) + made,
         streamed=of.positions * (heads * float(dims)),
         reads="kv",
         fetch=fetch,
-        piece=float(of.layout_dim * kv),
-        stride=kv_heads * float(of.layout_dim * kv),
+        piece=piece,
+        stride=stride,
         local=of.tokens * (act * (heads * dims + kv_heads * of.kv_dim)),
         flop=scores * (2.0 * dims),
         nbytes=fetch,
         operators=(of.name,),
+    )  # fmt: skip
+
+
+def _index(part: Part, of: Index, precision: Precision, rates: Rates | None) -> Call:
+    """Scores of an indexer, which every device has all of, and the choice: one more pass for each digit of a radix select."""
+    act, said = BYTES[precision.activations], index_of(precision)
+    scores = of.pairs * float(of.heads)
+    fetch = of.positions * float(of.dim * BYTES[said])
+    met = multiplied(precision.activations, said, rates)
+    made = met.first * (of.tokens * float(of.heads * of.dim)) + met.second * (of.positions * float(of.dim))
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
+        (Product(ONCE, scores, float(of.dim), 1.0),),
+        width=met.width, pace=met.pace, operations=scores * RECTIFIED + of.pairs * CHOICE + made,
+        reads="kv", fetch=fetch, local=of.tokens * (act * float(of.heads * of.dim)) + of.pairs * SCORE,
+        flop=scores * (2.0 * of.dim), nbytes=fetch, operators=(of.name,),
+    )  # fmt: skip
+
+
+def _recur(part: Part, of: Recur, tp: Any, precision: Precision, rates: Rates | None) -> Call:
+    """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations."""
+    heads = ceil_div(of.heads.units, tp)
+    each = of.tokens * (heads * (1.0 / of.chunk))
+    macs = products(of)
+    decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
+    # a prompt starts from nothing
+    passes = 2.0 if of.chunk == 1 else 1.0
+    fetch = of.sequences * heads * (passes * STATE_BYTES * of.state)
+    act, met = BYTES[precision.activations], multiplied(precision.activations, precision.activations, rates)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
+        (Product(each, macs, 1.0, 1.0),),
+        width=met.width, pace=met.pace, operations=decays, reads="kv", fetch=fetch,
+        local=of.tokens * heads * (act * float(2 * of.key_dim + 2 * of.value_dim)),
+        flop=each * (2.0 * macs), nbytes=fetch, operators=(of.name,),
     )  # fmt: skip

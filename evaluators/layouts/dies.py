@@ -8,22 +8,25 @@ has its share of its copy's tokens. A die works on one operator after the other,
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.graph.experts import busiest, spread
-from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attending, alike_prompts, decoding
+from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, decoding
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
 from dse.space.elementwise import ceil_div
+from dse.space.layers import MOE, layers
 from dse.space.mapping import SplitPlan
 from dse.space.model import Model
+from dse.space.parameters import drafting, routed_width
 from dse.space.workload import Case
 
 
@@ -97,7 +100,7 @@ def fullest(case: Case, slots: int) -> Case:
 
 
 EMBEDDING, DENSE, SPARSE, DRAFT, HEAD = "embedding", "dense layer", "MoE layer", "MTP module", "head"
-"""What a stage can have, in this order."""
+"""What a stage can have, layers of other kinds apart, in this order."""
 
 
 class Crossing(NamedTuple):
@@ -178,19 +181,21 @@ def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pa
     """Passes of a phase, of the requests of one slot: one of all prompts, or decode steps between two requests' ends."""
     if phase == "prefill":
         return [_pass(1.0, prefill(case), alike_prompts(case), of, on)]
-    return [_pass(count, at, [decoding(at)], of, on) for count, at in decode(case, decode_at)]
+    return [_pass(count, at, decoding(at), of, on) for count, at in decode(case, decode_at)]
 
 
-def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on: On) -> Pass:
+def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
     parts = {part.name: _divided(on.whole(model, part), of.tp) for part in transformer(model, at)}
     rows = 0.0
-    if model.experts is not None and of.ep > 1:
-        parts["moe"], rows = _experts(on, at, of)
+    for name in parts if model.experts is not None and of.ep > 1 else ():
+        if name.startswith(MOE):
+            parts[name], rows = _experts(on, at, of, name)
 
-    @cache  # layers of two kinds have the same attention
+    @cache  # layers of two kinds may have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
-        return on.cover(replace(parts[name], times=1, operators=operators or parts[name].operators), attending)
+        part = replace(parts[name], times=1, operators=operators or parts[name].operators)
+        return on.cover(part, attend(part) if part.kind == MIXING else ())
 
     def one(name: str) -> Steps:
         return [block(name)]
@@ -198,21 +203,27 @@ def _pass(count: float, at: Step, attending: Sequence[Attending], of: Split, on:
     def summed(name: str) -> Steps:
         return [Crossing(name, "allreduce", at.tokens * nbytes)] if of.tp > 1 else []
 
-    def layer(ffn: str) -> Steps:
-        if ffn == "moe" and of.ep > 1:
-            return one("attention") + _routed(parts["moe"], block, at.tokens, on, of)
-        return one("attention") + summed("attention sums") + one(ffn) + summed(f"{ffn} sums")
+    @cache
+    def layer(mixes: str, feeds: str) -> Steps:
+        found = one(mixes) if mixes else []
+        routed = feeds.startswith(MOE) and of.ep > 1
+        if mixes and not routed and not (parts[mixes].joined and feeds):
+            found = found + summed(f"{mixes} sums")
+        if routed:
+            return found + _routed(parts[feeds], block, at.tokens, on, of)
+        return found + one(feeds) + summed(f"{feeds} sums") if feeds else found
 
-    dense, sparse, guesses = layers(model, at.guesses)
     units = [Unit(EMBEDDING, one("embedding"), 1)]
-    units += [Unit(DENSE, layer("ffn"), dense)] if dense else []
-    units += [Unit(SPARSE, layer("moe"), sparse)] if sparse else []
+    units += [Unit(named(model, *names), layer(*names), times) for names, times in runs(model)]
     head = one("head") + _chosen(at, of)
-    if guesses:
-        units.append(Unit(DRAFT, layer("moe" if model.experts else "ffn") + one("mtp") + _chosen(at, of), guesses))
+    if at.guesses:
+        drafted = layer(*(part.name for part in drafting(model)))
+        units.append(Unit(DRAFT, drafted + one("mtp") + _chosen(at, of), at.guesses))
     units.append(Unit(HEAD, head, 1))
     left = max(_left(part) + 2.0 * part.rows * model.hidden for part in parts.values())
-    return Pass(count, tuple(units), at.tokens * nbytes, left * on.itemsize, rows * (on.itemsize + on.returned) * model.hidden)
+    return Pass(
+        count, tuple(units), at.tokens * nbytes, left * on.itemsize, rows * (on.itemsize + on.returned) * routed_width(model)
+    )
 
 
 def _left(part: Part) -> float:
@@ -221,10 +232,16 @@ def _left(part: Part) -> float:
     return float(sum(of.m * width(of.n) for of in products))
 
 
-def layers(model: Model, guesses: int) -> tuple[int, int, int]:
-    """Dense layers, sparse ones, and modules that predict tokens."""
-    dense = model.layers if model.experts is None else model.experts.dense_layers
-    return dense, model.layers - dense, guesses
+def runs(model: Model) -> list[tuple[tuple[str, str], int]]:
+    """Layers that are alike and follow one another, by names of their mixing and their FFN, and how many."""
+    return [(names, len(list(same))) for names, same in groupby(layers(model).line)]
+
+
+def named(model: Model, mixes: str, feeds: str) -> str:
+    """A layer for people; where all mix tokens alike, by its FFN."""
+    if len(layers(model).mixings) == 1 and mixes and feeds:
+        return SPARSE if feeds.startswith(MOE) else DENSE
+    return " and ".join(filter(None, (mixes, feeds)))
 
 
 CANDIDATE = 8.0
@@ -245,14 +262,18 @@ def _routed(part: Part, block: Any, tokens: float, on: On, of: Split) -> Steps:
     """
     experts_ = on.model.experts
     assert experts_ is not None
-    values = tokens * on.model.hidden
-    nbytes, copies = values * on.itemsize, values / of.tp * experts_.top_k
+    nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * routed_width(on.model) / of.tp * experts_.top_k
     before, experts, after = _cut(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
     shares = spread(experts_, tokens * of.copies, of.ep, of.redundant)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
-    found += [block("moe", before), Crossing("dispatch", "all_to_all", copies * on.itemsize, shares), block("moe", experts)]
-    found += [Crossing("combine", "all_to_all", copies * on.returned, back, True), block("moe", after)]
+    found += [
+        block(part.name, before),
+        Crossing("dispatch", "all_to_all", copies * on.itemsize, shares),
+        block(part.name, experts),
+    ]
+    found.append(Crossing("combine", "all_to_all", copies * on.returned, back, True))
+    found += [block(part.name, after)] if after else []
     return found + ([Crossing("tokens", "allgather", nbytes)] if of.tp > 1 else [])
 
 
@@ -263,7 +284,7 @@ def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[
     return part.operators[:first], routed, tuple(of for of in part.operators[first:] if of not in routed)
 
 
-def _experts(on: On, at: Step, of: Split) -> tuple[Part, float]:
+def _experts(on: On, at: Step, of: Split, name: str) -> tuple[Part, float]:
     """The sparse part of a die, and rows at its experts, of the die that has most of them.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
@@ -271,7 +292,7 @@ def _experts(on: On, at: Step, of: Split) -> tuple[Part, float]:
     model, experts = on.model, on.model.experts
     assert experts is not None
     tokens = float(ceil_div(at.tokens, of.tp))
-    part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == "moe")
+    part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == name)
     rows, read = busiest(experts, at.tokens * of.copies, of.ep, of.redundant)
     rows, stored = float(ceil_div(rows, 1)), float(ceil_div(experts.count + of.redundant, of.ep))
     placed: list[Operator] = []
@@ -298,5 +319,9 @@ def _local(of: Operator, tp: int) -> Operator:
         return replace(of, k=less(of.k), n=less(of.n), apart=apart)
     if isinstance(of, Attention):
         return replace(of, heads=less(of.heads), kv_heads=less(of.kv_heads))
+    if isinstance(of, Recur):
+        return replace(of, heads=less(of.heads))
+    if isinstance(of, Index):
+        return of
     assert isinstance(of, Elementwise)
     return replace(of, dim=less(of.dim))

@@ -2,15 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MatMul, Operator, Part
+from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.mapping import Mapping, Precision
 from dse.space.numbers import BYTES, FORMATS, PLAIN, Rates, rate
-
-NO_ATTENTION = ("ffn", "moe", "head", "embedding", "mtp", "product")
-"""Parts whose weights are not of attention."""
 
 WIDE = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
@@ -21,7 +18,7 @@ def weights_of(part: Part, operator: Operator, precision: Precision) -> str:
     said = None
     if operator.name.startswith(("experts_", "shared_")):
         said = precision.experts
-    elif part.name not in NO_ATTENTION:
+    elif part.kind == MIXING:
         said = precision.attention
     return str(said or precision.weights)
 
@@ -37,10 +34,11 @@ def weight_bytes(part: Part, operator: Operator, precision: Precision) -> float:
 
 
 class Sizes(NamedTuple):
-    """Bytes of a weight, of a cached value, and of a weight of experts and of attention. [B]"""
+    """Bytes of a weight, of a cached value, of one of an indexer's key, and of a weight of experts and of attention. [B]"""
 
     weights: float
     kv: float
+    indexed: float
     experts: float
     attention: float
 
@@ -49,7 +47,7 @@ def sizes(precision: Precision) -> Sizes:
     """Those of some formats."""
     weights, said = BYTES[precision.weights], precision
     experts, attention = (BYTES[of] if of else weights for of in (said.experts, said.attention))
-    return Sizes(weights, BYTES[said.kv], experts, attention)
+    return Sizes(weights, BYTES[said.kv], BYTES[index_of(said)], experts, attention)
 
 
 class Multiplied(NamedTuple):

@@ -13,6 +13,7 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.regions import Region, attention_group, columns, kv_dim, stretches
 from dse.evaluators.layouts.residency import width
 from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.layers import at_reach, layers
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 
@@ -60,7 +61,7 @@ def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: 
         place: the regions.
         mapping: for the width of K and V.
         tokens: whose activations are there at a time.
-        cached: tokens of the KV cache that the fullest row of cores has.
+        cached: tokens of the KV cache that the fullest row of cores has, by reach of the model.
         scores: whether whole score matrices are there (prefill), or one row of them.
     """
     mesh = place.mesh
@@ -74,17 +75,26 @@ def held(model: Model, place: Region, mapping: Mapping, *, tokens: Any, cached: 
     rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
-    head = attention_group(Dim(model.heads, model.head_dim), mesh.cols)
-    _, own, queries, keys = stretches(tokens, 0.0, model.window, mesh.rows)
-    matrix = head.turns * (ceil_div(queries, own) * ceil_div(keys, head.cols) if scores else tokens)
+    matrix: Any = 0.0
+    for kind in layers(model).mixings:
+        head = attention_group(Dim(kind.of.heads, kind.of.head_dim), mesh.cols)
+        window = kind.of.window or kind.of.chunk
+        _, own, queries, keys = stretches(tokens, 0.0, window, mesh.rows, alone=bool(kind.of.chunk))
+        matrix = maximum(matrix, head.turns * (ceil_div(queries, own) * ceil_div(keys, head.cols) if scores else tokens))
     second = reduce(maximum, (of for of, _ in tiles)) if scores else 0.0
     activations, buffers = VALUE * (rows * (2 * stream + wide) + matrix), VALUE * second + 4.0 * rows * maximum(wide, stream)
-    each = VALUE * 2 * ceil_div(width(kv_dim(model, mapping.kv_heads)), mesh.cols)
 
     wide_tile = VALUE * reduce(maximum, (of for of, _ in tiles))
 
+    each: Any = 0.0
+    kv: Any = 0.0
+    for kind in layers(model).mixings:
+        share = kind.times / sum(of.times for of in layers(model).mixings)
+        values = VALUE * 2 * ceil_div(width(kv_dim(kind.of, mapping.kv_heads)), mesh.cols) * share
+        each, kv = each + values, kv + values * at_reach(cached, kind.reach)
+
     def core(layers: Any, weights: Any, largest: Any) -> Held:
-        return Held(VALUE * weights, each * layers * cached, activations, buffers, each * layers, largest)
+        return Held(VALUE * weights, layers * kv, activations, buffers, each * layers, largest)
 
     head_tile = tile(*last)
     return (

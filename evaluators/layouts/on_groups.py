@@ -54,7 +54,9 @@ def on_group(chip: Chip, plan: TilePlan, precision: Precision) -> OnGroup:
 
 
 def asked(model: Model, of: Attention, at: Step, plan: TilePlan, on: OnGroup) -> Several:
-    """A step's attention: of whole prompts, or of a token of each request to as many positions as are cached on average."""
+    """A step's attention, of layers of one kind: of whole prompts, or of a token of each request to as many positions as are
+    cached on average.
+    """
     said = plan.attention
     assert said is not None
     dataflow, prefilling = attention(said.dataflow), at.phase == "prefill"

@@ -6,13 +6,13 @@ Calls are those of one group; a pass goes through all stages. Leaves broadcast o
 from typing import Any
 
 from dse.evaluators.graph.experts import busiest
-from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import Attention, Elementwise, Index, MatMul, Operator, Part, Recur, shapes, useful
 from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.placement import grid, sides_of
-from dse.evaluators.layouts.devices import SOFTMAX
-from dse.evaluators.layouts.formats import expanded, expanding, weight_bytes, weights_of
+from dse.evaluators.layouts.devices import CAP, CHOICE, RECTIFIED, SOFTMAX
+from dse.evaluators.layouts.formats import expanded, expanding, index_of, weight_bytes, weights_of
 from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
@@ -21,6 +21,7 @@ from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, Precision, TilePlan
 from dse.space.model import Experts, Model
+from dse.space.parameters import STATE_BYTES
 
 BLOCK_TOKENS = 16
 """Tokens of the KV cache that are side by side in memory."""
@@ -52,13 +53,12 @@ def blocks(
         _refuse_sums(plan)
     found = []
     for part in transformer(model, at):
+        near = tuple(one.at(part.reach) for one in attending or (at,))
         calls = tuple(
-            call
-            for operator in part.operators
-            for call in _calls(model, part, operator, plan, precision, attending or (at,), on)
+            call for operator in part.operators for call in _calls(part.of or model, part, operator, plan, precision, near, on)
         )
         found.append(Block(part.name, calls, alike(calls), tuple(range(len(calls))), float(part.times)))
-    return tuple(found) if plan.prefetch is None else one_after_another(found, plan.pp)
+    return tuple(found) if plan.prefetch is None else one_after_another(found, line(model, at), plan.pp)
 
 
 def _calls(
@@ -70,6 +70,10 @@ def _calls(
     if isinstance(operator, Attention):
         *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
         return [*others, last._replace(operators=(operator.name,))]
+    if isinstance(operator, Recur):
+        return [_recur(part, operator, plan, precision)]
+    if isinstance(operator, Index):
+        return [_index(part, operator, plan, precision)]
     if not isinstance(operator, MatMul):
         return [_elementwise(part, operator, plan)]
     if operator.stored > 1 and plan.experts == "whole":
@@ -177,10 +181,49 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         exchange = Exchange((plan.tp - 1) * minimum(requests, 1.0), plan.placement, plan.tp, slice_)
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
-        width=float(BYTES[precision.activations]), operations=count * SOFTMAX + made * share, specials=count,
-        reads="kv", fetch=nbytes * share, piece=BLOCK_TOKENS * of.kv_heads.units * share * kv, exchange=exchange,
-        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * SOFTMAX + made,
+        width=float(BYTES[precision.activations]), specials=count,
+        operations=count * (SOFTMAX + CAP * of.capped) + made * share, reads="kv", fetch=nbytes * share,
+        piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv, exchange=exchange,
+        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
+    )  # fmt: skip
+
+
+def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
+    """States of the heads of a core, or, where rows are divided, of the sequences of a core; read and written once."""
+    heads = ceil_div(of.heads.units, plan.tp) if plan.partition == "k" else of.heads.units
+    rows = 1.0 if plan.partition == "k" else plan.tp
+    each = ceil_div(of.tokens, rows) * heads / of.chunk
+    sizes = shapes(of)
+    written = of.sequences * of.heads.units * (STATE_BYTES * of.state)
+    fetch = written * (2.0 if of.chunk == 1 else 1.0)
+    elements = of.tokens * of.heads.units * float(of.state) / (1 if of.chunk == 1 else of.chunk)
+    flop = useful(of)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
+        tuple(Product(each, m, k, n) for m, k, n in sizes),
+        width=float(BYTES[precision.activations]), operations=elements / plan.tp,
+        reads="kv", fetch=fetch / plan.tp, piece=STATE_BYTES * of.state,
+        flop=flop, nbytes=fetch, macs=flop / 2, elements=elements, operators=(of.name,),
+    )  # fmt: skip
+
+
+def _index(part: Part, of: Index, plan: TilePlan, precision: Precision) -> Call:
+    """Scores of an indexer, of the queries of a core each; all have all keys, and tell the others what they picked."""
+    act, said = float(BYTES[precision.activations]), index_of(precision)
+    kv = BYTES[said]
+    rows = ceil_div(of.tokens, plan.tp)
+    share = rows / maximum(of.tokens, 1e-9)
+    context = of.pairs / maximum(of.tokens, 1e-9)
+    scores = of.pairs * float(of.heads)
+    elements = scores * RECTIFIED + of.pairs * CHOICE + expanding(said) * of.positions * float(of.dim)
+    fetch = of.positions * float(of.dim * kv)
+    return Call(
+        part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
+        (Product(rows, of.heads, of.dim, context),),
+        width=act, operations=elements * share, reads="kv", fetch=fetch * minimum(share * 1.0, 1.0),
+        piece=BLOCK_TOKENS * float(of.dim * kv), flop=scores * (2.0 * of.dim), nbytes=fetch, macs=scores * float(of.dim),
+        elements=elements, operators=(of.name,),
     )  # fmt: skip
 
 

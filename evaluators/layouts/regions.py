@@ -85,12 +85,12 @@ def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: A
     """
     vectors = at.phase == "decode"
     on = _On(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
-    *layers, head = [part for part in transformer(model, at) if part.name not in HOST]
+    *parts, head = [part for part in transformer(model, at) if part.name not in HOST]
     h = Dim(model.hidden)
     shape = Shape(at.tokens, h.units, 1)
     way = _call(Kernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
     return (
-        *(_block(part.name, _calls(part, on), float(part.times)) for part in layers),
+        *(_block(part.name, _calls(part, on._replace(model=part.of or model)), float(part.times)) for part in parts),
         _block("region", [way], (place.count - 1) * scale(model, mapping.resident_layers)),
         _block("head", _calls(head, on._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
     )
@@ -197,7 +197,8 @@ def _vector(part: Part, of: Elementwise, on: _On) -> list[Call]:
 def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn."""
     head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
-    count, rows, queries, keys = stretches(of.tokens, of.positions, on.model.window, on.mesh.rows)
+    window = on.model.window or on.model.chunk
+    count, rows, queries, keys = stretches(of.tokens, of.positions, window, on.mesh.rows, alone=bool(on.model.chunk))
     on_head, ring, side = Mesh(rows, head.cols), {"gemm": gemm_of(on.plan, part.name)}, head.copies * count
     before = Shape(maximum(keys - queries, ONCE), 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
     way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
@@ -206,15 +207,16 @@ def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
     last = Kernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
     softmax = Shape(queries * head.turns, keys, 1)
     return [
-        *([_call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if on.model.window else ()),
+        *([_call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
         _call(first, (), pairs * of.qk_dim),
         _call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
         _call(last, (of.name,), pairs * of.v_dim),
     ]
 
 
-def stretches(tokens: Any, past: Any, window: int, rows: Any) -> tuple[Any, Any, Any, Any]:
-    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before.
+def stretches(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = False) -> tuple[Any, Any, Any, Any]:
+    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before,
+    which is nothing where they are chunks that attend to themselves `alone`.
 
     Before all of them `past` positions are cached, evenly over the rows.
 
@@ -225,14 +227,14 @@ def stretches(tokens: Any, past: Any, window: int, rows: Any) -> tuple[Any, Any,
         return ONCE, rows, tokens, tokens + past
     count = maximum(minimum(ceil_div(tokens, window), rows // gemm("meshgemm_t").LEAST), 1)
     queries = ceil_div(tokens, count)
-    return count, rows // count, queries, minimum(tokens + past, queries + window)
+    return count, rows // count, queries, minimum(tokens + past, queries + (0 if alone else window))
 
 
 def _cached(part: Part, of: Attention, on: _On) -> list[Call]:
     """Attention of vectors to the cache, which waits for the row of cores that has most of it."""
     head, m, pairs = attention_group(of.heads, on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
     context = of.positions / m
-    generated = minimum(on.generated, context) if on.model.window else on.generated
+    generated = minimum(on.generated, context) if on.model.window or on.model.chunk else on.generated
     positions = kv(on.mapping.kv).fullest(context, generated, on.mesh.rows) * on.mesh.rows
     new, softmax = Shape(m, 2 * width(kv_dim(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
     on_head, word, tree = Mesh(head.cols, on.mesh.rows), on.plan.gemv, {"phases": on.plan.ktree_k}

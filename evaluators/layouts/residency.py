@@ -7,11 +7,13 @@ KV cache's again ([zhu2025] section 4.2).
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMul, Part
-from dse.evaluators.layouts.formats import plain_activations, weight_bytes
+from dse.evaluators.layouts.formats import index_of, plain_activations, weight_bytes
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.layers import at_reach
 from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
-from dse.space.model import Model, kv_values
+from dse.space.model import Model
+from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
@@ -71,7 +73,7 @@ class Resident(NamedTuple):
 
 def resident(
     parts: tuple[Part, ...], model: Model, plan: TilePlan, mapping: Mapping, sram: Any, *, tokens: Any, cached: Any,
-    share: Share | None = None, slices: Any = 0.0, near: Any = None,
+    sequences: Any = 0.0, share: Share | None = None, slices: Any = 0.0, near: Any = None,
 ) -> Resident:  # fmt: skip
     """What is where on the fullest core of a stage.
 
@@ -82,7 +84,8 @@ def resident(
         mapping: formats, and the share of the KV cache.
         sram: local memory of a core. [B]
         tokens: of a step.
-        cached: tokens of all requests of an instance, at the longest.
+        cached: positions that caches have of all requests of an instance, at the longest, by reach of the model.
+        sequences: requests that have states.
         slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
         near: room of a core in the cache in front of main memory; None where there is none. [B]
@@ -105,7 +108,7 @@ def resident(
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
-    kv = cached * kv_here(model, plan) * BYTES[said.kv] * model.layers * of.caches
+    kv = cached_here(model, plan, cached, sequences, said) * of.caches
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
@@ -151,8 +154,31 @@ def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:
     return float(model.heads), plan.tp
 
 
+def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, precision: Precision) -> Any:
+    """Bytes of caches and states that a core has, of all layers. [B]
+
+    Args:
+        model, plan: what is divided, and how.
+        cached: positions by reach of the model.
+        sequences: that have states.
+        precision: formats; a convolution keeps activations.
+    """
+    kv, index, conv = BYTES[precision.kv], BYTES[index_of(precision)], BYTES[precision.activations]
+    total: Any = 0.0
+    for of in growths(model):
+        layer, state = of.layer, of.layer.of.recurrence
+        if state is None:
+            here = at_reach(cached, layer.reach) * (kv_here(layer.of, plan) * kv)
+            here = here + at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
+        else:
+            share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
+            here = sequences * share * (of.state * STATE_BYTES + of.conv * conv)
+        total = total + layer.times * here
+    return total
+
+
 def kv_here(model: Model, plan: TilePlan) -> Any:
-    """Values that a core caches for each token and layer, on average over tokens.
+    """Values that a core caches for each token in a layer of one kind, on average over tokens.
 
     A core never holds less than one whole KV head, but for attention of the whole group, which has everything once. Where rows
     are divided, it has all heads of its share of the tokens; a
@@ -160,6 +186,6 @@ def kv_here(model: Model, plan: TilePlan) -> Any:
     """
     if plan.partition != "k" or plan.attention is not None:
         return kv_values(model) / plan.tp
-    if model.latent is not None:
+    if model.latent is not None or model.compressed is not None or model.kv_reused:
         return kv_values(model) * 1.0
-    return maximum(ceil_div(model.kv_heads, plan.tp), 1.0) * 2 * model.head_dim
+    return maximum(ceil_div(model.kv_heads, plan.tp), 1.0) * (model.head_dim + v_dim(model))

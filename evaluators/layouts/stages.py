@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import Attention, MatMul, Operator, Part
+from dse.evaluators.graph.operators import Attention, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.layouts.residency import Share, nbytes, width
 from dse.space.elementwise import Array
+from dse.space.layers import layers
 from dse.space.mapping import Precision
 from dse.space.model import Model
 
@@ -83,18 +84,20 @@ def line_of(
         seconds: of an operator once, by part and name; nothing for what is not there.
     """
     named = {part.name: part for part in parts}
-    dense = named["ffn"].times if "ffn" in named else 0
-    layers = [name for layer in range(model.layers) for name in ("attention", "ffn" if layer < dense else "moe")]
-    of = {name: _rows(part, model.hidden, precision, seconds) for name, part in named.items()}  # layers are alike
-    reads = [place for place, one in enumerate(named["attention"].operators) if isinstance(one, Attention)]
-    rows: list[tuple[float, float, bool, float, float]] = []
+    of = {name: _rows(part, model.hidden, precision, seconds) for name, part in named.items()}
+    reads = {
+        name: next((place for place, one in enumerate(part.operators) if isinstance(one, Attention | Recur)), 0)
+        for name, part in named.items()
+    }
+    rows: list[tuple[float, float, bool, float, float]] = list(of["embedding"])
     starts, caches = [], []
-    for name in ("embedding", *layers, "head"):
-        if name in ("attention", "head"):
-            starts.append(len(rows))
-        if name == "attention":
-            caches += [len(rows) + place for place in reads]
-        rows += of[name]
+    for mixes, feeds in layers(model).line:
+        starts.append(len(rows))
+        caches.append(len(rows) + reads[mixes or feeds])
+        for name in filter(None, (mixes, feeds)):
+            rows += of[name]
+    starts.append(len(rows))
+    rows += of["head"]
     taken, weights, divisible, crossing, result = np.array(rows, float).T
     return Line(taken, weights, divisible > 0, crossing, result, np.array(starts), np.array(caches))
 
@@ -197,5 +200,9 @@ def _result(part: Part, operator: Operator) -> float:
     """Values of a token that an operator makes; the rows of an operator may be several a token."""
     if isinstance(operator, Attention):
         return float(operator.heads.units * operator.v_dim)
+    if isinstance(operator, Recur):
+        return float(operator.heads.units * operator.value_dim)
+    if isinstance(operator, Index):
+        return float(operator.top // operator.block)
     rows, dim = (operator.m, operator.n) if isinstance(operator, MatMul) else (operator.rows, operator.dim)
     return float(width(dim) * rows / part.rows)

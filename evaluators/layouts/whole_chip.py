@@ -10,15 +10,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.graph.operators import MIXING, Attention, Elementwise, MatMul, Operator, Part
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.kernels.vector.streamed import Recipe
-from dse.evaluators.layouts.attended import Attending, alike_prompts, attended, decoding
+from dse.evaluators.layouts.attended import Attend, Attending, alike_prompts, attended, decoding
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.call import Block, Call, alike, one_after_another
@@ -44,7 +44,7 @@ def turns(
     on = On(case.model, chip, mapping.decode, itemsize, {}, _wrapped(mapping.decode, keep.get("decode")))
     tokens = []
     for count, at in decode(case, decode_at):
-        tokens.append((count, blocks(at, [decoding(at)], on)))
+        tokens.append((count, blocks(at, decoding(at), on)))
     return {"prefill": prompts, "decode": tokens}
 
 
@@ -60,6 +60,9 @@ def reads_ahead(plan: "FlatPlan | Said") -> bool:
 
 KEYS_AND_VALUES = ("k_proj", "v_proj", "kv_down")
 """Products whose results later steps read as well."""
+
+PASSED = 2
+"""Reads and writes of an element by a convolution of tokens that follow one another; earlier steps that are read are more."""
 
 TABLES = ("embedding",)
 """What looks rows of weights up."""
@@ -84,7 +87,7 @@ class On(NamedTuple):
     kept: Kept | None = None
 
 
-def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...]:
+def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
     """Operators of a step in turn, by part.
 
     Args:
@@ -92,9 +95,9 @@ def blocks(at: Step, attending: Sequence[Attending], on: On) -> tuple[Block, ...
         attending: its requests, as they attend.
         on: by which model, and where.
     """
-    parts = (routing(on.model, part) for part in transformer(on.model, at))
-    found = [covered(part, attending, on) for part in parts]
-    return one_after_another(found, 1.0) if reads_ahead(on.plan) else tuple(found)
+    parts = [routing(on.model, part) for part in transformer(on.model, at)]
+    found = [covered(part, attending(part) if part.kind == MIXING else (), on) for part in parts]
+    return one_after_another(found, line(on.model, at), 1.0) if reads_ahead(on.plan) else tuple(found)
 
 
 def covered(part: Part, attending: Sequence[Attending], on: On) -> Block:
@@ -105,6 +108,7 @@ def covered(part: Part, attending: Sequence[Attending], on: On) -> Block:
             several = [_attention(part, of, some, on) for some in attending]
             calls += [*(one._replace(operators=()) for one in several[:-1]), *several[-1:]]
         else:
+            assert isinstance(of, MatMul | Elementwise)
             calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
     same = tuple(calls)
     return Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times))
@@ -134,7 +138,7 @@ def _product(part: Part, of: MatMul, on: On) -> Call:
 
 def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
     """Attention of requests alike: of prompts, or of one token to what is cached."""
-    shape = attended(on.model, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
+    shape = attended(part.of, of, some.requests, some.queries, some.keys, prefilling=some.prompts)
     dataflow = attention(on.plan.attention.dataflow)
 
     def proposed(chip: Chip) -> closed_attention.Job:
@@ -149,7 +153,7 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
 
 
 def _rows(part: Part, of: Elementwise, on: On) -> Call:
-    recipe, rows, columns = _recipe(of, on.model), of.rows, width(of.dim)
+    recipe, rows, columns = _recipe(of, part.of or on.model), of.rows, width(of.dim)
     if of.name == "rope":  # head by head, halves apart
         rows, columns = of.rows * of.dim.units, max(of.dim.width // 2, 1)
     rows = ceil_div(rows, 1)
@@ -167,8 +171,11 @@ def _rows(part: Part, of: Elementwise, on: On) -> Call:
 
 @lru_cache(maxsize=256)
 def _known(kind: str, top: int, normed: bool) -> Recipe:
+    """A recipe by the end of an operator's name, by a count and a statement that some kinds need."""
     recipes: dict[str, Callable[[], Recipe]] = {
         "embedding": streamed.copy,
+        "tanh": streamed.cap,
+        "conv": lambda: streamed.convolution(top, alone=normed),
         "norm": streamed.norm,
         "rope": lambda: streamed.rotation(normed=normed),
         "activation": streamed.gate,
@@ -179,4 +186,8 @@ def _known(kind: str, top: int, normed: bool) -> Recipe:
 
 
 def _recipe(of: Elementwise, model: Model) -> Recipe:
-    return _known(of.name.split("_")[-1], model.experts.top_k if model.experts else 1, model.qk_norm)
+    kind = of.name.split("_")[-1]
+    if kind == "conv":
+        assert model.recurrence is not None
+        return _known(kind, model.recurrence.conv, of.passes > PASSED)
+    return _known(kind, model.experts.top_k if model.experts else 1, model.qk_norm)

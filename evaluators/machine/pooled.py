@@ -1,10 +1,12 @@
 """Cores behind a cache as one engine, the cache, and main memory with a rate."""
 
+from math import inf
 from typing import Any, NamedTuple
 
 from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where
+from dse.space.errors import DesignError
 from dse.space.mapping import Mapping
 
 
@@ -69,15 +71,24 @@ class Rated(NamedTuple):
         byte: of a contiguous stream. [s/B]
         bandwidth: the same. [B/s]
         gap, waste: of strided reads, as in `strided_efficiency`.
+        scatter: bytes that each piece costs beside its own where pieces lie anywhere; None where nobody says. [B]
     """
 
     byte: Any
     bandwidth: Any
     gap: Any
     waste: Any
+    scatter: Any = None
 
     def per_byte(self, piece: Any, stride: Any) -> Any:
-        """Time of a byte of a read in pieces. [s/B]"""
+        """Time of a byte of a read in pieces, `stride` apart, or anywhere where that is infinite. [s/B]"""
+        if isinstance(stride, float) and stride == inf and self.scatter is None:
+            raise DesignError(
+                "chip.hbm.scatter: missing; this model reads what an indexer picks piece by piece: say how many bytes could be "
+                "read while a row is opened, as in +chip.hbm.scatter='250 B'"
+            )
+        if isinstance(stride, float) and stride == inf:
+            return self.byte * (1 + self.scatter / piece)
         return self.byte / strided_efficiency(piece, stride, self.bandwidth, self.gap, self.waste)
 
     def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
@@ -97,5 +108,5 @@ def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:
             stack.attention_passes,
         ),
         Cache(1 / chip.l2.bandwidth, chip.l2.size, *extremes(chip.l2.size)),
-        Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste),
+        Rated(1 / hbm, hbm, chip.hbm.gap, chip.hbm.waste, chip.hbm.scatter),
     )

@@ -3,9 +3,11 @@
 A `Block` is calls in the order in which they run, from one collective to the next. Leaves broadcast over steps and designs.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,18 +221,26 @@ def _same(one: Any, other: Any) -> bool:
     return not isinstance(one, np.ndarray) and bool(one == other)
 
 
-def one_after_another(parts: list[Block], stages: Any) -> tuple[Block, ...]:
-    """Parts with the one that each comes after, on the same core: attention by itself in the first layer of a stage."""
-    embedding, attention, *layers, head = parts
-    first = minimum(stages * 1.0, attention.times)
-    last = 1 + len(layers)
-    return (
-        embedding,
-        attention._replace(times=first),
-        *(block._replace(after=1) for block in layers),
-        attention._replace(times=attention.times - first, after=last),
-        head._replace(after=last),
-    )
+def one_after_another(parts: list[Block], order: tuple[str, ...], stages: Any) -> tuple[Block, ...]:
+    """Parts with the one that each comes after, on the same core, mostly: the first one of a stage comes after none.
+
+    Args:
+        parts: from the embedding to the head.
+        order: their names, layer after layer.
+        stages: in which layers are; each begins with what the first layer begins with.
+    """
+    embedding, *layers, head = parts
+    begins, *others = sorted(layers, key=lambda block: order.index(block.name))
+    first = minimum(stages * 1.0, begins.times)
+    found = [embedding, begins._replace(times=first), *others, begins._replace(times=begins.times - first), head]
+    place = {block.name: number for number, block in enumerate((embedding, begins, *others))}
+    before = Counter(pairwise(order))
+
+    def usual(name: str, number: int) -> int | None:
+        counts = {place[one]: count for (one, then), count in before.items() if then == name and 0 < place.get(one, 0) < number}
+        return max(counts, key=lambda one: counts[one]) if counts else None
+
+    return tuple(block if number < 2 else block._replace(after=usual(block.name, number)) for number, block in enumerate(found))
 
 
 def breadth_first(calls: Sequence[Call]) -> tuple[int, ...]:

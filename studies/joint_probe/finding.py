@@ -1,7 +1,7 @@
 """One paper's idea on another's machine, beside what that machine does by itself."""
 
 from dse.api import evaluate
-from dse.space.model import active_parameters
+from dse.space.parameters import active_parameters
 from dse.space.workload import Case
 from dse.studies.write import table
 

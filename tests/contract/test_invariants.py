@@ -11,7 +11,7 @@ from dse.space.design import Design, Designs
 from dse.space.fields import leaves, replaced
 from dse.space.knobs import Space
 from dse.space.mapping import BYTES
-from dse.space.model import active_parameters
+from dse.space.parameters import active_parameters
 from dse.space.workload import Workload
 from tests.samples import asked, wide
 

@@ -9,10 +9,10 @@ import pytest
 from dse.evaluators.account import regions as wafers
 from dse.evaluators.account import whole_chip as tiles
 from dse.evaluators.account.stretches import jobs
-from dse.evaluators.graph.operators import Attention, MatMul, Operator, Part
+from dse.evaluators.graph.operators import MatMul, Part, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts import devices, pipelines, regions
 from dse.evaluators.layouts.held import VALUE, held
@@ -23,7 +23,8 @@ from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of
 from dse.space.fields import replaced
-from dse.space.model import Model, drafting_parameters, parameters
+from dse.space.model import Model
+from dse.space.parameters import drafting_parameters, parameters
 from dse.space.workload import Case, Workload
 from tests.evaluators.test_transformer import BF16, MODELS
 from tests.samples import asked
@@ -52,7 +53,7 @@ def case_of(name: str, phase: str, *more: str) -> tuple[Case, Step]:
 
 def on_devices(case: Case, at: Step) -> Laid:
     parts = transformer(case.model, at)
-    return Laid(parts, devices.blocks(parts, 1, BF16, "ring"))
+    return Laid(parts, devices.blocks(parts, line(case.model, at), 1, BF16, "ring"))
 
 
 def on_pipelines(case: Case, at: Step) -> Laid:
@@ -95,15 +96,6 @@ def laid(of: Any, name: str, phase: str) -> Laid:
         pytest.skip("no layout")
     found: Laid = of(case, at)
     return found
-
-
-def useful(of: Operator) -> float:
-    """Operations of products, of causal pairs within the window; latent attention naive in prefill and absorbed in decode."""
-    if isinstance(of, MatMul):
-        return 2.0 * of.m * width(of.k) * width(of.n)
-    if isinstance(of, Attention):
-        return 2.0 * of.pairs * of.heads.units * (of.qk_dim + of.v_dim)
-    return 0.0
 
 
 def named(of: Any) -> str:
@@ -195,7 +187,7 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
 def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: str, name: str) -> None:
     case, at = case_of(name, phase)
     parts = transformer(case.model, at)
-    held = {tp: devices.footprint(parts, case.model, tp, BF16, positions=1.0, tokens=1.0).weights for tp in (1, 2)}
+    held = {tp: devices.footprint(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)}
     assert held[1] == 2 * (weights(parts) + table(case.model))
     whole = [products(part, lambda of: not (of.k.split or of.n.split)) for part in parts]
     assert 2 * held[2] == held[1] + 2 * weights(tuple(whole))

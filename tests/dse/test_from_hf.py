@@ -15,7 +15,8 @@ from dse.evaluators import evaluate
 from dse.from_hf import ARCHITECTURES, HARMLESS, entries, fields_of
 from dse.space.design import stacked
 from dse.space.errors import DesignError
-from dse.space.model import Model, kv_values, parameters
+from dse.space.model import Model
+from dse.space.parameters import kv_values, parameters
 from dse.space.workload import Case, Workload
 from dse.workloads import models
 from tests.samples import base

@@ -16,7 +16,7 @@ from dse.evaluators.layouts.devices import stored
 from dse.space.design import Design, stacked
 from dse.space.fields import at, replaced
 from dse.space.mapping import BYTES
-from dse.space.model import drafting_parameters, parameters
+from dse.space.parameters import drafting_parameters, parameters
 from tests.samples import asked, base, wide
 
 MODELS = ("llama3_8b", "qwen2_7b", "mixtral_8x7b", "deepseek_v3", "deepseek_v2_lite", "mistral_7b", "qwen3_1b7")

@@ -9,7 +9,7 @@ from dse.evaluators.evaluation import explain, infeasible
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.model import parameters
+from dse.space.parameters import parameters
 from tests.samples import asked
 
 SMALL = ("workload.batch=[2]", "workload.prompt=200", "workload.output=8")

@@ -17,8 +17,8 @@ from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.mapping import Precision
-from dse.space.model import attention_parameters, ffn_parameters
 from dse.space.numbers import BYTES, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
+from dse.space.parameters import attention_parameters, ffn_parameters
 from tests.samples import asked, metrics
 
 BITS = {
@@ -62,7 +62,9 @@ def test_a_device_holds_each_tensor_in_its_format(
 ) -> None:
     of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
     said = Precision(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
-    held = footprint(transformer(of, Step("decode", 1.0, 1.0, 1.0, 1.0)), of, 1, said, positions=positions, tokens=1.0)
+    held = footprint(
+        transformer(of, Step("decode", 1.0, 1.0, 1.0, 1.0)), of, 1, said, cached=positions, sequences=1.0, tokens=1.0
+    )
     routed = of.experts.count * ffn_parameters(of, of.experts.intermediate) if of.experts else 0
     rest = of.experts.count * of.hidden if of.experts else ffn_parameters(of, of.ffn_intermediate)
     projected = of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)

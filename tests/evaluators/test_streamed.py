@@ -9,10 +9,13 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector.streamed import (
     Block,
     Recipe,
+    cap,
     choice,
     combination,
+    convolution,
     copy,
     cost,
+    cut,
     gate,
     norm,
     place,
@@ -36,13 +39,15 @@ RECIPES: dict[str, Recipe] = {
     "copy": copy(),
     "choice": choice(2),
     "combination": combination(3),
+    "cap": cap(),
+    "convolution alone": convolution(3, alone=True),
 }
 MESH, WIDTH = Mesh(2, 3), 5
 ROWS = (1, 4, 13, 37, 60)
 
 
 def expected(name: str, v: dict[str, Array]) -> dict[str, Array]:
-    x = v["x"][0]
+    x = v["x"][0] if "x" in v else np.array(0.0)
     if name == "norm":
         return {"out": x / np.sqrt((x * x).sum(axis=1, keepdims=True)) * 3}
     if name.endswith("rotation"):
@@ -50,6 +55,11 @@ def expected(name: str, v: dict[str, Array]) -> dict[str, Array]:
         both = both / np.sqrt((both * both).sum(axis=1, keepdims=True)) * 3 if name.startswith("normed") else both
         x, y = both[:, :WIDTH], both[:, WIDTH:]
         return {"left": 0.6 * x - 0.8 * y, "right": 0.6 * y + 0.8 * x}
+    if name == "cap":
+        return {"out": np.tanh(x)}
+    if name == "convolution alone":
+        y = 2 * v["x0"][0] + 3 * v["x1"][0] - v["x2"][0]
+        return {"out": y / (1 + np.exp(-y)), "x2": v["x2"][0]}
     if name == "gate":
         return {"out": x / (1 + np.exp(-x)) * v["y"][0]}
     if name == "choice":
@@ -64,7 +74,7 @@ def test_it_computes_what_it_says(name: str, rows: int) -> None:
     times = {slot: recipe.loads.count(slot) for slot in recipe.loads}
     v = {slot: rng.normal(size=(n, rows, 1 if slot == "score" else WIDTH)) for slot, n in times.items()}
     program = steps(recipe, rows, block, MESH, "float64", channels=3)
-    known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8}
+    known = {"weight": 3.0, "cos": 0.6, "sin": 0.8, "minus": -0.8, "w0": 2.0, "w1": 3.0, "w2": -1.0}
     tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
     out = play(program, tiles, place(v, recipe, block, MESH))
     # slots keep their names beside the streams of the same name: what was stored in full turns is there only if there were any
@@ -84,3 +94,22 @@ def test_the_closed_form_counts_what_is_played(name: str, rows: int) -> None:
     closed = cost(recipe, rows, block, MESH, *on).activity
     for count in COUNTS:
         assert getattr(closed, count) == pytest.approx(getattr(played, count)), count
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_convolution_reads_the_rows_before_a_block_once_more(rows: int) -> None:
+    """Of a sequence whose rows are cut into blocks of two, each block with the two rows before it."""
+    recipe, block, rng = convolution(3, alone=False), Block(2, WIDTH), np.random.default_rng(rows)
+    x = rng.normal(size=(rows, WIDTH))
+    blocks = cut(rows, block, MESH).blocks
+    padded = np.concatenate([np.zeros((2, WIDTH)), x, np.zeros((2 * blocks - rows, WIDTH))])
+    windows = np.stack([padded[2 * turn : 2 * turn + 4] for turn in range(blocks)]).reshape(-1, WIDTH)
+    program = steps(recipe, rows, block, MESH, "float64", channels=3)
+    known = {"w0": 2.0, "w1": 3.0, "w2": -1.0}
+    tiles = {slot.name: np.full((2, 3, *slot.shape), known.get(slot.name, 1.0)) for slot in program.slots}
+    out = play(program, tiles, place({"x": windows[None]}, recipe, Block(4, WIDTH), MESH))
+    stored = {key: value for key, value in out.items() if key.endswith("/last") or (rows > 12 and key == "out")}
+    y = 2 * padded[:rows] + 3 * padded[1 : rows + 1] - x
+    assert result(stored, "out", rows) == pytest.approx(y / (1 + np.exp(-y)))
+    on: Any = (CYCLES, ENGINES, ColumnMemory(3, 100.0, 1.0, 1.0), "float16")
+    assert cost(recipe, rows, block, MESH, *on).activity.memory_bytes == blocks * (4 + 2) * WIDTH * 2

@@ -18,7 +18,7 @@ from dse.space.chip import decoding
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.mapping import ARRANGEMENTS
-from dse.space.model import active_parameters
+from dse.space.parameters import active_parameters
 from dse.space.workload import Workload
 from dse.trace import events
 from tests.samples import asked

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from dse.evaluators.graph.experts import busiest, chosen, touched
 from dse.evaluators.graph.operators import Attention, MatMul, Part
-from dse.evaluators.graph.step import Step, causal_pairs, decode, prefill
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import blocks, footprint
+from dse.space.layers import Reach
 from dse.space.mapping import Precision
-from dse.space.model import Experts, Model, active_parameters, kv_values
+from dse.space.model import Experts, Model
+from dse.space.parameters import active_parameters, kv_values
 from tests.samples import asked
 
 MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))
@@ -28,7 +30,7 @@ def model_of(name: str) -> Model:
 def flop(parts: tuple[Part, ...], tp: int = 1) -> dict[str, float]:
     """Of all layers, by operator."""
     found: dict[str, float] = {}
-    for block in blocks(parts, tp, BF16, "ring"):
+    for block in blocks(parts, tuple(part.name for part in parts for _ in range(part.times)), tp, BF16, "ring"):
         for call in block.calls:
             found[call.name] = found.get(call.name, 0.0) + call.flop * block.times
     return found
@@ -50,7 +52,7 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
     case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=20").workload.cases[0]
     (_, step), model = decode(case, "last")[0], case.model
     guesses = case.guesses
-    cut = blocks(transformer(model, step), 1, BF16, "ring")
+    cut = blocks(transformer(model, step), line(model, step), 1, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
     assert read == (model.layers + guesses) * kv_values(model) * 2 * 3 * (120 + guesses)
 
@@ -59,7 +61,7 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
 def test_pairs_of_a_prompt_are_those_of_a_causal_mask(prompt: int, window: int) -> None:
     queries, keys = np.indices((prompt, prompt))
     seen = (keys <= queries) & (keys > queries - (window or prompt))
-    assert causal_pairs(prompt, window) == seen.sum()
+    assert Reach(window=window).pairs(prompt) == seen.sum()
 
 
 @given(st.integers(1, 9), st.integers(1, 9000), st.integers(2, 600), st.sampled_from(["mean", "last"]))
@@ -75,11 +77,11 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
 @given(st.sampled_from(MODELS), st.integers(1, 200), st.integers(1, 9000))
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""
-    model = replace(model_of(name), window=0)
-    parts = transformer(model, Step("decode", 1.0, 1.0, float(context), float(context)))
-    cut = blocks(parts, tp, BF16, "ring")
+    model, step = replace(model_of(name), window=0), Step("decode", 1.0, 1.0, float(context), float(context))
+    parts = transformer(model, step)
+    cut = blocks(parts, line(model, step), tp, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
-    assert read == pytest.approx(footprint(parts, model, tp, BF16, positions=context, tokens=1).kv, rel=1e-12)
+    assert read == pytest.approx(footprint(parts, model, tp, BF16, cached=context, sequences=1.0, tokens=1).kv, rel=1e-12)
 
 
 def test_decode_of_deepseek_v3_is_the_published_shapes() -> None:
@@ -134,11 +136,11 @@ def test_a_large_batch_reads_every_expert_once_and_one_token_its_own(name: str) 
 
 
 def test_latent_attention_caches_one_head_for_all_devices() -> None:
-    model = model_of("deepseek_v3")
+    model, at = model_of("deepseek_v3"), Step("decode", 1.0, 1.0, 100.0, 100.0)
     for tp in (1, 16):
         (call,) = [
             call
-            for block in blocks(transformer(model, Step("decode", 1.0, 1.0, 100.0, 100.0)), tp, BF16, "ring")
+            for block in blocks(transformer(model, at), line(model, at), tp, BF16, "ring")
             if block.name == "attention"
             for call in block.calls
             if call.reads == "kv"

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dse.space.model import active_parameters, parameters
+from dse.space.parameters import active_parameters, parameters
 from dse.workloads import models
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))

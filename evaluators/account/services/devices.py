@@ -16,7 +16,7 @@ from dse.evaluators.account.devices import done_in, port_limit, seconds, step
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.graph.step import Step
-from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.layouts.formats import multiplied
 from dse.evaluators.machine.machine import of_die
@@ -29,6 +29,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
+from dse.space.layers import Reach, by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, Plan
 from dse.space.workload import Load
@@ -146,26 +147,30 @@ def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tup
 
 def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) -> tuple[Timed, ...]:
     """Blocks of iterations, counts of shape (iterations, 1)."""
-    prompt, prompt_context, decodes, context = made_of
+    prompt, _, decodes, _ = made_of
     chip, mapping = _of(design)
     plan: Plan = replaced(getattr(mapping, phase), {"tp": tp})
-    precision, window = mapping.precision, load.model.window
-    if window:
-        prompt_context, context = np.minimum(prompt_context, window), np.minimum(context, window)
+    pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
+    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions)
+    operators, order = transformer(load.model, at), line(load.model, at)
+    rates, recorded = chip.core.rates, phase == "decode"
+    cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded)
+    return step(cut, chip, plan, of_die(chip, mapping), READER)
+
+
+def _looked(reach: Reach, prompt: Array, prompt_context: Array, decodes: Array, context: Array) -> tuple[Any, Any]:
+    """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
+    prompt_context, context = reach.seen(prompt_context), reach.seen(context)
     # positions that prompts attend to before themselves are read once a chunk
     past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
-    pairs = prompt * prompt_context + decodes * context
-    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, decodes * context + past)
-    parts, rates = transformer(load.model, at), chip.core.rates
-    cut = blocks(parts, plan.tp, precision, plan.allreduce, rates=rates, recorded=phase == "decode")
-    return step(cut, chip, plan, of_die(chip, mapping), READER)
+    return prompt * prompt_context + decodes * context, decodes * context + past
 
 
 def _held(design: Design, load: Load, tp: Any) -> Footprint:
     """What one of `tp` dies holds: weights, the KV cache of one position, and the activations of the longest prompt."""
     one = Step("decode", 1.0, 1.0, 1.0, 1.0)
     tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
-    return footprint(transformer(load.model, one), load.model, tp, precision, positions=1.0, tokens=tokens)
+    return footprint(transformer(load.model, one), load.model, tp, precision, cached=1.0, sequences=0.0, tokens=tokens)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

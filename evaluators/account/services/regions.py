@@ -29,7 +29,7 @@ from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Job
 from dse.evaluators.graph.operators import useful
-from dse.evaluators.graph.step import Step, seen
+from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.kv import kv
 from dse.evaluators.layouts.held import Held
@@ -40,6 +40,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
+from dse.space.layers import by_reach, layers, widest
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
 from dse.space.workload import Load
@@ -176,19 +177,20 @@ def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelit
 def _prompts(load: Load, tokens: Array, context: Array) -> Job:
     """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
     copies, own, past = alike(tokens, context)
-    return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen(past, load.model.window)[:, None])
+    seen = by_reach(load.model, lambda reach: reach.seen(past)[:, None])
+    return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen)
 
 
 def _tokens(load: Load, requests: Array, context: Array) -> Job:
     """A token of each request, which has generated what its context is longer than a prompt."""
-    generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)
-    window = seen(context, load.model.window)
-    return _job(load, requests=requests[:, None], context=window[:, None], generated=np.minimum(generated, window)[:, None])
+    generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)[:, None]
+    near = by_reach(load.model, lambda reach: reach.seen(context)[:, None])
+    return _job(load, requests=requests[:, None], context=near, generated=np.minimum(generated, widest(near)))
 
 
 def _ways(load: Load, job: Job) -> tuple[Job, Job]:
     """To the layout of prefill with what is cached of its prompts, and back with what they add."""
-    there = job.copies * job.past
+    there = job.copies * widest(job.past)
     return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
 
 
@@ -217,7 +219,8 @@ def _job(
         prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
         step_starts=_starts(requests), prefill=Step("prefill", copies * prompts, copies, pairs, copies * past),
         decode=Step("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
-        output_tokens=1.0, decode_steps=1.0, cached=cached, longest=prompts,
+        output_tokens=1.0, decode_steps=1.0, cached=by_reach(load.model, lambda reach: reach.kept(cached)), longest=prompts,
+        sequences=1.0, prompt_kept=by_reach(load.model, lambda reach: reach.kept(moved)),
     )  # fmt: skip
 
 
@@ -255,7 +258,8 @@ def _places(design: Design, load: Load) -> tuple[int, int, int]:
 def _position(design: Design, load: Load) -> float:
     """Keys and values of a token, of all layers. [B]"""
     mapping = _of(design)[1]
-    return float(2 * width(kv_dim(load.model, mapping.kv_heads)) * load.model.layers * BYTES[mapping.precision.kv])
+    values = sum(of.times * 2 * width(kv_dim(of.of, mapping.kv_heads)) for of in layers(load.model).mixings)
+    return float(values * BYTES[mapping.precision.kv])
 
 
 def _useful(load: Load, made_of: Composition) -> float:

@@ -23,8 +23,9 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
-from dse.evaluators.graph.step import Step, causal_pairs, seen
-from dse.evaluators.layouts.attended import Attending
+from dse.evaluators.graph.operators import Part
+from dse.evaluators.graph.step import Step
+from dse.evaluators.layouts.attended import Attend, Attending
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.whole_chip import On, blocks
 from dse.evaluators.machine.machine import of_tiles
@@ -42,9 +43,11 @@ from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
+from dse.space.layers import by_reach, layers, two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
-from dse.space.model import Model, kv_values
+from dse.space.model import Model
+from dse.space.parameters import per_position
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
@@ -147,7 +150,7 @@ class _Prices(NamedTuple):
 
 def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
     """Seconds of compositions, by tables of a part each: attention, and what depends on tokens or requests alone."""
-    mapping, latent = _of(design)[1], load.model.latent is not None
+    mapping, latent = _of(design)[1], two_forms(load.model)
     lengths = 2 * axes[1][1:] - 1
     first = _prices(design, load, "prefill", fidelity, lengths)
     alike_plans = mapping.prefill == mapping.decode and not latent
@@ -158,7 +161,7 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         new, at_once = np.rint(prompt), np.rint(decodes)
         count, own, past = alike(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
-        cached = np.ceil(seen(np.maximum(context, 1.0), load.model.window))
+        cached = np.ceil(np.maximum(context, 1.0))
         prompts = _each(first.prompts, count, np.rint(own), keys)
         tokens = np.where(at_once > 0, _each(then.tokens, at_once, cached), 0.0)
         alone = np.where(at_once > 0, _each(then.layers, at_once) + _each(then.head, at_once) + tokens, 0.0)
@@ -183,26 +186,29 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     def seconds(of: Sequence[Block]) -> float:
         return float(sums(timed(of, machine, reader))[0])
 
-    def attention(some: Attending, on: On = on) -> Any:
-        calls = (of for block in blocks(_step(phase, 1, 1), [some], on) for of in block.calls)
-        return next(of.job for of in calls if isinstance(asked(of.job), Job))
+    def attention(some: Attend, on: On = on) -> list[tuple[float, Any]]:
+        """How often each job of attention runs; those of other kinds are priced with what depends on tokens alone."""
+        calls = ((block.times, of) for block in blocks(_step(phase, 1, 1), some, on) for of in block.calls)
+        return [(times, of.job) for times, of in calls if isinstance(asked(of.job), Job)]
 
-    def attending(some: Attending, on: On = on) -> float:
-        return model.layers * float(reader.job(attention(some, on)).seconds)
+    def attending(some: Attend, on: On = on) -> float:
+        return sum(times * float(reader.job(job).seconds) for times, job in attention(some, on))
 
     @cache
     def sliced(length: int) -> list[On]:
-        found = [asked(attention(_prompts(model, requests, length, length))).tiling for requests in (1, SEVERAL)]
+        found = [
+            asked(job).tiling for requests in (1, SEVERAL) for _, job in attention(_prompts(model, requests, length, length))
+        ]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
 
     @cache
-    def layers(tokens: int) -> float:
-        return seconds([of for of in blocks(_step(phase, tokens, 1), [], on) if of.name != "head"])
+    def others(tokens: int) -> float:
+        return seconds([of for of in blocks(_step(phase, tokens, 1), nobody, on) if of.name != "head"])
 
     @cache
     def head(requests: int) -> float:
-        return seconds([of for of in blocks(_step(phase, 1, requests), [], on) if of.name == "head"])
+        return seconds([of for of in blocks(_step(phase, 1, requests), nobody, on) if of.name == "head"])
 
     @cache
     def prompts(requests: int, queries: int, keys: int) -> float:
@@ -211,9 +217,9 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
 
     @cache
     def tokens(requests: int, keys: int) -> float:
-        return attending(Attending(False, requests, 1, keys, float(keys)))
+        return attending(_token(model, requests, float(keys)))
 
-    return _Prices(layers, head, prompts, tokens)
+    return _Prices(others, head, prompts, tokens)
 
 
 def _between(known: Array, seconds: Callable[[int], float], counts: Array) -> Array:
@@ -253,27 +259,55 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
     }
     low = int(decodes)
     for at_once, share in ((low, 1 - (decodes - low)), (low + 1, decodes - low)):
-        here: list[Attending] = []
+        here: list[Attend] = []
+        counts: list[tuple[str, float, float]] = []
         if prompt > 0:
             count, own, past = (
                 float(np.rint(value[0])) for value in alike(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
             )
             here.append(_prompts(model, int(count), int(own), int(own + past)))
+            counts.append(("prefill", count * own, count))
         if at_once:
-            cached = float(seen(context, model.window))
-            here.append(Attending(False, at_once, 1, max(int(np.ceil(cached)), 1), cached))
-        passes = [[some] for some in here] if model.latent is not None else [here]
-        for some in passes if share > 0 else []:
-            phase = "prefill" if some[0].prompts else "decode"
-            tokens = sum(one.requests * one.queries for one in some)
-            of = blocks(_step(phase, tokens, sum(one.requests for one in some)), some, plain[phase])
+            here.append(_token(model, at_once, float(context)))
+            counts.append(("decode", float(at_once), float(at_once)))
+        passes = [(some,) for some in range(len(here))] if two_forms(model) else [tuple(range(len(here)))]
+        for some in passes if share > 0 and here else []:
+            phase = counts[some[0]][0]
+            tokens, requests = sum(counts[one][1] for one in some), sum(counts[one][2] for one in some)
+            of = blocks(_step(phase, tokens, requests), _together([here[one] for one in some]), plain[phase])
             found += [block._replace(times=block.times * share) for block in of]
     return timed(found, of_tiles(chip), reader_of(fidelity))
 
 
-def _prompts(model: Model, requests: int, queries: int, keys: int) -> Attending:
-    pairs = causal_pairs(keys, model.window) - causal_pairs(keys - queries, model.window)
-    return Attending(True, requests, queries, keys, float(pairs))
+def _prompts(model: Model, requests: int, queries: int, keys: int) -> Attend:
+    """Chunks of prompts that are alike."""
+    reaches = layers(model).reaches
+
+    def found(part: Part) -> list[Attending]:
+        reach = reaches[part.reach]
+        return [Attending(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
+
+    return found
+
+
+def _token(model: Model, requests: int, context: float) -> Attend:
+    """A token of each of some requests, with as long a context."""
+    reaches = layers(model).reaches
+
+    def found(part: Part) -> list[Attending]:
+        cached = float(reaches[part.reach].seen(context))
+        return [Attending(False, requests, 1, max(int(np.ceil(cached)), 1), cached)]
+
+    return found
+
+
+def _together(several: Sequence[Attend]) -> Attend:
+    return lambda part: [one for some in several for one in some(part)]
+
+
+def nobody(part: Part) -> Sequence[Attending]:
+    """No request attends."""
+    return ()
 
 
 def _step(phase: str, tokens: float, requests: float) -> Step:
@@ -304,9 +338,10 @@ def _stored(design: Design, load: Load, requests: int) -> dict[str, tuple[tuple[
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
     mapping, longest = _of(design)[1], load.longest - 1
     batch, mixed = int(mapping.serving.batch), policies(mapping.serving)[-1].mixed
+    cached = by_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
     return {
-        phase: held(load.model, _step(phase, count, batch), float(longest) * requests, itemsize_of(mapping))
+        phase: held(load.model, _step(phase, count, batch), cached, float(requests), itemsize_of(mapping))
         for phase, count in tokens.items()
     }
 
@@ -320,7 +355,7 @@ def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
 
 def _position(design: Design, load: Load) -> float:
     """Keys and values of a token, of all layers. [B]"""
-    return float(kv_values(load.model) * load.model.layers * itemsize_of(_of(design)[1]))
+    return float(per_position(load.model) * itemsize_of(_of(design)[1]))
 
 
 def _chips(design: Design) -> float:

@@ -22,13 +22,18 @@ WIDE, ONCE = 0, -1
 """Entries along the first axis of a slot: all columns of a row; the same where all rows share one."""
 
 
+def behind(rows: int) -> int:
+    """Likewise all columns, of some rows before those of a block too."""
+    return ONCE - rows
+
+
 class Call(NamedTuple):
     """A vector instruction; `to` is the row of `out` that the result becomes, for what is gathered row by row."""
 
     function: str
     inputs: tuple[str, ...]
     out: str
-    given: float | None = None
+    given: float | tuple[int, int] | None = None
     to: int | None = None
 
 
@@ -39,7 +44,7 @@ class Recipe:
     Attributes:
         groups: what is loaded, and the instructions that then run, one group after the other.
         stored: slots that go back to memory.
-        slots: by name, entries along the first axis, or `WIDE` or `ONCE`.
+        slots: by name, entries along the first axis, or `WIDE`, `ONCE` or `behind`.
         pieces: whether rows may be cut.
     """
 
@@ -99,6 +104,42 @@ def gate() -> Recipe:
 def copy() -> Recipe:
     """Rows of a table, taken over."""
     return Recipe(((("x",), ()),), ("x",), (("x", WIDE),), True)
+
+
+def convolution(taps: int, *, alone: bool) -> Recipe:
+    """A causal convolution of columns over rows, each tap with weights of its own, and SiLU.
+
+    Args:
+        taps: rows that each sees, itself included.
+        alone: whether rows are of sequences of their own, which keep their earlier rows in memory; else they are one after the
+            other, and a block reads the rows before it once more.
+    """
+    slots = (*((f"w{tap}", ONCE) for tap in range(taps)), ("s", WIDE), ("out", WIDE))
+    if alone:
+        groups = tuple(
+            ((f"x{tap}",), (Call("scale", (f"x{tap}", f"w{tap}"), "s" if tap else "out"), *_added(tap, taps)))
+            for tap in range(taps)
+        )
+        return Recipe(groups, ("out", f"x{taps - 1}"), (*((f"x{tap}", WIDE) for tap in range(taps)), *slots), True)
+    calls = [
+        call
+        for tap in range(taps)
+        for call in (
+            Call("tap", ("x", f"w{tap}"), "s" if tap else "out", given=(tap, taps - 1 - tap)),
+            *_added(tap, taps),
+        )
+    ]
+    return Recipe(((("x",), tuple(calls)),), ("out",), (("x", behind(taps - 1)), *slots), True)
+
+
+def _added(tap: int, taps: int) -> tuple[Call, ...]:
+    last = (Call("silu", ("out",), "out"),) if tap == taps - 1 else ()
+    return ((Call("add", ("out", "s"), "out"),) if tap else ()) + last
+
+
+def cap() -> Recipe:
+    """A tanh of each score, scaled before and after."""
+    return Recipe(((("x",), (Call("cap", ("x",), "out"),)),), ("out",), (("x", WIDE), ("out", WIDE)), True)
 
 
 def choice(top: int) -> Recipe:
@@ -334,7 +375,7 @@ def _step(call: Call, everyone: Cores) -> Step:
 
 
 def _sides(high: int, block: Block) -> tuple[Any, Any]:
-    return (high if high > 0 else block.width), (1 if high == ONCE else block.rows)
+    return (high if high > 0 else block.width), (1 if high == ONCE else block.rows + maximum(ONCE - high, 0))
 
 
 def _size(slot: Slot) -> Any:

@@ -1,0 +1,210 @@
+"""How a layer mixes tokens, as operators: attention of all kinds, and recurrent states."""
+
+from typing import Any
+
+from dse.evaluators.graph.operators import Attention, Dim, Elementwise, Index, MatMul, Operator, Recur
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.words import GATE, NORM, ROPE, convolution, norm
+from dse.space.model import Compressed, Latent, Model, Recurrence
+from dse.space.parameters import query_rank, v_dim
+
+
+def mixing(of: Model, near: Step, far: Step) -> tuple[Operator, ...]:
+    """The operators of one layer's mixing, from its norm to the projection into the residual stream.
+
+    Args:
+        of: a model all of whose layers are of one kind.
+        near: the step, as attention of this kind sees it.
+        far: the step, as its indexer sees it, if it has one.
+    """
+    if of.recurrence is not None:
+        found = _recurrent(of, of.recurrence, near)
+    elif of.compressed is not None:
+        found = _compressed_attention(of, of.compressed, near, far)
+    elif of.latent is not None:
+        found = _latent_attention(of, of.latent, near, far)
+    else:
+        found = _attention(of, near, far)
+    after = [norm("attention_post_norm", (found[-1].name,), near.tokens, Dim(of.hidden))] if of.post_norms else []
+    return (norm("attention_norm", (), near.tokens, Dim(of.hidden)), *found, *after)
+
+
+def _attention(of: Model, at: Step, far: Step) -> list[Operator]:
+    m, h, d = at.tokens, Dim(of.hidden), of.head_dim
+    q, k, v = Dim(of.heads, d, split=True), Dim(of.kv_heads, d, split=True), Dim(of.kv_heads, v_dim(of), split=True)
+    found: list[Operator] = [MatMul("q_proj", ("attention_norm",), m, h, q)]
+    own = not of.kv_reused
+    found += [MatMul("k_proj", ("attention_norm",), m, h, k)] if own else []
+    found += [MatMul("v_proj", ("attention_norm",), m, h, v)] if own and of.v_proj else []
+    turned: tuple[str, ...] = ("q_proj", "k_proj") if own else ("q_proj",)
+    needs: tuple[str, ...] = ("v_proj",) if own and of.v_proj else ()
+    rope = _rope(of, at, q, turned)
+    index = _index(of, at, far, "attention_norm")
+    found += [*rope, *index]
+    needs = ((rope[-1].name,) if rope else turned) + needs + ((index[-1].name,) if index else ())
+    found.append(
+        Attention(
+            "attention", needs, q, k, d, v_dim(of), d + v_dim(of), d, tokens=m, pairs=at.pairs, positions=at.positions,
+            **_picked(of),
+        )
+    )  # fmt: skip
+    out = Dim(of.heads, v_dim(of), split=True)
+    return found + _gated(of, at, out, ("attention",))
+
+
+def _rope(of: Model, at: Step, q: Dim, needs: tuple[str, ...]) -> list[Operator]:
+    """Rotations of queries and keys; norms of heads run on the same elements just before, and are counted with them."""
+    turned = Dim(q.units, max(round(q.width * of.rope), 1), q.split)
+    if of.rope:
+        return [Elementwise("rope", needs, at.tokens, turned, ROPE[0] + (NORM[0] if of.qk_norm else 0), ROPE[1])]
+    return [Elementwise("heads_norm", needs, at.tokens, q, *NORM)] if of.qk_norm else []
+
+
+def _picked(of: Model) -> dict[str, Any]:
+    """How attention takes its keys and scores them, beside the usual."""
+    found: dict[str, Any] = {"capped": True} if of.softcap else {}
+    return found | ({} if of.indexer is None else {"picked": of.indexer.top, "together": of.indexer.block})
+
+
+def _gated(of: Model, at: Step, out: Dim, needs: tuple[str, ...]) -> list[Operator]:
+    """What scales the output of attention, where something does, and its projection."""
+    m, h = at.tokens, Dim(of.hidden)
+    found: list[Operator] = []
+    if of.gate != "none":
+        columns = out if of.gate == "element" else Dim(out.units, split=out.split)
+        found.append(MatMul("gate_proj", ("attention_norm",), m, h, columns))
+        found.append(Elementwise("output_activation", (*needs, "gate_proj"), m, out, *GATE))
+        needs = ("output_activation",)
+    return [*found, MatMul("o_proj", needs, m, out, h)]
+
+
+def _index(of: Model, at: Step, far: Step, needs: str) -> list[Operator]:
+    """The indexer: its queries, its key, weights of its heads, and what it picks; nothing where another layer's is taken."""
+    index = of.indexer
+    if index is None or index.reused:
+        return []
+    m, h, rank = at.tokens, Dim(of.hidden), query_rank(of)
+    found: list[Operator] = [
+        MatMul("index_q", ("q_down",) if rank else (needs,), m, Dim(rank or of.hidden), Dim(index.heads * index.dim)),
+        MatMul("index_k", (needs,), m, h, Dim(index.dim)),
+    ]
+    if index.block == 1:
+        found.append(MatMul("index_weights", (needs,), m, h, Dim(index.heads)))
+    needed = tuple(one.name for one in found)
+    return [*found, Index("index", needed, index.heads, index.dim, index.top, index.block, m, far.pairs, far.positions)]
+
+
+def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Operator]:
+    """MLA: naive in prefill (keys and values are expanded), weight-absorbed in decode (attention over the latent).
+
+    Where an indexer picks positions, queries of a prompt have keys of their own each, and attention is over the latent too.
+    """
+    m, h = at.tokens, Dim(of.hidden)
+    rank, rope = latent.kv_rank, latent.rope_dim
+    qk = latent.nope_dim + rope
+    q = Dim(of.heads, qk, split=True)
+    operators: list[Operator] = []
+    if latent.q_rank:
+        operators += [
+            MatMul("q_down", ("attention_norm",), m, h, Dim(latent.q_rank)),
+            MatMul("q_up", ("q_down",), m, Dim(latent.q_rank), q),
+        ]
+    else:
+        operators.append(MatMul("q_up", ("attention_norm",), m, h, q))
+    operators.append(MatMul("kv_down", ("attention_norm",), m, h, Dim(rank + rope)))
+    turned: tuple[str, ...] = ("q_up", "kv_down")
+    if rope and of.rope:
+        operators.append(Elementwise("rope", turned, m, Dim(of.heads, rope, split=True), *ROPE))
+        turned = ("rope",)
+    index = _index(of, at, far, "attention_norm")
+    operators += index
+    needs = turned + ((index[-1].name,) if index else ())
+    seen = {"tokens": m, "pairs": at.pairs, "positions": at.positions} | _picked(of)
+    if at.phase == "prefill" and of.indexer is None:
+        up = Dim(of.heads, latent.nope_dim + latent.v_dim, split=True)
+        heads = Dim(of.heads, split=True)
+        operators += [
+            MatMul("kv_up", ("kv_down",), m, Dim(rank), up),
+            Attention("attention", (*needs, "kv_up"), heads, heads, qk, latent.v_dim, rank + rope, rank + rope, **seen),
+        ]
+    else:
+        # one small product a head: [m, nope] x [nope, rank] and [m, rank] x [rank, v], weights shared with kv_up
+        ranks, apart = Dim(of.heads, rank, split=True), of.heads
+        one = Dim(of.heads, split=True), Dim(1)
+        operators += [
+            MatMul("q_absorb", ("q_up",), m, Dim(latent.nope_dim), ranks, apart=apart),
+            Attention("attention", (*needs, "q_absorb"), *one, rank + rope, rank, rank + rope, rank + rope, **seen),
+            MatMul("v_absorb", ("attention",), m, Dim(rank), Dim(of.heads, latent.v_dim, split=True), apart=apart),
+        ]
+    return operators + _gated(of, at, Dim(of.heads, latent.v_dim, split=True), (operators[-1].name,))
+
+
+def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> list[Operator]:
+    """One row a position, key and value of all heads, for the last tokens and for compressed entries [deepseek2026v4]."""
+    m, h, row = at.tokens, Dim(of.hidden), of.head_dim
+    q = Dim(of.heads, row, split=True)
+    found: list[Operator] = []
+    if said.q_rank:
+        found.append(MatMul("q_down", ("attention_norm",), m, h, Dim(said.q_rank)))
+    found.append(MatMul("q_up", ("q_down",) if said.q_rank else ("attention_norm",), m, Dim(said.q_rank or of.hidden), q))
+    found.append(MatMul("kv_down", ("attention_norm",), m, h, Dim(row)))
+    if said.ratio:
+        wide = 2 if of.indexer is not None else 1
+        found.append(MatMul("compress", ("attention_norm",), m, h, Dim(2 * wide * row)))
+        if of.indexer is not None:
+            found.append(MatMul("index_compress", ("attention_norm",), m, h, Dim(2 * wide * of.indexer.dim)))
+    rope = _rope(of, at, q, ("q_up", "kv_down"))
+    index = _index(of, at, far, "attention_norm")
+    found += [*rope, *index]
+    needs = ((rope[-1].name,) if rope else ("q_up", "kv_down")) + ((index[-1].name,) if index else ())
+    found.append(
+        Attention(
+            "attention", needs, q, Dim(1), row, row, row, row, tokens=m, pairs=at.pairs, positions=at.positions, **_picked(of)
+        )
+    )
+    inner = Dim(said.groups, of.heads // said.groups * row, split=True)
+    ranks = Dim(said.groups, said.o_rank, split=True)
+    found.append(MatMul("o_down", ("attention",), m, Dim(inner.width), ranks, apart=said.groups))
+    return [*found, MatMul("o_proj", ("o_down",), m, ranks, h)]
+
+
+def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
+    """Projections, a short convolution, the state, and a gated norm."""
+    m, h = at.tokens, Dim(of.hidden)
+    keys, values = Dim(state.key_heads, state.key_dim, split=True), Dim(state.heads, state.value_dim, split=True)
+    first = ("attention_norm",)
+    found: list[Operator] = [
+        MatMul("state_qk", first, m, h, Dim(state.key_heads, 2 * state.key_dim, split=True)),
+        MatMul("state_v", first, m, h, values),
+    ]
+    decays = {"delta": 2, "ssd": 1, "channel_delta": 1}.get(state.rule, 0)
+    if decays:
+        found.append(MatMul("state_decay", first, m, h, Dim(state.heads, decays, split=True)))
+    if state.rule == "channel_delta" and state.gate_rank:
+        rank = Dim(state.gate_rank)
+        found += [
+            MatMul("decay_down", first, m, h, rank),
+            MatMul("decay_up", ("decay_down",), m, rank, keys),
+            MatMul("gate_down", first, m, h, rank),
+            MatMul("gate_up", ("gate_down",), m, rank, values),
+        ]
+    else:
+        found += [MatMul("decay_up", first, m, h, keys)] if state.rule == "channel_delta" else []
+        found.append(MatMul("gate_up", first, m, h, values))
+    needs: tuple[str, ...] = ("state_qk", "state_v")
+    if state.conv:
+        width = Dim(state.key_heads, 2 * state.key_dim + state.heads // state.key_heads * state.value_dim, split=True)
+        found.append(Elementwise("state_conv", needs, m, width, *convolution(state.conv, alone=at.phase == "decode")))
+        needs = ("state_conv",)
+    chunk = 1 if at.phase == "decode" else state.chunk
+    needs += tuple(one.name for one in found if one.name in ("state_decay", "decay_up"))
+    found += [
+        Recur(
+            "state", needs, state.rule, Dim(state.heads, split=True), state.heads // state.key_heads, state.key_dim,
+            state.value_dim, m, at.sequences, chunk,
+        ),
+        norm("state_norm", ("state",), m, values),
+        Elementwise("output_activation", ("state_norm", "gate_up"), m, values, *GATE),
+        MatMul("o_proj", ("output_activation",), m, values, h),
+    ]  # fmt: skip
+    return found

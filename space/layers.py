@@ -1,0 +1,377 @@
+"""The layers of a model: which kinds there are, how many of each and in which order, and how far their attention looks.
+
+A layer of a kind is described by a model all of whose layers are of it (`Layer.of`), so that what asks for heads or windows
+asks the same whether layers are alike or not.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dse.space.elementwise import minimum, where
+from dse.space.errors import DesignError, nearest
+from dse.space.model import Kind, Model
+
+ATTENTION, FFN, MOE = "attention", "ffn", "moe"
+"""Parts of a layer where layers are alike."""
+
+RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
+"""Names that a kind of layers cannot have."""
+
+
+AS_THE_MODEL: Kind = cast(Any, Kind)()
+
+
+class Reach(NamedTuple):
+    """How far a query looks back.
+
+    Attributes:
+        window: tokens before it and with it, at most; 0 for all.
+        chunk: tokens of the chunk that it does not look out of; 0 for no chunks.
+        ratio: tokens of one compressed entry, beside the window; 0 for none.
+        top: positions, or entries, that it picks out, at most; 0 for all.
+    """
+
+    window: int = 0
+    chunk: int = 0
+    ratio: int = 0
+    top: int = 0
+
+    def seen(self, context: Any) -> Any:
+        """Positions that a query attends to, of some that are there; within a chunk what it is on average.
+
+        >>> Reach(window=4).seen(10), Reach(chunk=4).seen(10), Reach(window=4, ratio=2, top=3).seen(10)
+        (4, 2.5, 7.0)
+        """
+        if self.chunk:
+            return where(context > self.chunk, (self.chunk + 1) / 2, context)
+        if self.ratio:
+            entries = context / self.ratio
+            return minimum(context, self.window) + (minimum(entries, self.top) if self.top else entries)
+        limit = self.window or self.top
+        return minimum(context, limit) if limit else context
+
+    def pairs(self, prompt: Any) -> Any:
+        """Query-key pairs of a prompt per head: every token looks at itself and at those before it that it reaches.
+
+        >>> Reach().pairs(4), Reach(window=2).pairs(4), Reach(chunk=2).pairs(5), Reach(top=2).pairs(4)
+        (10.0, 7.0, 7.0, 7.0)
+        """
+        if self.chunk:
+            full = prompt // self.chunk
+            left = prompt - full * self.chunk
+            return full * (self.chunk * (self.chunk + 1) / 2) + left * (left + 1) / 2
+        if self.ratio:
+            return _within(prompt, self.window) + _within(prompt, self.top * self.ratio) / self.ratio
+        return _within(prompt, self.window or self.top)
+
+    def kept(self, context: Any) -> Any:
+        """Positions that a cache holds of so many, at most: a window's or a chunk's, or all, one by one or compressed.
+
+        >>> Reach(window=4).kept(10), Reach(chunk=8).kept(10), Reach(top=4).kept(10), Reach(window=4, ratio=2).kept(10)
+        (4, 8, 10, 9.0)
+        """
+        limit = self.window or self.chunk
+        near = minimum(context, limit) if limit else context
+        return near + context / self.ratio if self.ratio else near
+
+    @property
+    def grows(self) -> float:
+        """Positions that a cache holds more for each token, once it is long. [1]"""
+        return 1.0 / self.ratio if self.ratio else float(not (self.window or self.chunk))
+
+
+def _within(prompt: Any, limit: int) -> Any:
+    near = minimum(prompt, limit) if limit else prompt
+    return near * (near + 1) / 2 + (prompt - near) * near
+
+
+class Layer(NamedTuple):
+    """One kind of mixing or of FFN.
+
+    Attributes:
+        name: of the part of a step that it is.
+        of: a model all of whose layers are of it.
+        times: layers that have it.
+        reach: place of its reach among those of the model; of mixing by attention.
+        indexed: place of the reach of its indexer.
+    """
+
+    name: str
+    of: Model
+    times: int
+    reach: int = 0
+    indexed: int = 0
+
+
+class Layers(NamedTuple):
+    """All layers of a model.
+
+    Attributes:
+        mixings, ffns: what there is of each, in the order in which it first comes.
+        line: of each layer the names of its mixing and its FFN; "" where it has none.
+        reaches: how far attention looks, as far as that differs.
+    """
+
+    mixings: tuple[Layer, ...]
+    ffns: tuple[Layer, ...]
+    line: tuple[tuple[str, str], ...]
+    reaches: tuple[Reach, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parts of all layers in order."""
+        return tuple(name for layer in self.line for name in layer if name)
+
+
+@lru_cache(maxsize=256)
+def layers(model: Model) -> Layers:
+    """The layers of a model.
+
+    Raises:
+        DesignError: an order that does not add up, or names no kind; no message has the model's address.
+    """
+    kinds = dict(model.kinds)
+    turns = ordered(model.order, tuple(kinds), model.layers) if model.order else ("",) * model.layers
+    own = {name: of_kind(model, kinds.get(name, AS_THE_MODEL)) for name in dict.fromkeys(turns)}
+    mixings: dict[Model, tuple[str, int]] = {}
+    ffns: dict[tuple[str, Model], tuple[str, int]] = {}
+    line = []
+    for place, name in enumerate(turns):
+        kind, of = kinds.get(name, AS_THE_MODEL), own[name]
+        mixes = "" if kind.mixing == "none" else _counted(mixings, _mixing(of), name)
+        words = "ffn" if kind.ffn is None else kind.ffn
+        if words == "ffn":
+            words = "experts" if of.experts is not None and place >= of.experts.dense_layers else "dense"
+        feeds = "" if words == "none" else _counted(ffns, (words, _ffn(of, words)), name)
+        line.append((mixes, feeds))
+    named_mixings = {of: _named(name, of, len(mixings)) for of, (name, _) in mixings.items()}
+    several = {word: sum(one == word for one, _ in ffns) for word, _ in ffns}
+    named_ffns = {
+        key: (MOE if key[0] == "experts" else FFN) + (f" {name}" if several[key[0]] > 1 else "")
+        for key, (name, _) in ffns.items()
+    }
+    reaches = tuple(dict.fromkeys(reach for of in mixings for reach in _reaches(of))) or (Reach(),)
+    return Layers(
+        tuple(
+            Layer(named_mixings[of], of, count, *(reaches.index(one) for one in _reaches(of)))
+            for of, (_, count) in mixings.items()
+        ),
+        tuple(Layer(named_ffns[key], key[1], count) for key, (_, count) in ffns.items()),
+        tuple((_at(named_mixings, mixes), _at(named_ffns, feeds)) for mixes, feeds in line),
+        reaches,
+    )
+
+
+def _counted(known: dict[Any, tuple[str, int]], key: Any, name: str) -> Any:
+    first, count = known.get(key, (name, 0))
+    known[key] = first, count + 1
+    return key
+
+
+def _at(names: dict[Any, str], key: Any) -> str:
+    return names[key] if key != "" else ""
+
+
+def _named(name: str, of: Model, count: int) -> str:
+    if of.recurrence is not None:
+        return name or "recurrence"
+    return ATTENTION if count == 1 else name if name.endswith(ATTENTION) else f"{name} {ATTENTION}".strip()
+
+
+def of_kind(model: Model, kind: Kind) -> Model:
+    """A model all of whose layers are of a kind."""
+    said: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
+    said = {name: value for name, value in said.items() if value is not None and name not in ("mixing", "ffn")}
+    if kind.mixing == ATTENTION:
+        said["recurrence"] = None
+    return replace(model, kinds=(), order="", **said)
+
+
+def _mixing(of: Model) -> Model:
+    """What mixing has of it: FFNs are none of its."""
+    return replace(of, ffn_intermediate=1, experts=None)
+
+
+def _ffn(of: Model, word: str) -> Model:
+    """What an FFN has of it: kinds that differ in mixing alone share theirs."""
+    plain = replace(
+        of, heads=1, kv_heads=1, head_dim=1, v_dim=0, window=0, chunk=0, rope=1.0, qk_norm=False, qkv_bias=False,
+        out_bias=False, sinks=False, gate="none", softcap=False, v_proj=True, kv_reused=False, latent=None, indexer=None,
+        recurrence=None, compressed=None,
+    )  # fmt: skip
+    return replace(plain, experts=None) if word == "dense" else replace(plain, ffn_intermediate=1)
+
+
+def reach_of(of: Model) -> Reach:
+    """How far attention looks in a model of one kind of layers."""
+    top = 0 if of.indexer is None else of.indexer.top
+    return Reach(of.window, of.chunk, 0 if of.compressed is None else of.compressed.ratio, top)
+
+
+def scored(of: Model) -> Reach:
+    """How far its indexer looks: at all positions, or entries, before one."""
+    ratio = 0 if of.compressed is None else of.compressed.ratio
+    return Reach(0, 0, ratio)
+
+
+def _reaches(of: Model) -> tuple[Reach, ...]:
+    if of.recurrence is not None:
+        return ()
+    return (reach_of(of),) if of.indexer is None else (reach_of(of), scored(of))
+
+
+def two_forms(model: Model) -> bool:
+    """Whether a prompt is worked out otherwise than a token by itself, in some layer."""
+    return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
+
+
+def by_reach(model: Model, count: Callable[[Reach], Any]) -> Any:
+    """What is counted for each reach of a model: itself where there is one; else an array with an axis more in front."""
+    found = [count(reach) for reach in layers(model).reaches]
+    if len(found) == 1:
+        return found[0]
+    several = np.stack(np.broadcast_arrays(*(np.asarray(one, float) for one in found)))
+    return several.reshape(-1, 1, 1) if several.ndim == 1 else several
+
+
+def at_reach(values: Any, place: int) -> Any:
+    """Of what is counted for each reach, one; a single number is one.
+
+    >>> at_reach(3.0, 0), at_reach(np.array([[[1.0]], [[2.0]]]), 1)
+    (3.0, 2.0)
+    """
+    if not isinstance(values, np.ndarray) or values.ndim < 3:
+        return values
+    one = values[place]
+    return float(one.item()) if one.size == 1 else one
+
+
+def widest(values: Any) -> Any:
+    """Of what is counted for each reach, that of the widest.
+
+    >>> widest(3.0), widest(np.array([[[1.0]], [[2.0]]])).tolist()
+    (3.0, [[2.0]])
+    """
+    return values.max(axis=0) if isinstance(values, np.ndarray) and values.ndim > 2 else values
+
+
+TERM = re.compile(r"\s*(?:(\d+)\s*\(|(\d+)?\s*([A-Za-z_]\w*)|(\))|(,))")
+
+AS_IN = "write as in 10 (5 local, global), 2 local"
+
+
+def ordered(order: str, known: tuple[str, ...], wanted: int) -> tuple[str, ...]:
+    """The kind of each layer.
+
+    Raises:
+        DesignError: what cannot be read, a name that no kind has, or another number of layers.
+
+    >>> ordered("2 (3 delta, full), delta", ("delta", "full"), 9)
+    ('delta', 'delta', 'delta', 'full', 'delta', 'delta', 'delta', 'full', 'delta')
+    """
+    stack: list[tuple[int, list[str]]] = [(1, [])]
+    place = 0
+    while place < len(order.rstrip()):
+        found = TERM.match(order, place)
+        if found is None:
+            raise DesignError(
+                f"order: {order[place:].strip()[:40]!r} is not understood; write as in 10 (5 local, global), 2 local"
+            )
+        place = found.end()
+        group, count, name, closes, _ = found.groups()
+        if group is not None:
+            stack.append((_times(group, wanted), []))
+        elif name is not None:
+            if name not in known:
+                raise DesignError(f"order: no kind {name!r}; {nearest(name, known)}")
+            stack[-1][1].extend([name] * _times(count or "1", wanted))
+        elif closes is not None:
+            if len(stack) == 1:
+                raise DesignError(f"order: a bracket closes that none opens; {AS_IN}")
+            times, inner = stack.pop()
+            if times * len(inner) > wanted:
+                raise DesignError(f"order: more layers than the {wanted} that layers says; say what adds up to as many")
+            stack[-1][1].extend(inner * times)
+    if len(stack) > 1:
+        raise DesignError(f"order: a bracket is open; {AS_IN}")
+    turns = tuple(stack[0][1])
+    if len(turns) != wanted:
+        raise DesignError(f"order: adds up to {len(turns)} layers, and layers says {wanted}; say what adds up to as many")
+    return turns
+
+
+def _times(text: str, wanted: int) -> int:
+    if len(text) > 6 or int(text) > wanted:
+        raise DesignError(f"order: {text[:20]} times is more than the {wanted} layers that layers says")
+    return int(text)
+
+
+def refuse(model: Model) -> None:
+    """Refuses kinds that nothing names, and fields that contradict each other.
+
+    Raises:
+        DesignError: with the field first.
+    """
+    for name, _ in model.kinds:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in RESERVED:
+            raise DesignError(f"kinds.{name}: cannot name a kind of layers; choose a word, none of {', '.join(RESERVED)}")
+    if bool(model.order) != bool(model.kinds):
+        field, other = ("kinds", "order") if model.order else ("order", "kinds")
+        raise DesignError(f"{field}: missing beside {other}; say both, or neither for layers that are alike")
+    found = layers(model)
+    used = ordered(model.order, tuple(dict(model.kinds)), model.layers) if model.order else ()
+    idle = {name for name, _ in model.kinds} - set(used)
+    if idle:
+        raise DesignError(f"kinds.{min(idle)}: no layer is of it; name it in order, or leave it out")
+    if not any(mixes for mixes, _ in found.line):
+        raise DesignError("kinds: no layer mixes tokens")
+    kinds = dict(model.kinds)
+    mixing = [name for name in dict.fromkeys(used) if kinds[name].mixing != "none"]
+    for place, name in enumerate(mixing):
+        _refuse(of_kind(model, kinds[name]), f"kinds.{name}.", first=place == 0)
+    if not model.kinds:
+        _refuse(model, "", first=True)
+
+
+def _refuse(of: Model, where_: str, *, first: bool) -> None:
+    if of.recurrence is not None:
+        state = of.recurrence
+        if state.heads % state.key_heads:
+            raise DesignError(
+                f"{where_}recurrence.key_heads: {state.key_heads} heads of keys do not divide {state.heads} heads of values"
+            )
+        return
+    if of.heads % of.kv_heads:
+        raise DesignError(f"{where_}kv_heads: {of.kv_heads} KV heads do not divide {of.heads} query heads")
+    if of.window > of.max_position:
+        raise DesignError(
+            f"{where_}window: {of.window} tokens, in a model of at most {of.max_position} (max_position); say 0 for no window"
+        )
+    if of.chunk > of.max_position:
+        raise DesignError(
+            f"{where_}chunk: {of.chunk} tokens, in a model of at most {of.max_position} (max_position); say 0 for no chunks"
+        )
+    if of.window and of.chunk:
+        raise DesignError(f"{where_}chunk: beside a window of {of.window} tokens; say one of them")
+    if of.kv_reused and first:
+        raise DesignError(f"{where_}kv_reused: no layer is before it whose keys and values could be reused")
+    if of.indexer is None:
+        return
+    index = of.indexer
+    if of.compressed is None and (of.window or of.chunk):
+        raise DesignError(
+            f"{where_}indexer: picks out positions of all, and attention is within a window or chunk; say one of them"
+        )
+    if index.top > of.max_position:
+        raise DesignError(
+            f"{where_}indexer.top: picks out {index.top} positions, where a cache has {of.max_position} at most (max_position)"
+        )
+    if index.top % index.block:
+        raise DesignError(f"{where_}indexer.top: {index.top} positions are no whole blocks of {index.block}")
+    if index.reused and first:
+        raise DesignError(f"{where_}indexer.reused: no layer is before it whose choice could be reused")

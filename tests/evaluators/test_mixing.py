@@ -1,0 +1,197 @@
+"""What each way of mixing tokens computes and reads, by formulas of its own."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators.graph.operators import Attention, Index, MatMul, Part, Recur, useful
+from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.graph.transformer import line, transformer
+from dse.evaluators.layouts.devices import blocks
+from dse.space.errors import DesignError
+from dse.space.layers import Reach, at_reach, layers
+from dse.space.mapping import Precision
+from dse.space.model import Model
+from dse.space.parameters import parameters
+from dse.space.workload import Case
+from tests.samples import asked, metrics
+
+BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
+
+DELTA = "{rule: delta, heads: 32, key_heads: 16, key_dim: 128, value_dim: 64, conv: 4}"
+SSD = "{rule: ssd, heads: 64, key_heads: 8, key_dim: 128, value_dim: 64, conv: 4, conv_bias: true}"
+INDEX = "{heads: 8, dim: 64, top: 256}"
+M = "+model.qwen3_1b7"
+HYBRIDS = {
+    "windows": (f"{M}.kinds={{local: {{window: 512}}, full: {{}}}}", f"{M}.order='5 (4 local, full), 3 local'"),
+    "chunks": (f"{M}.kinds={{local: {{chunk: 512}}, nope: {{rope: 0}}}}", f"{M}.order='7 (3 local, nope)'"),
+    "delta": (f"{M}.kinds={{delta: {{recurrence: {DELTA}}}, full: {{}}}}", f"{M}.order='7 (3 delta, full)'"),
+    "ssd": (
+        f"{M}.kinds={{mamba: {{ffn: none, recurrence: {SSD}}}, mlp: {{mixing: none}}, attend: {{ffn: none}}}}",
+        f"{M}.order='4 (2 (mamba, mlp), attend, mlp, mamba)'",
+    ),
+    "indexed": (f"{M}.indexer={INDEX}",),
+    "reused": (
+        f"{M}.kinds={{own: {{indexer: {INDEX}}}, same: {{indexer: {INDEX[:-1]}, reused: true}}}}}}",
+        f"{M}.order='7 (own, 3 same)'",
+    ),
+    "blocks": (f"{M}.indexer={{heads: 2, dim: 64, top: 1024, block: 128}}",),
+    "shared": (f"{M}.kinds={{own: {{}}, reader: {{kv_reused: true}}}}", f"{M}.order='14 (own, reader)'"),
+}
+"""Overrides that make layers of a small model differ."""
+
+
+def case_of(name: str, batch: int = 2, prompt: int = 3000, output: int = 64) -> Case:
+    words = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", f"workload.output={output}")
+    found: Case = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
+    return found
+
+
+def weights(parts: tuple[Part, ...]) -> float:
+    products = [(part.times, one) for part in parts for one in part.operators if isinstance(one, MatMul)]
+    return sum(times * one.stored * one.k.units * one.k.width * one.n.units * one.n.width for times, one in products)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_products_hold_all_weights_but_norms_convolutions_and_single_values(name: str) -> None:
+    model = case_of(name).model
+    held = weights(transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0)))
+    table = 0 if model.tied_embeddings else model.vocab * model.hidden
+    assert held + table <= parameters(model) <= (held + table) * 1.001
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
+    case = case_of(name)
+    at = prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
+    order, parts = line(case.model, at), transformer(case.model, at)
+    found = blocks(parts, order, 2, BF16, "ring")
+    assert {part.name: part.times for part in parts} == {name: order.count(name) for name in dict.fromkeys(order)}
+    assert sum(block.times for block in found) == len(order)
+    met = sum(block.times for block in found if block.opener is not None)
+    halves = sum(bool(mixes) + bool(feeds) for mixes, feeds in layers(case.model).line)
+    assert met == halves  # after each half of a layer devices sum up what they have
+
+
+@given(st.integers(1, 5000), st.integers(0, 700), st.integers(1, 400))
+def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit: int, top: int) -> None:
+    for reach in (Reach(), Reach(window=limit), Reach(top=top)):
+        assert reach.pairs(prompt) == sum(reach.seen(context) for context in range(1, prompt + 1))
+    chunk = limit + 1
+    assert Reach(chunk=chunk).pairs(prompt) == sum((place % chunk) + 1 for place in range(prompt))
+
+
+@given(st.integers(1, 300), st.integers(1, 8), st.integers(0, 300), st.integers(0, 50))
+def test_pairs_of_compressed_entries_grow_as_they_are_seen(prompt: int, ratio: int, window: int, top: int) -> None:
+    reach = Reach(window=window + 1, ratio=ratio, top=top)
+    one_by_one = sum(reach.seen(context) for context in range(1, prompt + 1))
+    assert reach.pairs(prompt) == pytest.approx(one_by_one, abs=prompt)  # entries begin within a token
+
+
+def test_steps_look_as_far_as_each_kind_does() -> None:
+    case = case_of("windows")
+    (count, at), *_ = decode(case, "last")
+    assert count == 64
+    assert [at_reach(at.positions, place) for place in (0, 1)] == [2 * 512.0, 2 * 3064.0]
+    chunks = case_of("chunks", batch=1, prompt=512, output=512)
+    ((_, mean),) = decode(chunks, "mean")
+    assert at_reach(mean.positions, 0) == sum((place % 512) + 1 for place in range(512, 1024)) / 512
+
+
+def state(model: Model) -> tuple[int, int, int]:
+    (recurrence,) = {layer.of.recurrence for layer in layers(model).mixings} - {None}
+    assert recurrence is not None
+    return recurrence.heads, recurrence.key_dim, recurrence.value_dim
+
+
+@pytest.mark.parametrize("name", ["delta", "ssd"])
+def test_states_cost_the_same_whatever_the_context(name: str) -> None:
+    def of(prompt: int) -> Recur:
+        case = case_of(name, batch=3, prompt=prompt)
+        (found,) = (
+            one
+            for part in transformer(case.model, decode(case, "last")[0][1])
+            for one in part.operators
+            if isinstance(one, Recur)
+        )
+        return found
+
+    one, other = of(500), of(30000)
+    assert replace(one, tokens=0) == replace(other, tokens=0)
+    heads, keys, values = state(case_of(name).model)
+    # read with keys where values are corrected, written with keys and values, read with queries
+    assert useful(one) == 3 * heads * 2 * keys * values * (3 if name == "delta" else 2)
+
+
+@pytest.mark.parametrize(("name", "corrected"), [("delta", True), ("ssd", False)])
+def test_prompts_go_through_states_in_chunks(name: str, corrected: bool) -> None:
+    """Operations of the chunked forms of Gated DeltaNet and of Mamba-2, written down from their papers."""
+    case = case_of(name, batch=2, prompt=6400)
+    (of,) = (one for part in transformer(case.model, prefill(case)) for one in part.operators if isinstance(one, Recur))
+    heads, keys, values = state(case.model)
+    c = of.chunk
+    groups = heads / of.shared
+    delta = heads * (6 * keys * values + 2 * c * (3 * keys + 2 * values))
+    ssd = heads * (4 * keys * values + 2 * c * values) + groups * 2 * c * keys
+    assert useful(of) == pytest.approx(2 * 6400 * (delta if corrected else ssd))
+
+
+def calls(name: str, **lengths: Any) -> dict[str, Any]:
+    case = case_of(name, **lengths)
+    at = decode(case, "last")[0][1]
+    found = blocks(transformer(case.model, at), line(case.model, at), 1, BF16, "ring")
+    return {f"{call.part}/{call.name}": call for block in found for call in block.calls}
+
+
+def test_an_indexer_reads_a_key_a_position_and_attention_what_it_picks() -> None:
+    found = calls("indexed", batch=3, prompt=5000, output=8)
+    index, attention = found["attention/index"], found["attention/attention"]
+    assert index.fetch == 3 * 5008 * 64 * 2
+    assert index.flop == 3 * 5008 * 2 * 8 * 64
+    assert attention.fetch == 3 * 256 * 8 * 256 * 2
+    assert attention.piece == 8 * 256 * 2  # keys and values of all heads of a position, wherever it is
+    assert calls("blocks", prompt=5000)["attention/attention"].piece == 128 * 8 * 256 * 2
+
+
+def test_a_choice_that_is_reused_costs_nothing_again() -> None:
+    found = calls("reused", prompt=5000)
+    assert {name for name in found if "index" in name} == {
+        f"own attention/{name}" for name in ("index_q", "index_k", "index_weights", "index")
+    }
+    assert found["own attention/attention"].fetch == found["same attention/attention"].fetch
+
+
+def test_keys_and_values_of_another_layer_are_read_and_not_made() -> None:
+    found = calls("shared", prompt=5000)
+    assert "reader attention/k_proj" not in found
+    assert found["reader attention/attention"].fetch == found["own attention/attention"].fetch
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_attention_is_asked_with_the_reach_of_its_kind(name: str) -> None:
+    case = case_of(name)
+    at, reaches = prefill(case), layers(case.model).reaches
+    for part in transformer(case.model, at):
+        for one in part.operators:
+            if isinstance(one, Attention):
+                assert one.pairs == 2 * reaches[part.reach].pairs(3000)
+            if isinstance(one, Index):
+                assert one.pairs == 2 * Reach().pairs(3000)
+
+
+def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> None:
+    def token(*more: str) -> float:
+        words = ("chip=h100", "model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=20000", "workload.output=64")
+        return metrics(*words, *HYBRIDS["indexed"], *more)["tpot"]
+
+    whole, scattered = token("chip.hbm.scatter='0 B'"), token("chip.hbm.scatter='4096 B'")
+    layers_, rows, nbytes = 28, 64 * 256, 4096 * 8 // 8
+    hbm = asked("chip=h100").base
+    lost = layers_ * rows * nbytes / (hbm.chip.hbm.bandwidth * hbm.mapping.stack.hbm_achieved)
+    assert scattered - whole == pytest.approx(lost, rel=0.05)
+    with pytest.raises(DesignError, match=r"chip\.hbm\.scatter: missing"):
+        token("chip.hbm.scatter=null")
