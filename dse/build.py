@@ -199,7 +199,7 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
 
 def _indexed(model: Model) -> bool:
     """Whether some layers of a model choose what they attend to."""
-    return any(one.indexer is not None for one in (model, *(kind for _, kind in model.kinds)))
+    return model.indexer is not None or any(kind.indexer is not None for _, kind in model.kinds)
 
 
 def _refuse_splits(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:

@@ -134,6 +134,21 @@ def test_where_a_chip_says_nothing_plain_formats_go_by_the_wider_one(first: str,
     assert multiplied(first, second, None) == (wide, wide / 2, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("where", ["b200", "h800_ep", "npu64"])
+def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> None:
+    words = (*WHERE[where], "model=qwen3_30b_a3b", "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}")
+    long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
+    on = ("mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
+    of = asked(*words, *long, *on)
+    found = {word: evaluate(stacked([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")}
+    wide, narrow = found["bf16"], found["fp8_1x128"]
+    assert narrow["tpot"][0] < wide["tpot"][0]
+    assert narrow["hbm_used"][0] < wide["hbm_used"][0]
+    if where == "b200":  # a pair of dies has all keys each
+        saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
+        assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
+
+
 def rows(design: Design, of: Any, phase: str, part: str) -> float:
     found = explain(design, of.workload.cases[0]).rows
     return sum(row.parts.get(part, 0.0) for row in found if row.phase == phase)
