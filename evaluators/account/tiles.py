@@ -16,8 +16,9 @@ from dse.evaluators.layouts.residency import width
 from dse.evaluators.passes.part import cut
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import DTYPES
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, jobs
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked, jobs
 from dse.evaluators.readers.cached import asked
+from dse.evaluators.readers.in_turn import InTurn
 from dse.evaluators.readers.part_jobs import job_on
 from dse.evaluators.readers.price import Cost, Timed
 from dse.space.chip import Chip, memory_of
@@ -54,9 +55,18 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 
 def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use. [B]"""
-    kinds = (("products", closed_summa.Job), ("attention", closed_attention.Job), ("rows", closed_streamed.Job))
-    each = {id(call.job): asked(call.job) for of in parts for call in of.block.calls}.values()
+    kinds = (
+        ("products", closed_summa.Job),
+        ("attention", closed_attention.Job),
+        ("rows", closed_streamed.Job | closed_walked.Job),
+    )
+    each = [job for of in parts for call in of.block.calls for job in one_by_one(asked(call.job))]
     return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in kinds]
+
+
+def one_by_one(job: Any) -> tuple[Any, ...]:
+    """Jobs that come one after the other, by themselves."""
+    return job.jobs if isinstance(job, InTurn) else (job,)
 
 
 def most(values: Iterable[Any]) -> Any:
@@ -162,6 +172,8 @@ def merged(one: Row, other: Row) -> Row:
 def _nbytes(job: Any) -> Any:
     if isinstance(job, closed_streamed.Job):
         return closed_streamed.nbytes(job)
+    if isinstance(job, closed_walked.Job):
+        return job.walk.nbytes
     of = closed_attention.slots(job) if isinstance(job, closed_attention.Job) else slots(job.part, DTYPES[job.itemsize])
     return sum(slot.nbytes for slot in of) * 1.0
 

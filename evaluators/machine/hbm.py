@@ -289,6 +289,29 @@ def rates(memory: Memory) -> Rates:
     return Rates(float(access), first, each)
 
 
+@lru_cache(maxsize=256)
+def scattered(memory: Memory, piece: float) -> float:
+    """Time of pieces at random places over that of one long block of as many bytes; 1 for none, or where there is no time lost.
+
+    Args:
+        memory: whose channels.
+        piece: contiguous bytes of one channel, 0 for a long block. [B]
+
+    Raises:
+        DesignError: as `play`.
+    """
+    if not piece:
+        return 1.0
+    bursts = int(-(-piece // memory.access))
+    return max(_reads(memory, bursts) / _reads(memory, BURSTS), 1.0) * float(bursts * memory.access / piece)
+
+
+@lru_cache(maxsize=256)
+def _reads(memory: Memory, bursts: int) -> float:
+    """Seconds a byte of a sample of reads of one size."""
+    return _occupation(memory, bursts, np.zeros(max(1, BURSTS // bursts), bool), np.random.default_rng(0))
+
+
 def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator) -> float:
     """Seconds a byte of blocks at random places of one channel, offered at once."""
     access = int(memory.access)

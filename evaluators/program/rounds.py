@@ -119,6 +119,12 @@ class Function:
 UNSEEN = -1e30
 """Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
 
+
+def _below(size: int, diagonal: int = 0) -> Array:
+    """Where a square matrix is not above a diagonal."""
+    return np.tri(size, k=diagonal, dtype=bool)
+
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -137,6 +143,26 @@ FUNCTIONS: dict[str, Function] = {
     "larger": Function(1, 0, np.maximum),
     "without": Function(1, 0, lambda x, top: np.where(x < top, x, UNSEEN)),
     "decayed": Function(2, 0, lambda x, by, y: x * by + y),
+    "dots": Function(2, 0, lambda x, y: (x * y).sum(axis=2, keepdims=True)),
+    "error": Function(2, 0, lambda x, y, by: (x - y) * by),
+    "updated": Function(3, 0, lambda x, by, y, z: x * by + y * z),
+    "less": Function(1, 0, lambda x, y: x - y),
+    "cumulated": Function(1, 0, lambda x: x.cumsum(axis=2)),
+    "decays": Function(2, 1, lambda x: np.exp(np.where(_below(x.shape[2])[:, :, None], x - x.swapaxes(2, 3), UNSEEN))),
+    "left": Function(1, 1, lambda x: np.exp(x[:, :, -1:] - x)),
+    "ebbed": Function(1, 0, lambda x, y: x * np.exp(y[:, :, -1:].swapaxes(2, 3))),
+    "under": Function(2, 0, lambda x, by: np.where(_below(x.shape[2], -1)[:, :, None], -x * by, 0.0)),
+    "lower": Function(1, 0, lambda x: np.where(_below(x.shape[2])[:, :, None], x, 0.0)),
+    "diagonal": Function(1, 0, lambda x: x + np.eye(x.shape[2])[:, :, None]),
+    "rectified": Function(2, 0, lambda x, by: np.maximum(x, 0) * by),
+    "peaks": Function(1, 0, lambda x: x.max(axis=3, keepdims=True)),
+    "smallest": Function(1, 0, lambda x: x.min(axis=2, keepdims=True)),
+    "middle": Function(2, 0, lambda x, y: (x + y) / 2),
+    "above": Function(2, 0, lambda x, y: (x > y).sum(axis=2, keepdims=True)),
+    "lifted": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, y, x))),
+    "lowered": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, x, y))),
+    "positions": Function(3, 0, lambda x, above, top: np.argsort(x <= above, axis=2, kind="stable")[:, :, : int(top)]),
+    "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
@@ -232,17 +258,21 @@ class Load:
         slot: the tile that it fills.
         cores: which cores.
         channel: the memory channel that each core's block is in, an index that broadcasts with `cores`.
+        rows: a slot of numbers, one for each row of `slot`: which rows of the block come. Empty where all of it does.
+        pace: time of the channel over that of one long block, as the memory says of pieces at random places.
     """
 
     stream: str
     slot: str
     cores: Cores
     channel: Array
+    rows: str = ""
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`."""
+    """A slot of some cores goes to memory as the next block of a stream; attributes as of `Load`, which has more."""
 
     stream: str
     slot: str
@@ -295,7 +325,7 @@ def reads(step: Step) -> tuple[str, ...]:
     if isinstance(step, Multiply):
         return step.a, step.b
     if isinstance(step, Load):
-        return ()
+        return (step.rows,) if step.rows else ()
     return step.inputs if isinstance(step, Vector) else (step.slot,)
 
 

@@ -15,6 +15,7 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.machine.channels import column_memory
 from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import VALUE, Fabric, summing
+from dse.evaluators.machine.scattered import pace
 from dse.evaluators.program.rounds import DTYPES, Slot
 from dse.space.chip import Chip
 from dse.space.elementwise import maximum, where
@@ -151,7 +152,7 @@ _known = lru_cache(maxsize=4096)(searched)
 
 def _asked(job: Job) -> tuple[cost.Task, cost.Machine]:
     return (
-        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize),
+        cost.Task(job.of, job.shape, job.tiling, job.mesh, job.itemsize, pace(job.chip.hbm.banks, job.shape.piece)),
         cost.Machine(*machine(job.chip, job.of), column_memory(job.chip)),
     )
 

@@ -1,5 +1,6 @@
 """The closed reader of what tiles do row by row from memory; leaves broadcast over designs."""
 
+from itertools import product
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.cost import Cost
@@ -50,19 +51,21 @@ def proposed(recipe: Recipe, rows: Any, width: Any, chip: Chip, itemsize: float 
         itemsize: bytes of a value.
     """
     rows, width = pieces(recipe, rows, width)
-    best: tuple[Any, Any, Any] | None = None
-    kept, more = (nbytes(Job(recipe, rows, Block(count, width), chip, itemsize)) for count in (0, 1))
-    fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
-    for waves in WAVES:
-        one = minimum(ceil_div(rows, chip.mesh.rows * chip.mesh.cols * waves), fits)
-        job = Job(recipe, rows, Block(one, width), chip, itemsize)
-        over, seconds = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job)
+    best: tuple[Any, ...] | None = None
+    for slices, waves in product(recipe.slices, (1,) if recipe.whole else WAVES):
+        some, part = rows * slices, ceil_div(width, slices)
+        kept, more = (nbytes(Job(recipe, some, Block(count, part), chip, itemsize)) for count in (0, 1))
+        fits = maximum((chip.tile.sram - kept) // (more - kept), 1)
+        one = ceil_div(some, chip.mesh.rows * chip.mesh.cols * waves)
+        one = one if recipe.whole else minimum(one, fits)
+        job = Job(recipe, some, Block(one, part), chip, itemsize)
+        found = maximum(nbytes(job) / chip.tile.sram - 1, 0.0), _seconds(job), some, one, part
         if best is not None:
-            lower = (over < best[0]) | ((over == best[0]) & (seconds < best[1]))
-            over, seconds, one = (where(lower, new, old) for new, old in zip((over, seconds, one), best, strict=True))
-        best = over, seconds, one
+            lower = (found[0] < best[0]) | ((found[0] == best[0]) & (found[1] < best[1]))
+            found = tuple(where(lower, new, old) for new, old in zip(found, best, strict=True))
+        best = found
     assert best is not None
-    return Job(recipe, rows, Block(best[2], width), chip, itemsize)
+    return Job(recipe, best[2], Block(best[3], best[4]), chip, itemsize)
 
 
 def nbytes(job: Job) -> Any:

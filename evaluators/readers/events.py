@@ -319,7 +319,7 @@ def _play_round(turn: Round, state: _State, on: Machine) -> None:
             _store(step, state, ready, on)
     loads = [step for step in turn.steps if isinstance(step, Load)]
     if loads:
-        _load(loads, state, free, on)
+        _load(loads, state, ready, free, on)
     if turn.wait != "slots":
         _deliver(state, on)
         _synchronise(turn.wait, state)
@@ -339,14 +339,17 @@ def _work(
         np.maximum(state.read[name][0], end, out=state.read[name][0])
 
 
-def _load(steps: list[Load], state: _State, free: dict[str, Array], on: Machine) -> None:
+def _load(steps: list[Load], state: _State, ready: dict[str, Array], free: dict[str, Array], on: Machine) -> None:
     """Whose request is there first is served first, whichever step it is of."""
     memory, parts = channels_of(on), []
     for step in steps:
         row, col, channel = _transfers(step)
         nbytes = np.full(len(row), float(tile_bytes(on.slots[step.slot])))
         asked = np.maximum(free[step.slot][row, col], state.dma[row, col])
-        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes, asked))
+        if step.rows:
+            asked = np.maximum(asked, ready[step.rows][row, col])
+            noc.has_read(row, col, asked, state.read[step.rows])
+        parts.append((row, col, channel, np.ceil(nbytes / on.fabric.word_bytes), nbytes * step.pace, asked))
     row, col, channel, words, nbytes, asked = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
     order = np.argsort(asked + away * on.fabric.hop, kind="stable")

@@ -15,6 +15,7 @@ from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_attention import Job, machine
 from dse.evaluators.readers.job_attribution import Play, Player, without
 from dse.evaluators.readers.timing import Timing, one_after_another
+from dse.space.chip import Chip
 from dse.space.network import faults
 
 T = TypeVar("T", Heads, Tiling)
@@ -38,7 +39,7 @@ def _played(job: Job, left: int, play: Play) -> Timing:
     mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
     dtype, channels = DTYPES[job.itemsize], int(channels_used(chip))
     shape, tiling = _whole(job.shape), _whole(job.tiling)
-    programs = [steps(job.of, shape, tiling, mesh, dtype, channels=channels)]
+    programs = [steps(job.of, shape, tiling, mesh, dtype, channels=channels, pace=pace(chip, float(job.shape.piece)))]
     if cut(shape, tiling, mesh).parts > 1:
         programs.append(merge.steps(merge.merge(shape, tiling, mesh), mesh, dtype, channels=channels))
     if left < len(PARTS):
@@ -48,6 +49,15 @@ def _played(job: Job, left: int, play: Play) -> Timing:
         programs = [without(program, lambda step: _part(step) in gone) for program in programs]
     on: dict[str, Any] = {"engines": engines, "memory": chip_channels(chip), "faults": faults(chip)}
     return one_after_another([play(program, fabric, **on) for program in programs])
+
+
+def pace(chip: Chip, piece: float) -> float:
+    """Time of pieces at random places over that of one long block, as the channel model plays them."""
+    if not piece or chip.hbm.banks is None:
+        return 1.0
+    from dse.evaluators.machine.hbm import scattered  # which compiles, or loads what was
+
+    return scattered(chip.hbm.banks, piece)
 
 
 def _whole(sizes: T) -> T:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.program.counts import COUNTS, Activity
 from dse.evaluators.readers.cached import Cached
+from dse.evaluators.readers.in_turn import InTurn
 from dse.space.elementwise import column
 
 
@@ -22,6 +23,10 @@ def price(fidelity: str, job: Any) -> Cost:
         costs = [price(fidelity, one) for one in job.jobs]
         counts = (column([float(getattr(cost.activity, name)) for cost in costs]) for name in COUNTS)
         return Cost(column([float(cost.seconds) for cost in costs]), Activity(*counts))
+    if isinstance(job, InTurn):
+        several = [(times, price(fidelity, one)) for times, one in job.counted]
+        whole = sum((of.activity * times for times, of in several), Activity())
+        return Cost(sum(of.seconds * times for times, of in several), whole)
     if isinstance(job, Cached):
         of = price(fidelity, job.job)
         nbytes = of.activity.memory_bytes
@@ -36,6 +41,10 @@ def split(fidelity: str, job: Any) -> dict[str, Any]:
     if isinstance(job, Several):
         parts = [split(fidelity, one) for one in job.jobs]
         return {name: column([float(part[name]) for part in parts]) for name in parts[0]}
+    if isinstance(job, InTurn):
+        each = [(times, split(fidelity, one)) for times, one in job.counted]
+        names = dict.fromkeys(name for _, part in each for name in part)
+        return {name: sum(times * part.get(name, 0.0) for times, part in each) for name in names}
     if isinstance(job, Cached):
         into = split(fidelity, job.job)
         return into | {"hbm": into["hbm"] * (1 - job.cache), "l2": into["hbm"] * job.cache}
@@ -49,12 +58,16 @@ def _readers(fidelity: str) -> dict[type, Any]:
     from dse.evaluators.readers import closed_attention as attention
     from dse.evaluators.readers import closed_streamed as streamed
     from dse.evaluators.readers import closed_summa as summa
+    from dse.evaluators.readers import closed_walked as walked
     from dse.evaluators.readers import crossings
 
+    found: dict[type, Any]
     if fidelity == "closed":
-        return {summa.Job: summa, attention.Job: attention, streamed.Job: streamed, crossings.Job: crossings}
-    from dse.evaluators.readers import events_attention, events_crossings, events_streamed, events_summa
+        found = {module.Job: module for module in (summa, attention, streamed, walked)}
+        return found | {crossings.Job: crossings}
+    from dse.evaluators.readers import events_attention, events_crossings, events_streamed, events_summa, events_walked
 
-    played = ((summa.Job, events_summa), (attention.Job, events_attention), (streamed.Job, events_streamed))
-    found: dict[type, Any] = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
+    modules = ((summa, events_summa), (attention, events_attention), (streamed, events_streamed), (walked, events_walked))
+    played = [(closed.Job, module) for closed, module in modules]
+    found = {kind: {"events": module.EVENTS, "cycles": module.CYCLES}[fidelity] for kind, module in played}
     return found | ({crossings.Job: events_crossings.EVENTS} if fidelity == "events" else {})

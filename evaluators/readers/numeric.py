@@ -81,12 +81,17 @@ class _Memory:
         self._streams = {name: iter(blocks) for name, blocks in streams.items()}
         self.stored: dict[str, list[Array]] = {}
 
-    def load(self, step: Load, slot: Slot) -> Array:
-        """The next block."""
+    def load(self, step: Load, slot: Slot, rows: Array | None = None) -> Array:
+        """The next block; of one whose rows are chosen, those of each core's numbers."""
         block = next(self._streams.get(step.stream, iter(())), None)
         if block is None:
             raise ValueError(f"stream {step.stream!r}: no block left")
         wanted = (*step.cores.shape, *slot.shape)
+        if rows is not None:
+            numbers = rows.reshape(*step.cores.shape, -1).astype(int)
+            block = np.take_along_axis(
+                block, numbers.reshape(*numbers.shape, *[1] * (len(slot.shape) - 1)), axis=numbers.ndim - 1
+            )
         if block.shape != wanted:
             raise ValueError(f"stream {step.stream!r}: blocks of shape {block.shape}, expected {wanted}")
         return _rounded(block, slot)
@@ -113,7 +118,8 @@ def _play_round(turn: Round, held: Tiles, slots: dict[str, Slot], memory: _Memor
         elif isinstance(step, Multicast):
             _multicast(step, before[step.slot], held[step.into])
         elif isinstance(step, Load):
-            held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot])
+            numbers = before[step.rows][step.cores.row, step.cores.col] if step.rows else None
+            held[step.slot][step.cores.row, step.cores.col] = memory.load(step, slots[step.slot], numbers)
         elif isinstance(step, Store):
             memory.stored.setdefault(step.stream, []).append(before[step.slot][step.cores.row, step.cores.col])
         else:
@@ -138,6 +144,7 @@ def _overwritten(turn: Round, name: str, mesh: tuple[int, ...]) -> bool:
             marks = got if isinstance(step, Load) else looked
             row, col = np.broadcast_arrays(step.cores.row, step.cores.col)
             marks[row, col] |= name == step.slot
+            looked[row, col] |= isinstance(step, Load) and name == step.rows
         else:
             row, col = (np.broadcast_to(axis, step.path.shape) for axis in (step.path.row, step.path.col))
             root, others = (row[..., :1], col[..., :1]), (row[..., 1:], col[..., 1:])

@@ -13,14 +13,15 @@ from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.vector import streamed
 from dse.evaluators.passes.part import share, sides
-from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa
+from dse.evaluators.readers import closed_attention, closed_streamed, closed_summa, closed_walked
+from dse.evaluators.readers.in_turn import InTurn
 from dse.space.chip import Chip
 from dse.space.fields import replaced
 
 WAVES = 4
 """Turns that a job keeps at most: those after the first few are like one another."""
 
-Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job
+Job = closed_summa.Job | closed_attention.Job | closed_streamed.Job | closed_walked.Job | InTurn
 
 
 def job_on(job: Job, side: int) -> tuple[Job, float]:
@@ -30,8 +31,13 @@ def job_on(job: Job, side: int) -> tuple[Job, float]:
     """
     if not side:
         return job, 1.0
+    if isinstance(job, InTurn):
+        parts = [job_on(one, side) for one in job.jobs]
+        return InTurn(tuple(one for one, _ in parts), tuple(times for _, times in parts)), 1.0
     if isinstance(job, closed_attention.Job):
         return attention_on(job, side)
+    if isinstance(job, closed_walked.Job):
+        return walked_on(job, side)
     return summa_on(job, side) if isinstance(job, closed_summa.Job) else streamed_on(job, side)
 
 
@@ -71,7 +77,7 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
     counted = in_turns(job.of, shape, tiling)
     before, keys = cut(shape, counted, whole), share(int(shape.keys), int(tiling.cols), cols)
-    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent)
+    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent, shape.piece)
     there = in_turns(job.of, now, group)
     of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))
@@ -105,6 +111,20 @@ def streamed_on(job: closed_streamed.Job, side: int) -> tuple[closed_streamed.Jo
     kept = min(before.waves, WAVES)
     rows = min(ceil(job.rows * tiles), int(job.block.rows) * here.rows * here.cols * kept)
     return job._replace(rows=rows, chip=chip_on(job.chip, here, tiles)), float(before.waves / kept)
+
+
+def walked_on(job: closed_walked.Job, side: int) -> tuple[closed_walked.Job, float]:
+    """As many items a tile, and as many tiles a memory channel; of longer and longer items the first ones."""
+    whole = Mesh(int(job.chip.mesh.rows), int(job.chip.mesh.cols))
+    here = Mesh(*sides(whole.rows, whole.cols, side))
+    tiles = here.rows * here.cols / (whole.rows * whole.cols)
+    items = min(ceil(job.items * tiles), here.rows * here.cols * WAVES)
+    rising = job.rising
+    if rising is not None:  # as long ones at the same share of all items
+        alike, first, more = rising
+        rising = max(alike * tiles, 1.0), first, more / min(alike * tiles, 1.0)
+    part = job._replace(items=items, chip=chip_on(job.chip, here, tiles), rising=rising)
+    return part, sum(closed_walked.counts(job)) / sum(closed_walked.counts(part))
 
 
 def chip_on(chip: Chip, mesh: Mesh, memory: float) -> Chip:

@@ -530,9 +530,13 @@ class Unrolling:
         for wave in _waves(cores):
             self._in_order(tail, MESSAGES, cores[wave], posts[wave])
         graph.needs(posts, (free if loading else ready)[step.slot][cores])
+        if isinstance(step, Load) and step.rows:
+            graph.needs(posts, ready[step.rows][cores])
+            self._was_read(step.rows, cores, posts)
         # what a channel holds back so that the last word leaves with it
         stream = words * fabric.word / graph.cycle
-        blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=nbytes, after=stream)
+        pace = step.pace if isinstance(step, Load) else 1.0
+        blocks = graph.tasks(count, BLOCK, on=self.cores * graph.engines + channel, busy=nbytes * pace, after=stream)
         if loading:
             graph.needs(blocks, posts)
             ends = graph.arrivals(count)

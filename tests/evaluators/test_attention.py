@@ -279,3 +279,60 @@ def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
     assert held["flat_async"] == 2 * need
     assert held["flat_rows"] == 2 * need - 2 * 128 * 128 * 2  # two blocks of queries, one set of keys and values
     assert held["flat_tree"] == held["flat_seq"] == need + 128 * 128 * 2
+
+
+@pytest.mark.parametrize("variant", ["mqa", "gqa", "mla", "gqa decode", "mla speculative"])
+@pytest.mark.parametrize("name", ATTENTION)
+@given(st.data())
+@settings(max_examples=5, deadline=None)
+def test_rows_that_are_selected_are_what_queries_attend_to(name: str, variant: str, data: Any) -> None:
+    """As attention to all rows of which the others are masked; rows are in any order, since a softmax has none."""
+    shape = replace(VARIANTS[variant], causal=False, piece=64)
+    tiling, mesh = data.draw(tilings(name))
+    rng, rows = np.random.default_rng(data.draw(st.integers(0, 99))), shape.keys + 9
+    q, k, v = operands(replace(shape, keys=rows))
+    chosen = rng.permuted(np.tile(np.arange(rows), (shape.batch, shape.kv_heads, 1)), axis=-1)[..., : shape.keys]
+    assert gathered(name, shape, tiling, mesh, (q, k, v), chosen) == pytest.approx(of_rows(q, k, v, chosen, shape), abs=1e-4)
+
+
+def gathered(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, of_all: tuple[Array, Array, Array], chosen: Array) -> Array:
+    of = ATTENTION[name]
+    out = play(program(name, shape, tiling, mesh), {}, place(*of_all, of, shape, tiling, mesh, chosen))
+    return result(out, of, shape, tiling, mesh) if cut(shape, tiling, mesh).parts == 1 else merged(out, of, shape, tiling, mesh)
+
+
+def of_rows(q: Array, k: Array, v: Array, chosen: Array, shape: Heads) -> Array:
+    """Attention to all rows, those masked that are not chosen."""
+    k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in (k, v))
+    scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k) / np.sqrt(shape.qk)
+    seen = np.zeros((shape.batch, shape.kv_heads, k.shape[2]), bool)
+    np.put_along_axis(seen, chosen, True, axis=-1)
+    scores = np.where(np.repeat(seen, shape.shared, axis=1)[:, :, None], scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v))
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_rows_of_another_number_are_noticed(name: str) -> None:
+    shape, tiling, mesh = replace(VARIANTS["mqa"], piece=64), Tiling(1, 1, 8, 4), Mesh(2, 2)
+    q, k, v = operands(replace(shape, keys=19))
+    chosen = np.tile(np.arange(shape.keys), (shape.batch, shape.kv_heads, 1))
+    wanted = of_rows(q, k, v, chosen, shape)
+    assert np.abs(gathered(name, shape, tiling, mesh, (q, k, v), chosen) - wanted).max() < 1e-4
+    chosen[0, 0, 3] = 18
+    assert np.abs(gathered(name, shape, tiling, mesh, (q, k, v), chosen) - wanted).max() > 1e-2
+
+
+@pytest.mark.parametrize("variant", ["mqa", "gqa", "mla", "gqa decode"])
+@pytest.mark.parametrize("name", ATTENTION)
+@given(st.data())
+@settings(max_examples=5, deadline=None)
+def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, data: Any) -> None:
+    shape, (tiling, mesh) = replace(VARIANTS[variant], piece=64), data.draw(tilings(name))
+    if cut(shape, tiling, mesh).parts > 1:
+        return
+    counted = activity(steps(ATTENTION[name], shape, tiling, mesh, channels=mesh.cols))
+    on = Machine(CYCLES, ENGINES, ColumnMemory(mesh.cols, 100.0, 1.0, 1.0))
+    found = cost(Task(ATTENTION[name], shape, tiling, mesh), on).activity
+    for count in ("macs", "elements", "memory_bytes", "sent_bytes"):
+        assert getattr(found, count) == pytest.approx(getattr(counted, count)), count

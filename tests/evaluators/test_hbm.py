@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators.machine import hbm
+from dse.evaluators.machine.scattered import pace
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
@@ -203,3 +204,17 @@ def test_a_memory_that_makes_no_sense_is_refused_by_field(changes: dict[str, Any
 def test_requests_beyond_the_end_are_refused() -> None:
     with pytest.raises(DesignError, match="ends at"):
         hbm.play(memory("hbm2"), np.array([2**40]), 64, False)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_pieces_at_random_places_cost_what_the_formula_says(name: str) -> None:
+    of, pieces = memory(name), (32, 64, 128, 256, 288, 512, 576, 656, 1024, 1152, 4096, 0)
+    assert [pace(of, piece) for piece in pieces] == pytest.approx([hbm.scattered(of, piece) for piece in pieces], rel=0.13)
+
+
+def test_rows_of_latent_keys_cost_little_and_index_keys_by_themselves_much() -> None:
+    """1,152 B is a row of 512 + 64 values of 16 bits, 132 B one of 128 of 8 bits and its scale."""
+    of = memory("hbm4")
+    assert hbm.scattered(of, 1152) < 1.08
+    assert hbm.scattered(of, 656) < 1.15
+    assert hbm.scattered(of, 132) > 1.5

@@ -61,6 +61,7 @@ def test_only_the_closed_reader_calls_the_closed_form_of_a_kernel() -> None:
         "evaluators/readers/closed_collective.py",
         "evaluators/readers/closed_summa.py",
         "evaluators/readers/closed_streamed.py",
+        "evaluators/readers/closed_walked.py",
     }
 
 

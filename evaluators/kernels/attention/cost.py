@@ -22,7 +22,7 @@ from dse.evaluators.kernels.attention.blocks import loaded, passed
 from dse.evaluators.kernels.attention.dataflow import Dataflow, in_turns, pairs
 from dse.evaluators.kernels.attention.merge import WIDE, Merge
 from dse.evaluators.kernels.attention.paired import PAIRED, Pair
-from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
+from dse.evaluators.kernels.attention.shape import NUMBER_BYTES, Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -91,6 +91,7 @@ class Task(NamedTuple):
         of: the dataflow.
         shape, tiling, mesh: sizes; a causal mask's blocks are counted.
         itemsize: bytes of an operand's value.
+        pace: time of keys and values that were selected over that of ones that follow one another.
     """
 
     of: Dataflow
@@ -98,6 +99,7 @@ class Task(NamedTuple):
     tiling: Tiling
     mesh: Mesh
     itemsize: float = VALUE
+    pace: Any = 1.0
 
     @property
     def counts(self) -> Cut:
@@ -132,6 +134,11 @@ class Task(NamedTuple):
         m, n, each = self.tiling.queries, self.tiling.keys, self.itemsize
         outputs = m * self.shape.v * where(self.partial, WIDE, each)
         return m * self.width * each, n * self.shape.key_dim * each, n * self.shape.v * each, outputs
+
+    @property
+    def numbers(self) -> Any:
+        """Row numbers of a slice of keys that were selected. [B]"""
+        return self.tiling.keys * NUMBER_BYTES * where(self.shape.piece > 0, 1.0, 0.0) if self.shape.selected else 0.0
 
     @property
     def partial(self) -> Any:
@@ -387,6 +394,8 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
     """Fields `hbm`, `opening`, `channel`, `ends` and `turns` of `Spent`."""
     shape, tiling, mesh, fabric, memory, counts = task.shape, task.tiling, task.mesh, on.fabric, on.memory, work.counts
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
+    numbers = task.numbers
+    k_bytes, v_bytes = k_bytes * task.pace, v_bytes * task.pace + numbers
     o_bytes = task.stored if task.of.split else o_bytes
     # groups that a channel serves at a time: those in a column of groups, or fewer where some have no item
     columns = maximum(ceil_div(mesh.cols, memory.count) * counts.items / counts.waves / (mesh.cols // tiling.cols), 1.0)
@@ -402,10 +411,11 @@ def _memory(task: Task, on: Machine, work: Work) -> tuple[Any, Any, Any, Any, Tu
         return 2 * way + memory.latency + fabric.post + waiting
 
     if shape.latent:
-        opening = load(0.0 * k_bytes, q_bytes)
+        opening = load(numbers + 0.0 * k_bytes, q_bytes)
         waited = blocks * load(k_bytes + v_bytes)
     else:
         opening = load(k_bytes, q_bytes)
+        opening = opening + where(shape.piece > 0, load(numbers), 0.0) if shape.selected else opening
         waited = blocks * maximum(load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(load(k_bytes) - result, 0.0)
     nbytes = task.together * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
@@ -443,7 +453,7 @@ def _activity(task: Task) -> Activity:
         ("reduce", "row", o_bytes, each * waves_),
     ):
         total = total + _team(task, _FREE, pattern, along, nbytes).activity * times
-    came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes)
+    came = loaded(shape, task.in_turns, mesh) * tiling.cols * (k_bytes + v_bytes + task.numbers)
     moved = each * counts.items * tiling.rows * (q_bytes + task.stored)
     # queries are loaded in every row alike; keys in the rows of the diagonal
     times, rest = tiling.cols // tiling.rows, tiling.cols % tiling.rows

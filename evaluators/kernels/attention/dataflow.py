@@ -56,7 +56,15 @@ class Dataflow:
 
 
 def steps(
-    of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, dtype: str = "float16", *, channels: int, scale: float = 0.0
+    of: Dataflow,
+    shape: Heads,
+    tiling: Tiling,
+    mesh: Mesh,
+    dtype: str = "float16",
+    *,
+    channels: int,
+    scale: float = 0.0,
+    pace: float = 1.0,
 ) -> Program:
     """The program of all tiles; of split keys, the one before that of `merge`.
 
@@ -66,9 +74,10 @@ def steps(
         dtype: of operands, scores and outputs.
         channels: memory channels, at most one a column; a tile loads from that of its own.
         scale: of scores; that of the head dimension where it is 0.
+        pace: time of keys and values that were selected over that of ones that follow one another.
     """
     counted, factor = in_turns(of, shape, tiling), scale or float(shape.qk) ** -0.5
-    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {})
+    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace)
     turns = waves(shape, counted, mesh)
     alone = 1 if counted != tiling else of.strands
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
@@ -99,7 +108,7 @@ def kept(of: Dataflow, shape: Heads, tiling: Tiling, dtype: str, strand: int) ->
 
 def pairs(of: Dataflow, shape: Heads, tiling: Tiling) -> Any:
     """Whether two blocks of queries go together."""
-    return of.paired and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
+    return of.paired and not shape.selected and (ceil_div(shape.rows, tiling.rows * tiling.queries) % 2 == 0)
 
 
 def in_turns(of: Dataflow, shape: Heads, tiling: Tiling) -> Tiling:
@@ -124,6 +133,7 @@ class _On(NamedTuple):
     scale: float
     cut: Cut
     known: dict[Any, Any]
+    pace: float
 
     @property
     def paired(self) -> bool:
@@ -160,14 +170,15 @@ def _unrolled(part: Part) -> tuple[Round, ...]:
 def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> Iterator[Part]:
     """One item of each group, from Q to O; where tiles do not block, with what the wave after it begins with loaded ahead."""
     if first or on.blocking:
-        yield from on.rounds(*_opening(wave, p, on))
+        for opening in _opening(wave, p, on):
+            yield from on.rounds(*opening) if opening else ()
     yield from _spread("q", "row", p, on)
     if on.shape.latent:
         yield from _spread("c", "row", p, on)
     for part in ("q", "c") if on.shape.latent else ("q",):
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
     middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
-    ahead = _opening(after, p, on) if after is not None and not on.blocking else ()
+    ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
     yield from _block(wave, 0, ahead, p, on)
     if middle:
         yield Loop(tuple(_block(wave, 1, ahead, p, on)), middle)
@@ -181,33 +192,46 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
         yield from on.rounds(Store(stream(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
 
 
-def _opening(wave: Wave, p: str, on: _On) -> tuple[Step, ...]:
-    """What an item begins with: queries and the first keys."""
-    queries = [_load(slot, "row", wave, p, on) for slot in (("q", "c") if on.shape.latent else ("q",))]
-    return (*queries, *([] if on.shape.latent else [_load("k", "column", wave, p, on)]))
+def _opening(wave: Wave, p: str, on: _On) -> tuple[tuple[Step, ...], ...]:
+    """What an item begins with: queries and the first keys, before them the numbers of their rows where they were selected."""
+    queries = tuple(_load(slot, "row", wave, p, on) for slot in (("q", "c") if on.shape.latent else ("q",)))
+    keys = () if on.shape.latent else (_load("k", "column", wave, p, on),)
+    return ((*queries, _load("i", "column", wave, p, on)), keys) if on.shape.selected else ((*queries, *keys),)
 
 
-def _block(wave: Wave, block: int, ahead: tuple[Step, ...], p: str, on: _On) -> Iterator[Round]:
-    """A block of keys, algorithm 2 lines 8 to 26; `ahead` is what else is loaded beside the last P V."""
+Ahead = tuple[tuple[Step, ...], tuple[Step, ...]]
+"""What an item begins with where it is loaded beside the one before: row numbers, and what comes when these are there."""
+
+
+def _ahead(wave: Wave, p: str, on: _On) -> Ahead:
+    steps = tuple(step for part in _opening(wave, p, on) for step in part)
+    numbers = tuple(step for step in steps if isinstance(step, Load) and step.slot == p + "i")
+    return numbers, tuple(step for step in steps if step not in numbers)
+
+
+def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterator[Round]:
+    """A block of keys, algorithm 2 lines 8 to 26; `following` is what else is loaded beside the last Q K^T and P V."""
     q, k, v, s, o = (p + slot for slot in ("q", "k", "v", "s", "o"))
     first, last = block == 0, block == wave.inner - 1
     values = _load("v", "column", wave, p, on)
     scores = Multiply(q, k, s, "md,nd->nm", combine="set")
+    # numbers of the next rows come when both keys and values of these have been asked for
+    numbers, ahead = following if last or not on.shape.selected else ((_load("i", "column", wave, p, on),), following[1])
     if on.shape.latent:  # values are keys as well: they come after the others, whose scores are computed meanwhile
         loads = [_load("k", "column", wave, p, on), values]
         if on.blocking:
-            yield from on.rounds(*loads)
+            yield from on.rounds(*loads, *numbers)
         else:
             yield from on.rounds(loads[0])
         yield from _spread("k", "column", p, on)
         yield from on.rounds(scores)
         if not on.blocking:
-            yield from on.rounds(values)
+            yield from on.rounds(values, *numbers)
         yield from _spread("v", "column", p, on)
         yield from on.rounds(Multiply(p + "c", v, s, "md,nd->nm"))
     else:
         yield from _spread("k", "column", p, on)
-        yield from on.rounds(values, scores)
+        yield from on.rounds(values, scores, *numbers)
     yield from _softmax(wave, block, p, on)
     if not on.shape.latent:
         yield from _spread("v", "column", p, on)
@@ -312,7 +336,9 @@ def _both_block(wave: Wave, block: int, after: Wave | None, on: _On) -> Iterator
 
 
 def _load(slot: str, along: str, wave: Wave, p: str, on: _On) -> Load:
-    return Load(stream(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on))
+    chosen = on.shape.selected and slot in ("k", "v")
+    numbers, pace = (p + "i", on.pace) if chosen else ("", 1.0)
+    return Load(stream(p + slot, wave, on.cut), p + slot, *_loaders(along, wave, on), numbers, pace)
 
 
 def _loaders(along: str, wave: Wave, on: _On) -> tuple[Cores, Array]:

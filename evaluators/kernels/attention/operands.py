@@ -11,7 +11,9 @@ from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array
 
 
-def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> dict[str, Array]:
+def place(
+    q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh, chosen: Array | None = None
+) -> dict[str, Array]:
     """Blocks by stream, in the order in which they are loaded, shape (blocks, groups, members, rows of a slice, columns).
 
     Args:
@@ -19,6 +21,7 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
         k: shape (batch, kv_heads, keys, qk).
         v: shape (batch, kv_heads, keys, v); the last columns of `k` where latent.
         of, shape, tiling, mesh: as of the program.
+        chosen: rows of `k` and `v`, which may have more, that were selected; shape (batch, kv_heads, keys).
     """
     counts = cut(shape, tiling, mesh)
     grouped = q.reshape(shape.batch, shape.kv_heads, shape.shared, shape.queries, shape.qk).swapaxes(2, 3)
@@ -27,7 +30,11 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
     if pairs(of, shape, tiling):
         counts = cut(shape, in_turns(of, shape, tiling), mesh)
     whole = counts.inner * counts.parts
-    keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), whole, tiling.cols, tiling.keys) for x in (k, v))
+    if chosen is not None:
+        numbers = _blocks(chosen.reshape(shape.problems, shape.keys, 1), whole, tiling.cols, tiling.keys)
+        keys, values = (x.reshape(shape.problems, 1, 1, -1, x.shape[-1]) for x in (k, v))  # all of them, whatever the block
+    else:
+        keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), whole, tiling.cols, tiling.keys) for x in (k, v))
     found: dict[str, list[Array]] = {}
     for strand, turns in _turns(of, shape, tiling, mesh):
         for first, wave in turns:
@@ -43,8 +50,12 @@ def place(q: Array, k: Array, v: Array, of: Dataflow, shape: Heads, tiling: Tili
                 found.setdefault(c_name, []).append(mine[..., shape.key_dim :])
             for turn in range(wave.inner):
                 at = part * counts.inner + turn
-                found.setdefault(k_name, []).append(keys[problem, at][..., : shape.key_dim])
-                found.setdefault(v_name, []).append(values[problem, at])
+                if chosen is not None:
+                    i_name = stream(name(strand, of) + "i", wave, counts)
+                    found.setdefault(i_name, []).append(numbers[problem, at])
+                    at = at * 0
+                found.setdefault(k_name, []).append(_each(keys[problem, at], tiling)[..., : shape.key_dim])
+                found.setdefault(v_name, []).append(_each(values[problem, at], tiling))
     return {key: np.stack(blocks) for key, blocks in found.items()}
 
 
@@ -96,6 +107,11 @@ def heads(rows: Array, shape: Heads) -> Array:
 def _places(item: Array, shape: Heads, of: Cut) -> tuple[Array, Array, Array]:
     """Problem, part of its keys and block of its queries of each item."""
     return item % shape.problems, item // shape.problems % of.parts, item // shape.problems // of.parts
+
+
+def _each(blocks: Array, tiling: Tiling) -> Array:
+    """Of every member of a group, where all have the same."""
+    return np.broadcast_to(blocks, (len(blocks), tiling.cols, *blocks.shape[2:]))
 
 
 def _turns(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> list[tuple[int, list[tuple[int, Wave]]]]:

@@ -5,7 +5,7 @@ so that a causal mask is a staircase. A group of tiles works on one block of a p
 keys block by block; every tile has a slice of both.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ from dse.space.elementwise import ceil_div, where
 
 STATISTIC = "float32"
 """Number format of maxima and sums of rows."""
+
+NUMBER, NUMBER_BYTES = "int32", 4
+"""Number format of row numbers of keys that were selected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Heads:
         qk, v: dimensions of a head.
         causal: whether a query sees no later key, the last query seeing all.
         latent: whether values are columns of keys.
+        piece: bytes of the contiguous pieces in which main memory has keys and values that were selected; their row numbers are
+            loaded before them. 0 where they follow one another. [B]
     """
 
     batch: Any
@@ -43,6 +48,12 @@ class Heads:
     v: Any
     causal: bool = False
     latent: bool = False
+    piece: Any = 0
+
+    @property
+    def selected(self) -> bool:
+        """Whether keys and values are rows that were selected."""
+        return bool(np.any(self.piece > 0))
 
     @property
     def problems(self) -> Any:
@@ -68,6 +79,21 @@ class Heads:
     def macs(self) -> Any:
         """Multiply-adds, those of masked pairs included, padding apart."""
         return self.batch * self.heads * self.queries * self.keys * (self.qk + self.v)
+
+
+def selected(of: Heads, top: Any, piece: Any) -> Heads:
+    """Attention of each query to rows of its own: every query is a sequence, whose heads share what was selected.
+
+    Args:
+        of: attention to all keys.
+        top: rows that are selected, no more than there are keys.
+        piece: bytes of the contiguous pieces in which they lie. [B]
+
+    >>> one = selected(Heads(4, 128, 1, 2, 8192, 576, 512, causal=True, latent=True), 2048, 1152)
+    >>> one.problems, one.rows, one.keys
+    (8, 128, 2048)
+    """
+    return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +185,7 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
     ]
     summed = where(tiling.cols > 1, m, 0) if software else 0
     tiles += [Slot(prefix + "arriving", (shape.v, summed), dtype)] if np.any(summed) else []
+    tiles += [Slot(prefix + "i", (n, 1), NUMBER, depth=2)] if shape.selected else []
     return (*tiles, *(Slot(prefix + name, (1, m), STATISTIC) for name in statistic))
 
 

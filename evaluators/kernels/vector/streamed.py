@@ -5,6 +5,7 @@ row is on one of them; rows of what needs no whole row may be pieces of rows.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,14 +45,21 @@ class Recipe:
     Attributes:
         groups: what is loaded, and the instructions that then run, one group after the other.
         stored: slots that go back to memory.
-        slots: by name, entries along the first axis, or `WIDE`, `ONCE` or `behind`.
+        slots: by name, entries along the first axis, or `WIDE`, `ONCE` or `behind`; or those along all axes but the last, of a
+            row that is a matrix.
         pieces: whether rows may be cut.
+        wide: slots in FP32, whatever the format of others.
+        slices: into how many rows a row is cut that is tried, each of a share of its columns.
+        whole: whether a tile has all its rows at once, as it must where they stay with it.
     """
 
     groups: tuple[tuple[tuple[str, ...], tuple[Call, ...]], ...]
     stored: tuple[str, ...]
-    slots: tuple[tuple[str, int], ...]
+    slots: tuple[tuple[str, int | tuple[int, ...]], ...]
     pieces: bool
+    wide: tuple[str, ...] = ()
+    slices: tuple[int, ...] = (1,)
+    whole: bool = False
 
     @property
     def loads(self) -> tuple[str, ...]:
@@ -207,7 +215,10 @@ def cut(rows: Any, block: Block, mesh: Mesh) -> Turns:
 def slots(recipe: Recipe, block: Block, dtype: str) -> tuple[Slot, ...]:
     """What a tile holds: two blocks of what is loaded or stored; leaves broadcast."""
     moving = {*recipe.loads, *recipe.stored}
-    return tuple(Slot(name, _sides(high, block), dtype, depth=2 if name in moving else 1) for name, high in recipe.slots)
+    return tuple(
+        Slot(name, _sides(high, block), "float32" if name in recipe.wide else dtype, depth=2 if name in moving else 1)
+        for name, high in recipe.slots
+    )
 
 
 def cost(
@@ -341,15 +352,15 @@ def place(values: dict[str, Array], recipe: Recipe, block: Block, mesh: Mesh) ->
     """Blocks by stream, in the order in which they are loaded.
 
     Args:
-        values: by slot, shape (times that it is loaded for a block, rows, columns).
+        values: by slot, shape (times that it is loaded for a block, rows, columns), or more axes as its slot has them.
         recipe, block, mesh: as of the program.
     """
     found = {}
     for name, given in values.items():
         of = cut(given.shape[1], block, mesh)
-        padded = np.ones((len(given), of.blocks * block.rows, given.shape[2]), given.dtype)
+        padded = np.ones((len(given), of.blocks * block.rows, *given.shape[2:]), given.dtype)
         padded[:, : given.shape[1]] = given
-        blocks = padded.reshape(len(given), of.blocks, block.rows, -1).transpose(1, 0, 3, 2)
+        blocks = np.moveaxis(padded.reshape(len(given), of.blocks, block.rows, *given.shape[2:]), (1, 2), (0, -1))
         full = (of.waves - 1) * mesh.rows * mesh.cols
         shape = (of.waves - 1, mesh.rows, mesh.cols, *blocks.shape[1:])
         found[stream(name, last=False)] = np.moveaxis(blocks[:full].reshape(shape), 3, 1).reshape(-1, *shape[1:3], *shape[4:])
@@ -358,12 +369,12 @@ def place(values: dict[str, Array], recipe: Recipe, block: Block, mesh: Mesh) ->
 
 
 def result(stored: dict[str, Array], slot: str, rows: int) -> Array:
-    """A slot's rows, shape (rows, columns), from what was stored."""
+    """A slot's rows, shape (rows, columns) or with as many axes as it has, from what was stored."""
     parts = []
-    for name in (stream(slot, last=False), stream(slot, last=True)):
+    for name, cores in ((stream(slot, last=False), 3), (stream(slot, last=True), 2)):
         if name in stored:
-            width, each = stored[name].shape[-2:]
-            parts.append(stored[name].reshape(-1, width, each).swapaxes(1, 2).reshape(-1, width))
+            sides = stored[name].shape[cores:]
+            parts.append(np.moveaxis(stored[name].reshape(-1, *sides), -1, 1).reshape(-1, *sides[:-1]))
     return np.concatenate(parts)[:rows]
 
 
@@ -374,12 +385,14 @@ def _step(call: Call, everyone: Cores) -> Step:
     return Vector(call.function, call.inputs, call.out, given=None if call.given is None else np.array(call.given))
 
 
-def _sides(high: int, block: Block) -> tuple[Any, Any]:
+def _sides(high: int | tuple[int, ...], block: Block) -> tuple[Any, ...]:
+    if isinstance(high, tuple):
+        return (*(block.width if side == WIDE else side for side in high), block.rows)
     return (high if high > 0 else block.width), (1 if high == ONCE else block.rows + maximum(ONCE - high, 0))
 
 
 def _size(slot: Slot) -> Any:
-    return slot.shape[0] * slot.shape[1]
+    return prod(slot.shape)
 
 
 def _links(blocks: Any, mesh: Mesh) -> Any:

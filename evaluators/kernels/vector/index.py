@@ -1,0 +1,118 @@
+"""Which keys a query attends to: scores of an index of all positions, and positions of the largest.
+
+A tile has queries of one sequence, all their index heads, and goes through a part of the keys of the index, one key a position
+for all heads:
+
+    score(t, s) = sum over heads h of w(t, h) relu(q(t, h) k(s)),
+
+of which, with blocks of positions, the largest in each counts. What is selected is the work of `selection`: halving the range
+of scores until as many are above a threshold as are wanted, one bit of a score at a time.
+
+Source:
+    [deepseekai2025] the lightning indexer, section 2. Halving is ours: radix selection of one bit a pass.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dse.evaluators.kernels.vector.streamed import WIDE, Call, Recipe
+from dse.evaluators.kernels.vector.walked import Product, Walk, held
+from dse.space.elementwise import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What is scored; whole numbers, or arrays over designs for a closed form.
+
+    Attributes:
+        heads, dim: of the index.
+        sequences, queries, keys: how many, and of each; the last query sees all keys.
+        causal: whether a query sees no later key.
+        block: positions whose largest score counts for all; 1 where each counts for itself.
+        scale: bytes of a key's scale, which one-byte formats have.
+    """
+
+    heads: int
+    dim: int
+    sequences: Any
+    queries: Any
+    keys: Any
+    causal: bool = False
+    block: int = 1
+    scale: int = 0
+
+    @property
+    def pairs(self) -> Any:
+        """Of query and key."""
+        unseen = self.queries * (self.queries - 1) / 2 if self.causal else 0
+        return self.sequences * (self.queries * self.keys - unseen)
+
+    @property
+    def scored(self) -> Any:
+        """Operations of products. [FLOP]
+
+        >>> Index(64, 128, 1, 1, 1000).scored  # 16,384 a position
+        16384000
+        """
+        return 2 * self.pairs * self.heads * self.dim
+
+
+def scores(of: Index, queries: Any, keys: Any, dtype: str) -> Walk:
+    """A block of queries of a sequence goes through keys.
+
+    Args:
+        of: the index.
+        queries, keys: of a block; keys in whole blocks of positions.
+        dtype: of queries and keys; scores have 16 bits, or more where these have.
+    """
+    wide = "float16" if dtype == "int8" else dtype
+    many, each = ceil_div(keys, of.block), of.block
+    sides: dict[str, tuple[Any, ...]] = {"q": (queries, of.heads, of.dim), "k": (each, many, of.dim)}
+    summed: dict[str, tuple[Any, ...]] = {"s": (of.heads, each, many, queries), "out": (1, each, many, queries)}
+    statistics: dict[str, tuple[Any, ...]] = {"w": (of.heads, 1, 1, queries)}
+    body: tuple[Product | Call, ...] = (
+        Product("k", "q", "s", "pcd,mhd->hpcm"),
+        Call("rectified", ("s", "w"), "s"),
+        Call("total", ("s",), "out"),
+    )
+    if of.scale:
+        statistics["scale"] = (1, each, many, 1)
+        body += (Call("scale", ("out", "scale"), "out"),)
+    after = "out"
+    if of.block > 1:
+        summed["peak"], after = (1, 1, many, queries), "peak"
+        body += (Call("peaks", ("out",), "peak"),)
+    loads = ("k", *(("scale",) if of.scale else ()))
+    moving = ("q", "w", *loads, after)
+    slots = held(sides, dtype, (), moving) + held(summed, wide, (), moving) + held(statistics, "float32", (), moving)
+    return Walk(("q", "w"), (), loads, body, (after,), (), (), slots)
+
+
+@lru_cache(maxsize=64)
+def selection(top: int, passes: int, *, carried: bool = False, later: bool = False) -> Recipe:
+    """Positions of the `top` largest values of each row.
+
+    Args:
+        top: how many.
+        passes: halvings: bits of a value.
+        carried: whether values go along with positions, for a row that is a part of one.
+        later: whether values are those of parts, with their positions, `at`.
+    """
+    calls = [Call("largest", ("x",), "high"), Call("smallest", ("x",), "low")]
+    for _ in range(passes):
+        calls += [
+            Call("middle", ("low", "high"), "half"),
+            Call("above", ("x", "half"), "count"),
+            Call("lifted", ("low", "half", "count"), "low", given=top),
+            Call("lowered", ("high", "half", "count"), "high", given=top),
+        ]
+    calls.append(Call("positions", ("x", "low"), "chosen", given=top))
+    calls += [Call("picked", ("x", "chosen"), "values")] if carried else []
+    calls += [Call("picked", ("at", "chosen"), "found")] if later else []
+    slots: dict[str, int | tuple[int, ...]] = {"x": WIDE, **dict.fromkeys(("low", "high", "half", "count"), 1), "chosen": top}
+    slots |= ({"values": top} if carried else {}) | ({"at": WIDE, "found": top} if later else {})
+    stored = (*(("found",) if later else ("chosen",)), *(("values",) if carried else ()))
+    loads = ("x", "at") if later else ("x",)
+    wide = tuple(name for name in ("low", "high", "half", "count", "chosen", "at", "found") if name in slots)
+    return Recipe(((loads, tuple(calls)),), stored, tuple(slots.items()), False, wide)

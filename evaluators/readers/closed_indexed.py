@@ -1,0 +1,82 @@
+"""What a chip of tiles is asked for where queries select what they attend to: scores of an index, then the largest of them."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.vector.index import Index, scores, selection
+from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.readers import closed_streamed
+from dse.evaluators.readers.closed_walked import Job, chosen
+from dse.evaluators.readers.in_turn import InTurn
+from dse.space.chip import Chip
+from dse.space.elementwise import ceil_div, maximum, minimum
+
+QUERIES, KEYS, TURNS = (1, 2, 4, 8, 16), (32, 64, 128, 256, 512), (1, 2, 4)
+"""Queries and keys of a block that are tried, and turns of all tiles into which keys are divided where queries are few."""
+
+PARTS = (1, 2, 4, 8, 16, 32, 64)
+"""Parts of a row of scores that are tried, of which each gives as many as are wanted."""
+
+SCORE = 2.0
+"""Bytes of a score."""
+
+
+def scored(of: Index, chip: Chip, itemsize: float = 2.0) -> Job:
+    """Scores of all positions by each query; what takes the least time and fits.
+
+    Args:
+        of: the index; leaves broadcast over designs.
+        chip: where.
+        itemsize: bytes of a value of queries and keys.
+    """
+    tiles, found = chip.mesh.rows * chip.mesh.cols, []
+    for m, n, turns in product(QUERIES, KEYS, TURNS):
+        queries, keys = minimum(m, of.queries), ceil_div(minimum(n, of.keys), of.block) * of.block
+        down, across = ceil_div(of.queries, queries), ceil_div(of.keys, keys)
+        parts = 1 if of.causal else minimum(maximum(tiles * turns // (of.sequences * down), 1), across)
+        blocks = ceil_div(across, parts)
+        rising = None
+        if of.causal:
+            rising = of.sequences, minimum(of.keys, of.keys - of.queries + queries) / keys, queries / keys
+        items = of.sequences * down * ceil_div(across, blocks)
+        found.append(Job(scores(of, queries, keys, DTYPES[itemsize]), items, blocks, chip, rising))
+    return chosen(found)
+
+
+def selected(rows: Any, width: int, top: int, chip: Chip) -> closed_streamed.Job | InTurn:
+    """Positions of the largest scores of each row: of whole rows, or of parts of them and then of what these give.
+
+    Args:
+        rows: queries of all sequences.
+        width: scores of each, at least `top`.
+        top: how many are selected.
+        chip: where; of several designs, the number of parts is what suits them all together.
+    """
+    found = []
+    for parts in PARTS:
+        part = -(-width // parts)
+        if parts > 1 and part <= top:
+            break
+        passes = int(8 * SCORE)
+        whole = closed_streamed.proposed(selection(top, passes, carried=parts > 1), rows * parts, part, chip, SCORE)
+        job: closed_streamed.Job | InTurn = whole
+        if parts > 1:
+            later = closed_streamed.proposed(selection(top, passes, later=True), rows, parts * top, chip, SCORE)
+            job = InTurn((whole, later))
+        several = job.jobs if isinstance(job, InTurn) else (job,)
+        over = sum(np.sum(maximum(closed_streamed.nbytes(one) / chip.tile.sram - 1, 0.0)) for one in several)
+        seconds = sum(np.sum(closed_streamed.price(one).seconds) for one in several)
+        found.append(((float(over), float(seconds)), job))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def indexed(of: Index, top: int, chip: Chip, itemsize: float = 2.0) -> InTurn:
+    """Scores, then positions, or blocks of them, of the largest: `top` positions in all."""
+    wanted, width = max(top // of.block, 1), int(np.max(ceil_div(of.keys, of.block)))
+    first = scored(of, chip, itemsize)
+    if width <= wanted:
+        return InTurn((first,))
+    then = selected(of.sequences * of.queries, width, wanted, chip)
+    return InTurn((first, *(then.jobs if isinstance(then, InTurn) else (then,))))

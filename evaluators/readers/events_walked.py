@@ -1,0 +1,33 @@
+"""The readers that play programs, events and cycles, of what tiles do to items block by block: the same ones once."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.kernels.vector.walked import steps
+from dse.evaluators.machine.channels import channels_used, chip_channels
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.program.rounds import Load, Store, Vector
+from dse.evaluators.readers import players
+from dse.evaluators.readers.closed_walked import PARTS, Job, counts
+from dse.evaluators.readers.job_attribution import Play, Player, without
+from dse.evaluators.readers.timing import Timing
+from dse.space.network import faults
+
+
+@lru_cache(maxsize=1024)
+def _played(job: Job, left: int, play: Play) -> Timing:
+    """With the last parts only, `left` of them: without loads and stores, and without vector instructions."""
+    chip = job.chip
+    slots = tuple(replace(slot, shape=tuple(map(int, slot.shape))) for slot in job.walk.slots)
+    mesh = Mesh(int(chip.mesh.rows), int(chip.mesh.cols))
+    walk = replace(job.walk, slots=slots)
+    program = steps(walk, int(job.items), counts(job), mesh, channels=int(channels_used(chip)))
+    if left < len(PARTS):
+        gone = (Load, Store) if left == len(PARTS) - 1 else (Load, Store, Vector)
+        program = without(program, lambda step: isinstance(step, gone))
+    return play(program, tile_fabric(chip), engines=engines(chip), memory=chip_channels(chip), faults=faults(chip))
+
+
+EVENTS, CYCLES = (Player(PARTS, _played, play) for play in (players.events, players.cycles))
