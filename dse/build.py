@@ -17,6 +17,7 @@ from dse.space.kinds import GUESSING, KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
+from dse.space.model import Model
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
@@ -55,8 +56,10 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     space = chips.over(bases, knobs) if config.get("chips") else Space(base, knobs)
     if config.get("chips"):
         formats.check(bases, knobs, config)
-    guesses = all(software_of(base.mapping) in GUESSING for base in bases.values())
-    return Question(base, workload(config, folder, guesses=guesses), space, tuple(sources))
+    asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
+    for base in bases.values():
+        _refuse_unread(base.mapping, asked_for)
+    return Question(base, asked_for, space, tuple(sources))
 
 
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
@@ -179,6 +182,24 @@ def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
             continue
         if not trees & {f"{address}.algorithm", "mapping.both.sums.algorithm"}:
             raise DesignError(f"{address}.ktree_k: nothing reads it beside {sums.algorithm}; say null, or algorithm=ktree")
+
+
+def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
+    """Refuses formats of tensors that no model has which is asked for."""
+    models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
+    here = {
+        "attention": ("attention", bool(models)),
+        "experts": ("experts", any(model.experts is not None for model in models)),
+        "index": ("a sparse indexer", any(_indexed(model) for model in models)),
+    }
+    for name, (what, there) in here.items() if mapping.precision is not None else ():
+        if not there and getattr(mapping.precision, name) is not None:
+            raise DesignError(f"mapping.precision.{name}: nothing reads it, for no model here has {what}; leave it out")
+
+
+def _indexed(model: Model) -> bool:
+    """Whether some layers of a model choose what they attend to."""
+    return model.indexer is not None or any(kind.indexer is not None for _, kind in model.kinds)
 
 
 def _refuse_splits(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from dse.overrides import Line
 from dse.space.errors import DesignError, nearest
+from dse.space.mapping import Precision
 from dse.strangers import MOST_BYTES
 
 SETTINGS = ("chips", "mappings", "precision", "formats")
@@ -108,7 +109,8 @@ def _precise(config: dict[str, Any]) -> dict[str, Any]:
         raise DesignError(f"precision: {formats!r} is not formats by name, as in precision={{weights: fp16, kv: fp16}}")
     if not isinstance(own, Mapping):
         raise DesignError("precision: this mapping has no number formats of its own; leave it out")
+    known = [spec.name for spec in fields(Precision)]
     for name in formats:
-        if name not in own:
-            raise DesignError(f"precision: no field 'precision.{name}'; {nearest(str(name), own)}")
+        if name not in known:
+            raise DesignError(f"precision: no field 'precision.{name}'; {nearest(str(name), known)}")
     return config | {"mapping": mapping | {"precision": {**own, **formats}}}

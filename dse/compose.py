@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dse.composed import composed
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
+from dse.space.mapping import Precision
 from dse.strangers import TRUST
 
 STUDIES, CONF = strangers.STUDIES, strangers.CONF
@@ -348,6 +349,8 @@ def _misspelt(address: str, typed: list[str], *, trust: bool) -> str:
             here = ".".join(path[:depth])
             return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"
         at = at[part]
+    if path == ["mapping", "precision"] and last in [spec.name for spec in fields(Precision)]:
+        return f"{address}: this mapping leaves it out; +{address}=... says it"
     if isinstance(at, dict) and last in at:
         return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
     if isinstance(at, dict) and set(at) != {"value", "source"}:

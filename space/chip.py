@@ -5,6 +5,7 @@ from typing import Any
 from dse.space.elementwise import Number, where
 from dse.space.fields import flag, part, quantity, record, replaced, whole, word
 from dse.space.memory import Memory
+from dse.space.numbers import Rates
 from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
 
 
@@ -12,8 +13,13 @@ from dse.space.technology import Areas, Base, Die, Dram, Economics, Node
 class Core:
     """One compute core."""
 
-    matrix: Number = quantity("op/s", "peak of the matrix engine on 8-bit values; halves on 16-bit ones", positive=True)
+    matrix: Number = quantity(
+        "op/s", "twice the peak of the matrix engine on 16-bit values: that on 8-bit ones, if rates say no other", positive=True
+    )
     vector: Number = quantity("op/s", "peak of the vector engine, one operation an element", positive=True)
+    rates: Any = part(
+        "formats that the matrix engine multiplies beside 16 bits; int8 and fp8, twice as fast, if not said", Rates
+    )
 
 
 @record

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from dse.space.errors import DesignError, nearest
@@ -33,10 +34,16 @@ def whole(
 
 
 def word(
-    doc: str, options: Sequence[str] = (), *, default: str | None = None, number: bool = False, absent: bool = False
+    doc: str,
+    options: Sequence[str] = (),
+    *,
+    default: str | None = None,
+    number: bool = False,
+    unfit: Mapping[str, str] = MappingProxyType({}),
+    absent: bool = False,
 ) -> Any:
-    """A leaf that is a word; with `options`, one of these; with `number`, a whole number is one too."""
-    metadata = {"unit": "", "doc": doc, "options": tuple(options)} | ({"number": True} if number else {})
+    """A leaf that is a word; with `options`, one of these; with `number`, a whole number too; `unfit` says why not others."""
+    metadata = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit} | ({"number": True} if number else {})
     return _leaf(metadata, default, absent)
 
 
@@ -188,6 +195,8 @@ def checked(value: Any, spec: Field[Any], address: str) -> Any:
             value = str(value)
         if not isinstance(value, str):
             raise DesignError(f"{address}: {value!r} is not a word")
+        if value in limits["unfit"]:
+            raise DesignError(f"{address}: {limits['unfit'][value]}")
         if limits["options"] and value not in limits["options"]:
             raise DesignError(f"{address}: no option {value!r}; {nearest(value, limits['options'])}")
         return value

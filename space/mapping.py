@@ -7,10 +7,9 @@ from typing import Any
 
 from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record, refused, whole, word
+from dse.space.numbers import BYTES as BYTES
+from dse.space.numbers import of_tensor, unfit
 from dse.space.stack import Stack
-
-BYTES = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
-"""Number formats and their size. [B]"""
 
 PREFETCH = ("none", "whole", "partial")
 """What is prefetched during a collective (PRESERVE, algorithm 1): nothing; operators that fit the budget whole;
@@ -27,16 +26,23 @@ class Plan:
     prefetch_cap: Number = quantity("1", "share of L2 that prefetched data may take, 0 to 1", high=1.0)
 
 
+def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
+    return word(doc, of_tensor(tensor), unfit=unfit(tensor), absent=absent)
+
+
 @record
 class Precision:
     """Number formats."""
 
-    weights: str = word("format of weights", tuple(BYTES))
-    activations: str = word("format of activations", tuple(BYTES))
-    kv: str = word("format of the KV cache", tuple(BYTES))
-    combine: Any = word(
+    weights: str = _format("format of weights", "weights")
+    activations: str = _format("format of activations", "activations")
+    kv: str = _format("format of the KV cache", "kv")
+    experts: Any = _format("format of weights of experts; that of weights if not said", "weights", absent=True)
+    attention: Any = _format("format of weights of attention; that of weights if not said", "weights", absent=True)
+    index: Any = _format("format of keys of a sparse indexer; that of kv if not said", "index", absent=True)
+    combine: Any = _format(
         "format of what experts send back, on many dies with a cache; that of activations where it is not said",
-        tuple(BYTES),
+        "combine",
         absent=True,
     )
 

@@ -27,7 +27,8 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import BYTES, Mapping, Plan, Precision
+from dse.space.mapping import Mapping, Plan, Precision
+from dse.space.numbers import Rates
 from dse.space.remember import remembered
 
 FIDELITIES = IN_PART = ("closed",)
@@ -53,7 +54,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     held = _footprint(job, mapping.prefill.tp, mapping.precision)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
-        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce)
+        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates)
         of = step(laid, chip, plan, machine, reader)
         of_case = reduced(np.add, runs * seconds(of), starts)
         return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None)
@@ -107,7 +108,8 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     values |= at_rated_power(chip, dies, job, prefill, decode)
 
     def dynamic(phase: Phase, plan: Plan) -> Any:
-        done = _done(job, phase.name, plan, mapping.precision, mapping.stack.attention_passes, phase.machine.cache)
+        passes, cache = mapping.stack.attention_passes, phase.machine.cache
+        done = _done(job, phase.name, plan, mapping.precision, passes, cache, chip.core.rates)
         return of_pool(done, chip) * plan.tp
 
     def spent() -> Spent:
@@ -155,10 +157,11 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
 
 
 @remembered
-def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str) -> tuple[Block, ...]:
+def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None) -> tuple[Block, ...]:
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
-    return blocks(transformer(job.model, at), line(job.model, at), tp, precision, algorithm, recorded=phase == "decode")
+    operators, order = transformer(job.model, at), line(job.model, at)
+    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode")
 
 
 @remembered
@@ -168,37 +171,39 @@ def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
 
 
 @remembered
-def _done(job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
+def _done(
+    job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None, rates: Rates | None
+) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce), precision, passes, cache)
-    return Pooled(*(reduced(np.add, runs * value, starts) for value in found))._replace(width=found.width)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates), passes, cache)
+    return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
 
 
-def done_in(of: tuple[Block, ...], precision: Precision, passes: Any, cache: Cache | None) -> Pooled:
+def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None) -> Pooled:
     """What one device does in some blocks; it sends and takes each part of an allreduce twice.
 
     Args:
         of: blocks, whose leaves broadcast over steps and designs.
-        precision: of the operands.
         passes: of vector engines over each element of K and V in attention.
         cache: beyond which activations are in main memory.
     """
-    macs = elements = memory = shared = linked = 0.0
+    macs = operands = elements = memory = shared = linked = 0.0
     for block in of:
-        flop = operations = fetch = read = near = 0.0
+        flop = wide = operations = fetch = read = near = 0.0
         for call in block.calls:
             flop, fetch, read, near = flop + call.flop, fetch + call.fetch, read + call.fetch, near + call.local
+            wide = wide + (call.flop / 2) * call.width
             if call.operations is not None:
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
             fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
-        macs, elements = macs + block.times * (flop / 2), elements + block.times * operations
+        macs, operands = macs + block.times * (flop / 2), operands + block.times * wide
+        elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
         if block.opener is not None:
             linked = linked + (block.times * 2.0) * block.opener.nbytes * (1 - 1 / block.opener.peers)
-    width = float(max(BYTES[precision.weights], BYTES[precision.activations]))
-    return Pooled(macs, width, elements, memory, shared, linked)
+    return Pooled(macs, operands, elements, memory, shared, linked)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -20,7 +20,7 @@ from dse.evaluators.account.tiles import filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.dies import On, Split, passes
-from dse.evaluators.layouts.formats import itemsize_of
+from dse.evaluators.layouts.formats import Sizes, itemsize_of
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
@@ -67,8 +67,8 @@ def _machine(design: Design) -> Machine:
     return many_dies.NOTHING
 
 
-def _sizes(mapping: Mapping) -> tuple[float, float]:
-    return itemsize_of(mapping), itemsize_of(mapping)
+def _sizes(mapping: Mapping) -> Sizes:
+    return Sizes(*(itemsize_of(mapping) for _ in Sizes._fields))
 
 
 def _reached(mapping: Mapping) -> float:

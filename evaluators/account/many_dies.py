@@ -29,6 +29,7 @@ from dse.evaluators.layouts.dies import (
     runs,
     split_of,
 )
+from dse.evaluators.layouts.formats import Sizes
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
@@ -85,13 +86,13 @@ class Kind(NamedTuple):
     Attributes:
         own: what one does by itself, of a design, a case, how it is divided, phase, decode_at and fidelity.
         machine: that it is, for who splits its time.
-        sizes: bytes of a weight and of a cached value.
+        sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
     """
 
     own: Callable[[Design, Case, Split, str, str, str], Alone]
     machine: Callable[[Design], Machine]
-    sizes: Callable[[Mapping], tuple[float, float]]
+    sizes: Callable[[Mapping], Sizes]
     reached: Callable[[Mapping], Any]
 
 
@@ -273,7 +274,7 @@ def _often(one: Timed, times: float) -> Timed:
 
 
 def _held(
-    design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: tuple[float, float]
+    design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
     model = case.model
@@ -281,9 +282,9 @@ def _held(
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        weights = np.array([_weights(name, model, of) for name in names])
+        weights = np.array([_weights(name, model, of, sizes) for name in names])
         caches = np.array([_caches(name, mine, phase, of, sizes) for name in names])
-        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights * sizes[0], caches)]
+        on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
         of_weights, of_caches = (np.take_along_axis(each, fullest_stage, 0)[0] for each in on_stage)
@@ -303,7 +304,7 @@ def _units(model: Model) -> dict[str, tuple[str, str]]:
     return found | {DRAFT: (mixing.name, ffn.name)}
 
 
-def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: tuple[float, float]) -> float:
+def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float:
     """Bytes of caches and states of a unit on one die, of the requests of all micro-batches. [B]"""
     mixes, _ = _units(mine.model).get(unit, ("", ""))
     total = 0.0
@@ -314,38 +315,35 @@ def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: tuple[float, fl
         for n, prompt, output in mine.requests:
             length = prompt + (output if phase == "decode" else 0)
             kept, scored = growth.kept(length)
-            total += n * (kept * values + scored * growth.scores) * sizes[1]
-            total += n * (growth.state * STATE_BYTES + growth.conv * sizes[1]) / of.tp
+            total += n * (kept * values * sizes.kv + scored * growth.scores * sizes.indexed)
+            total += n * (growth.state * STATE_BYTES + growth.conv * sizes.kv) / of.tp
     return float(total * of.batches * of.halves)
 
 
-def _weights(unit: str, model: Model, of: Split) -> float:
-    """Values of a unit on one die."""
-    table, h = model.vocab * model.hidden / of.tp, model.hidden
+def _weights(unit: str, model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a unit on one die. [B]"""
+    usual = sizes.weights
+    table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
     if unit in (EMBEDDING, HEAD):
         return float(table + (h if unit == HEAD else 0))
     mixes, feeds = _units(model)[unit]
-    found = layers(model)
-    total = 0.0
+    found, total = layers(model), 0.0
     for layer in found.mixings:
-        total += (attention_parameters(layer.of) / of.tp + h) if layer.name == mixes else 0.0
-    for layer in found.ffns:
-        total += (_sparse(layer.of, of) if feeds.startswith(MOE) else _dense(layer.of, of)) + h if layer.name == feeds else 0.0
+        total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
+    for layer in (one for one in found.ffns if one.name == feeds):
+        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
+        total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    return float(total + (2 * h**2 + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
+    return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
 
 
-def _dense(model: Model, of: Split) -> float:
-    return ffn_parameters(model, model.ffn_intermediate) / of.tp
-
-
-def _sparse(model: Model, of: Split) -> float:
-    """Values of a layer's experts on one die: some of them whole, or a share of each."""
+def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a layer's experts on one die: some of them whole, or a share of each."""
     experts = model.experts
     assert experts is not None
-    one = ffn_parameters(model, experts.intermediate, experts.latent)
-    shared, router = experts.shared * ffn_parameters(model, shared_width(experts)), experts.count * model.hidden
-    around = router + 2 * model.hidden * experts.latent
+    one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
+    shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
+    around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
     stored = ceil_div(experts.count + of.redundant, of.ep) * one
     return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
 

@@ -24,15 +24,17 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import On, Split, passes, plain
+from dse.evaluators.layouts.formats import Sizes, sizes
 from dse.evaluators.machine.machine import Machine, of_die
-from dse.evaluators.passes.call import ONCE, Block, Call, alike, breadth_first
+from dse.evaluators.passes.call import Block, alike, breadth_first
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import jobs, reader_of
 from dse.evaluators.readers.price import Timed
-from dse.evaluators.silicon.energy import Pooled, of_pool
+from dse.evaluators.silicon.energy import WORD, Pooled, of_pool
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision
+from dse.space.numbers import Rates
 from dse.space.remember import remembered
 from dse.space.workload import Case
 
@@ -62,24 +64,26 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
 def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
-    found: Alone = _own(case, of, _machine(design), formats, passed, phase, decode_at, fidelity)
+    rates = design.chip.core.rates
+    found: Alone = _own(case, of, _machine(design), formats, rates, passed, phase, decode_at, fidelity)
     return found
 
 
 @remembered
 def _own(
-    case: Case, of: Split, machine: Machine, precision: Precision, passed: Any, phase: str, decode_at: str, fidelity: str
-) -> Alone:
+    case: Case, of: Split, machine: Machine, precision: Precision, rates: Rates | None, passed: Any, phase: str, decode_at: str,
+    fidelity: str,
+) -> Alone:  # fmt: skip
     """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
 
     def cover(part: Part, attend: Attend) -> Block:
-        calls = tuple(_attended(devices.call(part, operator, 1, precision), precision) for operator in part.operators)
+        calls = tuple(devices.call(part, operator, 1, precision, rates) for operator in part.operators)
         return Block(part.name, calls, alike(calls), breadth_first(calls), float(part.times))
 
     def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
-        done = done_in(tuple(of.block for of in parts), precision, passed, machine.cache)
+        done = done_in(tuple(of.block for of in parts), passed, machine.cache)
         activity = Activity(
-            macs=done.macs,
+            macs=done.operands / WORD,  # as if of 16 bits
             elements=done.elements,
             memory_bytes=done.memory_bytes,
             cache_bytes=done.shared_bytes,
@@ -91,20 +95,12 @@ def _own(
     return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()
 
 
-def _attended(call: Call, precision: Precision) -> Call:
-    """Attention in the format of its cache, where that is wider than those of products: their engine is as much slower."""
-    wide = BYTES[precision.kv] / max(BYTES[precision.weights], BYTES[precision.activations])
-    if call.reads != "kv" or wide <= 1:
-        return call
-    return call._replace(products=tuple(of._replace(count=wide * ONCE) for of in call.products))
-
-
 def _machine(design: Design) -> Machine:
     return of_die(one_die(design.chip), design.mapping)
 
 
-def _sizes(mapping: Mapping) -> tuple[float, float]:
-    return float(BYTES[mapping.precision.weights]), float(BYTES[mapping.precision.kv])
+def _sizes(mapping: Mapping) -> Sizes:
+    return sizes(mapping.precision)
 
 
 def _reached(mapping: Mapping) -> Any:
@@ -116,11 +112,11 @@ KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest die holds, and energy of all dies."""
-    chip, precision = design.chip, design.mapping.precision
-    dies, width = count(chip), float(max(BYTES[precision.weights], BYTES[precision.activations]))
+    chip = design.chip
+    dies = count(chip)
 
     def spent() -> Spent:
-        return [(of_pool(_done(of.activity or Activity(), width), chip), of.seconds) for of in (prefill, decode)]
+        return [(of_pool(_done(of.activity or Activity()), chip), of.seconds) for of in (prefill, decode)]
 
     return {
         "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
@@ -130,8 +126,8 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     }
 
 
-def _done(of: Activity, width: float) -> Pooled:
-    return Pooled(of.macs, width, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes)
+def _done(of: Activity) -> Pooled:
+    return Pooled(of.macs, WORD * of.macs, of.elements, of.memory_bytes, of.cache_bytes, of.linked_bytes)
 
 
 def _held(of: Phase) -> Any:

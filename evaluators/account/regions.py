@@ -39,7 +39,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum, minimum, where
 from dse.space.errors import DesignError, chosen
-from dse.space.fields import replaced
+from dse.space.fields import leaves, replaced
 from dse.space.layers import at_reach, by_reach, layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
@@ -410,8 +410,8 @@ def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:
 
 def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
-    for address, word in (("weights", mapping.precision.weights), ("kv", mapping.precision.kv)):
-        if BYTES[word] != 2:
+    for address, word, _ in leaves(mapping.precision):
+        if BYTES[word] != VALUE:
             raise DesignError(f"mapping.precision.{address}: {word} has no kernels on a mesh of cores; valid: bf16, fp16")
     if unknown(job.model):
         return [Limit(f"model.{unknown(job.model)}", 1.0, 0.0, "layout")]

@@ -54,7 +54,7 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
     chip, mapping = _parts(design)
     multiplying, sums = (of.seconds for of in _timed(design, product))
     seconds, dies, die = multiplying + sums, mapping.decode.tp, area.die(chip)
-    ideal = 2.0 * product.m * product.k * product.n * _matrix(chip, mapping) * mapping.stack.matrix_achieved
+    ideal = 2.0 * product.m * product.k * product.n * _matrix(design, product) * mapping.stack.matrix_achieved
     values = {
         "latency": seconds,
         "efficiency": multiplying / seconds,
@@ -69,7 +69,7 @@ def _metrics(design: Design, product: Product) -> dict[str, Any]:
 
     def dynamic() -> Any:
         blocks = tuple(of.block for of in _timed(design, product))
-        return of_pool(done_in(blocks, mapping.precision, 0.0, pooled(chip, mapping)[1]), chip) * dies
+        return of_pool(done_in(blocks, 0.0, pooled(chip, mapping)[1]), chip) * dies
 
     return values | alone(chip, dynamic, seconds, chips=dies)
 
@@ -95,14 +95,14 @@ def _timed(design: Design, product: Product) -> list[Timed]:
 
 
 def _call(design: Design, product: Product) -> Call:
-    _, mapping = _parts(design)
+    chip, mapping = _parts(design)
     one = MatMul(product.kind, (), float(product.m), Dim(product.k, split=True), Dim(product.n))
-    return call(Part("product", float(product.m), (one,), 1), one, mapping.decode.tp, mapping.precision)
+    return call(Part("product", float(product.m), (one,), 1), one, mapping.decode.tp, mapping.precision, chip.core.rates)
 
 
-def _matrix(chip: Chip, mapping: Mapping) -> Any:
+def _matrix(design: Design, product: Product) -> Any:
     """Seconds of an operation of the matrix engines."""
-    return pooled(chip, mapping)[0].matrix
+    return pooled(*_parts(design))[0].matrix * _call(design, product).pace
 
 
 def _parts(design: Design) -> tuple[Chip, Mapping]:

@@ -110,7 +110,7 @@ def _pipelines(
         )  # fmt: skip
         return held, float(held.kv) / float(batch * longest)
 
-    stages = whole_layers(line_of(load.model, parts), int(plan.pp))
+    stages = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp))
     whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
     if plan.stages == "layers":
         return whole
@@ -165,7 +165,7 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
             seconds[call.part, call.name] = seconds.get((call.part, call.name), 0.0) + float(taken)
     parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
-    return line_of(load.model, parts, seconds), float(at.hop) / of.stages.carried if of.stages.carried else 0.0
+    return line_of(load.model, parts, of.precision, seconds), float(at.hop) / of.stages.carried if of.stages.carried else 0.0
 
 
 def cores_of(design: Design) -> tuple[float, float]:

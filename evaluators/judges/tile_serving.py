@@ -252,7 +252,7 @@ def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, int]:
 def _position(design: Design, load: Load, plan: PoolPlan) -> float:
     """Of a cached position on a core, in all layers. [B]"""
     precision = _mapping(design).precision
-    return float(cached_here(load.model, plan, 1.0, 0.0, BYTES[precision.kv], BYTES[precision.activations]))
+    return float(cached_here(load.model, plan, 1.0, 0.0, precision))
 
 
 def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> Ways:

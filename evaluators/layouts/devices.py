@@ -22,11 +22,13 @@ from dse.evaluators.graph.operators import (
     Recur,
     products,
 )
+from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
 from dse.space.elementwise import ceil_div, maximum
 from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
+from dse.space.numbers import Rates
 from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
 
 SOFTMAX = 4.0
@@ -50,8 +52,9 @@ def local(dim: Dim, tp: Any) -> Any:
 
 
 def blocks(
-    parts: tuple[Part, ...], order: tuple[str, ...], tp: Any, precision: Precision, algorithm: str, *, recorded: bool = True
-) -> tuple[Block, ...]:
+    parts: tuple[Part, ...], order: tuple[str, ...], tp: Any, precision: Precision, algorithm: str, *,
+    rates: Rates | None = None, recorded: bool = True,
+) -> tuple[Block, ...]:  # fmt: skip
     """The parts on one of `tp` devices, cut at the allreduces between them.
 
     An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
@@ -61,11 +64,12 @@ def blocks(
         order: their names, layer after layer.
         tp, precision: devices, and formats.
         algorithm: of the allreduces.
+        rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
     """
     made: dict[str, Block] = {}
     for part in parts:
-        calls = tuple(call(part, operator, tp, precision) for operator in part.operators)
+        calls = tuple(call(part, operator, tp, precision, rates) for operator in part.operators)
         made[part.name] = Block(part.name, calls, alike(calls), breadth_first(calls), part.times)
     payload = {part.name: _payload(part, BYTES[precision.activations]) for part in parts}
     times: dict[tuple[str, bool, Any], int] = {}
@@ -117,8 +121,8 @@ def footprint(
         sequences: that have states.
         tokens: of the longest prompt.
     """
-    per_value = float(BYTES[precision.weights])
-    layer = {part.name: per_value * stored(part, tp) for part in parts}
+    per_value = BYTES[precision.weights]
+    layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
     held, most, ffn = _cached(model, tp, precision, cached, sequences), 0.0, 0.0
@@ -142,7 +146,7 @@ def _cached(model: Model, tp: Any, precision: Precision, cached: Any, sequences:
             share = ceil_div(state.heads, tp) / state.heads
             found.append((layer, sequences * share * (of.state * STATE_BYTES + of.conv * conv)))
             continue
-        index = at_reach(cached, layer.indexed) * (of.scores * kv)
+        index = at_reach(cached, layer.indexed) * (of.scores * BYTES[index_of(precision)])
         found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp) * kv) + index))
     return found
 
@@ -156,11 +160,11 @@ def kv_local(of: Model, tp: Any) -> Any:
 
 def stored(part: Part, tp: Any) -> Any:
     """Weights of one instance of a part that one device holds."""
-    total: Any = 0.0
-    for operator in part.operators:
-        if isinstance(operator, MatMul):
-            total = total + operator.stored * local(operator.k, tp) * local(operator.n, tp)
-    return total
+    return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMul))
+
+
+def _stored(of: MatMul, tp: Any) -> Any:
+    return of.stored * local(of.k, tp) * local(of.n, tp)
 
 
 def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
@@ -172,44 +176,54 @@ def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
     return part.rows * columns * float(nbytes), columns
 
 
-def call(part: Part, operator: Operator, tp: Any, precision: Precision) -> Call:
+def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: Rates | None) -> Call:
     """What one of `tp` devices does of an operator."""
     act, name, needs = BYTES[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMul):
         m, k, n = operator.m, local(operator.k, tp), local(operator.n, tp)
-        fetch = (operator.copies * float(BYTES[precision.weights])) * (k * n)
+        stored_as = weights_of(part, operator, precision)
+        of = multiplied(precision.activations, stored_as, rates)
+        fetch = (operator.copies * BYTES[stored_as]) * (k * n)
+        # each value is expanded once, however many rows or columns it meets
+        made = of.first * (m * k) + of.second * (operator.copies * (k * n)) if of.first or of.second else None
         return Call(
-            part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),),
-            reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch, operators=(name,),
+            part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),), width=of.width, pace=of.pace,
+            operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch,
+            operators=(name,),
         )  # fmt: skip
     if isinstance(operator, Index):
-        return _index(part, operator, precision)
+        return _index(part, operator, precision, rates)
     if isinstance(operator, Recur):
-        return _recur(part, operator, tp, precision)
+        return _recur(part, operator, tp, precision, rates)
     if isinstance(operator, Elementwise):
         elements = operator.rows * local(operator.dim, tp)
         return Call(
             part.name, name, needs, part.rows, (operator.rows, 1, local(operator.dim, tp)),
             operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
         )  # fmt: skip
-    return _attention(part, operator, tp, precision)
+    return _attention(part, operator, tp, precision, rates)
 
 
-def _attention(part: Part, of: Attention, tp: Any, precision: Precision) -> Call:
+def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: Rates | None) -> Call:
     act, kv = BYTES[precision.activations], BYTES[precision.kv]
     heads = ceil_div(of.heads.units, tp) if of.heads.split else of.heads.units
     kv_heads = ceil_div(of.kv_heads.units, tp) if of.kv_heads.split else of.kv_heads.units
     dims = of.qk_dim + of.v_dim
     scores = of.pairs * heads
-    fetch = of.positions * kv_heads * float(of.kv_dim * kv)
+    cached = of.positions * kv_heads * float(of.kv_dim)
+    fetch = cached * kv
     piece, stride = float(of.layout_dim * kv), kv_heads * float(of.layout_dim * kv)
     if of.picked:  # what is picked lies anywhere: a row with all its heads, or as many as are picked together
         piece, stride = of.together * kv_heads * float(of.kv_dim * kv), inf
+    met = multiplied(precision.activations, precision.kv, rates)
+    made = met.first * (of.tokens * (heads * of.qk_dim)) + met.second * cached if met.first or met.second else 0.0
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, heads),
         # cores of a pool are priced by operations alone, so that scores and values are one product a pair
         (Product(ONCE, scores, dims, 1.0),),
-        operations=scores * (SOFTMAX + CAP * of.capped),
+        width=met.width,
+        pace=met.pace,
+        operations=scores * (SOFTMAX + CAP * of.capped) + made,
         streamed=of.positions * (heads * float(dims)),
         reads="kv",
         fetch=fetch,
@@ -222,22 +236,24 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision) -> Call
     )  # fmt: skip
 
 
-def _index(part: Part, of: Index, precision: Precision) -> Call:
+def _index(part: Part, of: Index, precision: Precision, rates: Rates | None) -> Call:
     """Scores of an indexer, which every device has all of, and the choice: one more pass for each digit of a radix select."""
-    act, kv = BYTES[precision.activations], BYTES[precision.kv]
+    act, said = BYTES[precision.activations], index_of(precision)
     scores = of.pairs * float(of.heads)
-    fetch = of.positions * float(of.dim * kv)
+    fetch = of.positions * float(of.dim * BYTES[said])
+    met = multiplied(precision.activations, said, rates)
+    made = met.first * (of.tokens * float(of.heads * of.dim)) + met.second * (of.positions * float(of.dim))
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),
         (Product(ONCE, scores, float(of.dim), 1.0),),
-        operations=scores * RECTIFIED + of.pairs * CHOICE,
+        width=met.width, pace=met.pace, operations=scores * RECTIFIED + of.pairs * CHOICE + made,
         reads="kv", fetch=fetch, local=of.tokens * (act * float(of.heads * of.dim)) + of.pairs * SCORE,
         flop=scores * (2.0 * of.dim), nbytes=fetch, operators=(of.name,),
     )  # fmt: skip
 
 
-def _recur(part: Part, of: Recur, tp: Any, precision: Precision) -> Call:
-    """States are read and written once a step; of a prompt they stay with the cores meanwhile."""
+def _recur(part: Part, of: Recur, tp: Any, precision: Precision, rates: Rates | None) -> Call:
+    """States are read and written once a step; of a prompt they stay with the cores meanwhile. What meets is activations."""
     heads = ceil_div(of.heads.units, tp)
     each = of.tokens * (heads * (1.0 / of.chunk))
     macs = products(of)
@@ -245,11 +261,11 @@ def _recur(part: Part, of: Recur, tp: Any, precision: Precision) -> Call:
     # a prompt starts from nothing
     passes = 2.0 if of.chunk == 1 else 1.0
     fetch = of.sequences * heads * (passes * STATE_BYTES * of.state)
-    act = BYTES[precision.activations]
+    act, met = BYTES[precision.activations], multiplied(precision.activations, precision.activations, rates)
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),
         (Product(each, macs, 1.0, 1.0),),
-        operations=decays, reads="kv", fetch=fetch,
+        width=met.width, pace=met.pace, operations=decays, reads="kv", fetch=fetch,
         local=of.tokens * heads * (act * float(2 * of.key_dim + 2 * of.value_dim)),
         flop=each * (2.0 * macs), nbytes=fetch, operators=(of.name,),
     )  # fmt: skip

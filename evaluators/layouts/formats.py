@@ -1,20 +1,156 @@
-"""Bytes of a value where tiles multiply values of one size."""
+"""Number formats of what is stored and of what is multiplied: which weights have which, and how two formats meet."""
 
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import MIXING, MatMul, Operator, Part
+from dse.space.elementwise import maximum
 from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, Mapping
+from dse.space.fields import leaves
+from dse.space.mapping import Mapping, Precision
+from dse.space.numbers import BYTES, FORMATS, PLAIN, Rates, rate
+
+WIDE = "bf16"
+"""What values become that engines do not multiply as they are, where nothing wider waits for them."""
+
+
+def weights_of(part: Part, operator: Operator, precision: Precision) -> str:
+    """The format of an operator's weights: of experts, routed and shared; of attention's projections; or of all others."""
+    said = None
+    if operator.name.startswith(("experts_", "shared_")):
+        said = precision.experts
+    elif part.kind == MIXING:
+        said = precision.attention
+    return str(said or precision.weights)
+
+
+def index_of(precision: Precision) -> str:
+    """The format of the keys of a sparse indexer."""
+    return str(precision.index or precision.kv)
+
+
+def weight_bytes(part: Part, operator: Operator, precision: Precision) -> float:
+    """Of one of an operator's weights with its share of scales. [B]"""
+    return BYTES[weights_of(part, operator, precision)]
+
+
+class Sizes(NamedTuple):
+    """Bytes of a weight, of a cached value, of one of an indexer's key, and of a weight of experts and of attention. [B]"""
+
+    weights: float
+    kv: float
+    indexed: float
+    experts: float
+    attention: float
+
+
+def sizes(precision: Precision) -> Sizes:
+    """Those of some formats."""
+    weights, said = BYTES[precision.weights], precision
+    experts, attention = (BYTES[of] if of else weights for of in (said.experts, said.attention))
+    return Sizes(weights, BYTES[said.kv], BYTES[index_of(said)], experts, attention)
+
+
+class Multiplied(NamedTuple):
+    """How an engine multiplies values of two formats.
+
+    Attributes:
+        width: bytes of the wider value, as it is multiplied. [B]
+        pace: time of an operation over that of one on 16 bits; broadcasts over designs.
+        first, second: operations of a vector engine on each value of either, to make of it what is multiplied.
+    """
+
+    width: float
+    pace: Any
+    first: float
+    second: float
+
+
+def multiplied(first: str, second: str, rates: Rates | None) -> Multiplied:
+    """How an engine with some rates multiplies values of two formats: what both are, at the rate of the slower one.
+
+    What the engine does not multiply is expanded: to the other format, if the engine multiplies that and it has more bits (four
+    bits to fp8), else to 16 bits, and the other one with it. So is what has scales of blocks beside 16 or 32 bits. Values of 8
+    bits with one scale a tensor or channel, which the engine multiplies, go beside wider ones as they are.
+
+    >>> multiplied("bf16", "mxfp4", Rates(fp8=2.0)), multiplied("fp8", "mxfp4", Rates(fp8=2.0)).pace
+    (Multiplied(width=2.0, pace=1.0, first=0.0, second=3.0), 0.5)
+    >>> multiplied("mxfp8", "mxfp4", Rates(mxfp8=2.0, mxfp4=4.0)).pace, multiplied("int8", "fp8", Rates(int8=2.0))
+    (0.5, Multiplied(width=2.0, pace=1.0, first=1.0, second=1.0))
+    """
+    one, other = _as(first, second, rates), _as(second, first, rates)
+    if WIDE in (one, other) and (one, other) != (first, second):
+        one, other = (WIDE if FORMATS[name].bits < FORMATS[WIDE].bits else name for name in (one, other))
+    slower = maximum(1 / rate(one, rates), 1 / rate(other, rates))
+    work = [FORMATS[name].expand if made != name else 0.0 for name, made in ((first, one), (second, other))]
+    return Multiplied(max(BYTES[one], BYTES[other]), slower, *work)
+
+
+def _as(name: str, beside: str, rates: Rates | None) -> str:
+    """What values of a format are multiplied as, beside those of another."""
+    of, other = FORMATS[name], FORMATS[beside]
+    if rate(name, rates) is not None and not (of.scale and other.bits >= FORMATS[WIDE].bits):
+        return name
+    return beside if rate(beside, rates) is not None and other.bits > of.bits else WIDE
+
+
+def expanded(of: float, values: Any) -> Any:
+    """Operations of a vector engine to expand values; None where nothing has to be."""
+    return of * values if of else None
+
+
+def expanding(name: str) -> float:
+    """Operations on a value where engines multiply plain formats alone, all at one rate: none for those. [op]
+
+    >>> expanding("int8"), expanding("mxfp4")
+    (0.0, 3.0)
+    """
+    return 0.0 if name in PLAIN else FORMATS[name].expand
+
+
+def plain_activations(precision: Precision) -> None:
+    """Refuses activations with scales of blocks, where engines multiply plain formats.
+
+    Raises:
+        DesignError: activations with such scales.
+    """
+    if precision.activations not in PLAIN:
+        raise DesignError(
+            f"mapping.precision.activations: {precision.activations} has scales of blocks, which no engine of these tiles "
+            f"multiplies; valid: {', '.join(PLAIN)}"
+        )
 
 
 def itemsize_of(mapping: Mapping) -> float:
     """Bytes of a value, which is one for all of a mapping's formats.
 
     Raises:
-        DesignError: formats of other sizes side by side.
+        DesignError: formats of other sizes side by side, or with scales of blocks.
     """
-    sizes = {name: BYTES[getattr(mapping.precision, name)] for name in ("weights", "activations", "kv")}
-    for name, size in sizes.items():
-        if size != sizes["weights"]:
+    said = {name: word for name, word, _ in leaves(mapping.precision) if name != "combine"}
+    for name, word in said.items():
+        if word not in PLAIN:
             raise DesignError(
-                f"mapping.precision.{name}: {getattr(mapping.precision, name)} beside weights of "
-                f"{mapping.precision.weights}; a tile multiplies values of one size: choose formats of as many bytes"
+                f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator multiply plain values; "
+                f"valid: {', '.join(PLAIN)}; a model on pipelines of cores (mapping=npu) has weights and KV in such formats too"
             )
-    return float(sizes["weights"])
+        if BYTES[word] != BYTES[said["weights"]]:
+            raise DesignError(
+                f"mapping.precision.{name}: {word} beside weights of {said['weights']}; a tile multiplies values of one size: "
+                "choose formats of as many bytes"
+            )
+    return BYTES[said["weights"]]
+
+
+def stored_bytes(part: Part, precision: Precision, values: Any) -> Any:
+    """Bytes of the weights of a part, of so many values of each operator. [B]
+
+    Args:
+        part: whose.
+        precision: formats.
+        values: of an operator, by it.
+    """
+    total: Any = 0.0
+    for operator in part.operators:
+        if isinstance(operator, MatMul):
+            total = total + weight_bytes(part, operator, precision) * values(operator)
+    return total

@@ -12,6 +12,7 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.partition.placement import sides
 from dse.evaluators.layouts.attended import attended
+from dse.evaluators.layouts.formats import plain_activations
 from dse.evaluators.readers.closed_attention import Job, job, slots, tiled
 from dse.evaluators.readers.jobs import Several
 from dse.space.chip import Chip, memory_channels
@@ -37,8 +38,9 @@ def on_group(chip: Chip, plan: TilePlan, precision: Precision) -> OnGroup:
     """The cores of one group of a design whose leaves are numbers.
 
     Raises:
-        DesignError: formats of other sizes side by side.
+        DesignError: formats of other sizes side by side, or with scales of blocks.
     """
+    plain_activations(precision)
     if BYTES[precision.kv] != BYTES[precision.activations]:
         raise DesignError(
             f"mapping.precision.kv: {precision.kv} beside activations of {precision.activations}; attention on groups takes "

@@ -12,6 +12,7 @@ from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.partition import partition
 from dse.evaluators.kernels.partition.placement import grid, sides_of
 from dse.evaluators.layouts.devices import CAP, CHOICE, RECTIFIED, SOFTMAX
+from dse.evaluators.layouts.formats import expanded, expanding, index_of, weight_bytes, weights_of
 from dse.evaluators.layouts.on_groups import OnGroup, asked
 from dse.evaluators.layouts.residency import heads_here, width
 from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, alike, one_after_another
@@ -95,13 +96,14 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
     act = float(BYTES[precision.activations])
     product = Product(copies, of.m / maximum(copies, 1e-9), k, n)
     # everyone has all weights where only the input is divided
-    nbytes = copies * k * n * float(BYTES[precision.weights]) * (plan.tp if plan.partition == "input_only" else 1.0)
+    weights = copies * k * n * (plan.tp if plan.partition == "input_only" else 1.0)
+    nbytes, made = weights * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
     way = partition(plan.partition)
     moved = way.moved(product, *grid(plan.placement, plan.tp, divided=way.DIVIDED)) * plan.tp * copies * act
     flop = 2.0 * of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (product,),
-        group=_group(plan), width=act,
+        group=_group(plan), width=act, operations=expanded(made, weights / plan.tp), elements=made * weights,
         reads="weights", fetch=nbytes / plan.tp, piece=nbytes / plan.tp / maximum(copies, 1e-9),
         flop=flop, nbytes=nbytes, macs=flop / 2, sent=moved, operators=(of.name,),
     )  # fmt: skip
@@ -139,14 +141,15 @@ def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision
     act = float(BYTES[precision.activations])
     k, n, cores = width(of.k), width(of.n), plan.tp
     rows, copies = busiest(experts, part.rows, cores)
-    each = k * n * float(BYTES[precision.weights])
+    each, made = k * n * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
     last, inner = of.k.split, plan.partition == "k"
     turns = (cores - 1) * (last * (1 + inner) + (not inner) * (of.name == "experts_gate"))
     slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
     flop = 2.0 * of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (Product(copies, rows / maximum(copies, 1e-9), k, n),),
-        width=act, reads="weights", fetch=copies * each, piece=each,
+        width=act, operations=expanded(made, copies * (k * n)), elements=made * of.copies * (k * n),
+        reads="weights", fetch=copies * each, piece=each,
         exchange=Exchange(turns * (part.rows > 0), plan.placement, cores, slice_),
         flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=turns * slice_ * cores, operators=(of.name,),
     )  # fmt: skip
@@ -169,6 +172,7 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
     nbytes = (at.positions + at.tokens) * of.kv_heads.units * kv
     share = maximum(of.kv_heads.units / plan.tp, 1.0) / of.kv_heads.units if plan.partition == "k" else 1.0 / plan.tp
     pairs = at.pairs * of.heads.units
+    made = expanding(precision.kv) * at.positions * of.kv_heads.units * float(of.kv_dim)
     flop = pairs * 2.0 * (of.qk_dim + of.v_dim)
     exchange = None
     if plan.partition != "k" and at.phase == "prefill":
@@ -177,10 +181,10 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         exchange = Exchange((plan.tp - 1) * minimum(requests, 1.0), plan.placement, plan.tp, slice_)
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
-        width=float(BYTES[precision.activations]), operations=count * (SOFTMAX + CAP * of.capped), specials=count,
-        reads="kv", fetch=nbytes * share, piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv,
-        exchange=exchange,
-        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped),
+        width=float(BYTES[precision.activations]), specials=count,
+        operations=count * (SOFTMAX + CAP * of.capped) + made * share, reads="kv", fetch=nbytes * share,
+        piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv, exchange=exchange,
+        flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
     )  # fmt: skip
 
@@ -206,12 +210,13 @@ def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
 
 def _index(part: Part, of: Index, plan: TilePlan, precision: Precision) -> Call:
     """Scores of an indexer, of the queries of a core each; all have all keys, and tell the others what they picked."""
-    act, kv = float(BYTES[precision.activations]), float(BYTES[precision.kv])
+    act, said = float(BYTES[precision.activations]), index_of(precision)
+    kv = BYTES[said]
     rows = ceil_div(of.tokens, plan.tp)
     share = rows / maximum(of.tokens, 1e-9)
     context = of.pairs / maximum(of.tokens, 1e-9)
     scores = of.pairs * float(of.heads)
-    elements = scores * RECTIFIED + of.pairs * CHOICE
+    elements = scores * RECTIFIED + of.pairs * CHOICE + expanding(said) * of.positions * float(of.dim)
     fetch = of.positions * float(of.dim * kv)
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.pairs, of.heads),

@@ -7,10 +7,11 @@ KV cache's again ([zhu2025] section 4.2).
 from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMul, Part
+from dse.evaluators.layouts.formats import index_of, plain_activations, weight_bytes
 from dse.evaluators.serving.kvcache import shared_out
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.layers import at_reach
-from dse.space.mapping import BYTES, Mapping, TilePlan
+from dse.space.mapping import BYTES, Mapping, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, growths, kv_values, v_dim
 
@@ -88,21 +89,26 @@ def resident(
         slices: of attention on the whole group, whose keys and values are in main memory. [B]
         share: of the fullest stage; None where stages have whole layers and an even share of the tables.
         near: room of a core in the cache in front of main memory; None where there is none. [B]
+
+    Raises:
+        DesignError: activations with scales of blocks.
     """
-    act, stored = BYTES[mapping.precision.activations], BYTES[mapping.precision.weights]
+    said = mapping.precision
+    plain_activations(said)
+    act, stored = BYTES[said.activations], BYTES[said.weights]
     copies = plan.tp if plan.partition != "input_only" else 1.0
-    layers = sum(values(part) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(values(part, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
+    layers = sum(nbytes(part, said) * part.times for part in parts if part.name not in ("embedding", "head"))
+    routed = sum(nbytes(part, said, routed=True) * part.times for part in parts) if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     of = share or Share(whole, 1 / plan.pp, whole)
-    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0)
-    weights = (((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp) * stored
+    table = model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) * stored
+    weights = ((layers - routed) * of.layers + table * of.tables) / copies + routed * of.layers / plan.tp
     widest = max(width(op.n) for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMul))
     divided = plan.tp if plan.partition in ("input_only", "mn") else 1.0
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, LEAST))
     activations = block * row
-    kv = cached_here(model, plan, cached, sequences, BYTES[mapping.precision.kv], act) * of.caches
+    kv = cached_here(model, plan, cached, sequences, said) * of.caches
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
@@ -130,10 +136,10 @@ def _nearer(held: Resident, stays: Any, near: Any) -> Resident:
     return held._replace(weights_near=weights, kv_near=minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0)))
 
 
-def values(part: Part, *, routed: bool = False) -> float:
-    """Weights of a part, or of its routed experts alone."""
+def nbytes(part: Part, precision: Precision, *, routed: bool = False) -> float:
+    """Bytes of the weights of a part, or of its routed experts alone. [B]"""
     products = (of for of in part.operators if isinstance(of, MatMul) and (of.stored > 1 or not routed))
-    return float(sum(of.stored * width(of.k) * width(of.n) for of in products))
+    return float(sum(of.stored * width(of.k) * width(of.n) * weight_bytes(part, of, precision) for of in products))
 
 
 def width(dim: Any) -> Any:
@@ -148,21 +154,22 @@ def heads_here(model: Model, plan: TilePlan) -> tuple[Any, Any]:
     return float(model.heads), plan.tp
 
 
-def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, kv: float, conv: float) -> Any:
+def cached_here(model: Model, plan: TilePlan, cached: Any, sequences: Any, precision: Precision) -> Any:
     """Bytes of caches and states that a core has, of all layers. [B]
 
     Args:
         model, plan: what is divided, and how.
         cached: positions by reach of the model.
         sequences: that have states.
-        kv, conv: of a cached value, and of one that a convolution keeps. [B]
+        precision: formats; a convolution keeps activations.
     """
+    kv, index, conv = BYTES[precision.kv], BYTES[index_of(precision)], BYTES[precision.activations]
     total: Any = 0.0
     for of in growths(model):
         layer, state = of.layer, of.layer.of.recurrence
         if state is None:
             here = at_reach(cached, layer.reach) * (kv_here(layer.of, plan) * kv)
-            here = here + at_reach(cached, layer.indexed) * (of.scores * kv) if of.scores else here
+            here = here + at_reach(cached, layer.indexed) * (of.scores * index) if of.scores else here
         else:
             share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
             here = sequences * share * (of.state * STATE_BYTES + of.conv * conv)

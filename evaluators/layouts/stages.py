@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Index, MatMul, Operator, Part, Recur
-from dse.evaluators.layouts.residency import Share, values, width
+from dse.evaluators.layouts.residency import Share, nbytes, width
 from dse.space.elementwise import Array
 from dse.space.layers import layers
+from dse.space.mapping import Precision
 from dse.space.model import Model
 
 STEPS = 30
@@ -26,7 +27,7 @@ class Line(NamedTuple):
 
     Attributes:
         seconds: of each.
-        weights: of each. [values]
+        weights: of each. [B]
         divisible: whether it may lie on two stages.
         crossing: values of a token that go from what is before an operator to it and to what is after it.
         result: values of a token that it adds to those when it is done; what goes into the residual stream adds none.
@@ -72,15 +73,18 @@ class Stages(NamedTuple):
         return found
 
 
-def line_of(model: Model, parts: tuple[Part, ...], seconds: Mapping[tuple[str, str], float] = MappingProxyType({})) -> Line:
+def line_of(
+    model: Model, parts: tuple[Part, ...], precision: Precision, seconds: Mapping[tuple[str, str], float] = MappingProxyType({})
+) -> Line:
     """The operators of a step in the order of its layers.
 
     Args:
         model, parts: of the step.
+        precision: formats of weights.
         seconds: of an operator once, by part and name; nothing for what is not there.
     """
     named = {part.name: part for part in parts}
-    of = {name: _rows(part, model.hidden, seconds) for name, part in named.items()}
+    of = {name: _rows(part, model.hidden, precision, seconds) for name, part in named.items()}
     reads = {
         name: next((place for place, one in enumerate(part.operators) if isinstance(one, Attention | Recur)), 0)
         for name, part in named.items()
@@ -160,11 +164,13 @@ def _stages(line: Line, ends: Array) -> Stages:
     )
 
 
-def _rows(part: Part, hidden: float, seconds: Mapping[tuple[str, str], float]) -> list[tuple[float, float, bool, float, float]]:
+def _rows(
+    part: Part, hidden: float, precision: Precision, seconds: Mapping[tuple[str, str], float]
+) -> list[tuple[float, float, bool, float, float]]:
     """Seconds, weights, whether it may be divided, crossing and result of each operator of a part, once."""
     rows = []
     for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
-        stored = values(replace(part, operators=(operator,)))
+        stored = nbytes(replace(part, operators=(operator,)), precision)
         taken = seconds.get((part.name, operator.name), 0.0)
         rows.append((taken, stored, isinstance(operator, MatMul), crossing, result))
     return rows

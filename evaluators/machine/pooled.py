@@ -7,14 +7,14 @@ from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where
 from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, Mapping
+from dse.space.mapping import Mapping
 
 
 class Pooled(NamedTuple):
     """Engines of all cores of a die, which work side by side.
 
     Attributes:
-        matrix, vector: an operation. [s]
+        matrix, vector: an operation, on values of 16 bits. [s]
         passes: of the vector engine over each element of K and V in decode attention.
     """
 
@@ -98,13 +98,12 @@ class Rated(NamedTuple):
 
 
 def pooled(chip: Chip, mapping: Mapping) -> tuple[Pooled, Cache, Rated]:
-    """Those of a die under a mapping's stack; the matrix engine's peak is of 8-bit values and falls with the wider operand."""
-    precision, stack = mapping.precision, mapping.stack
-    width = max(BYTES[precision.weights], BYTES[precision.activations])
+    """Those of a die under a mapping's stack; calls say how fast products of their formats are."""
+    stack = mapping.stack
     hbm = chip.hbm.bandwidth * stack.hbm_achieved
     return (
         Pooled(
-            width / (chip.cores * chip.core.matrix * stack.matrix_achieved),
+            2.0 / (chip.cores * chip.core.matrix * stack.matrix_achieved),
             1 / (chip.cores * chip.core.vector),
             stack.attention_passes,
         ),

@@ -96,7 +96,7 @@ class Call(NamedTuple):
         shape: m, k and n, for people; of attention as the layout has them.
         products: on one core; of a group, on all its cores together.
         group: cores that share the products; None where each core has its own.
-        width: bytes of an operand's value. [B]
+        width: bytes of an operand's value, of the wider one as it is multiplied. [B]
         operations, specials: on elements, of one core, None for none; a special one is an exponential, a root or a quotient.
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
         reads: what that one core reads from main memory, unless it has it: "weights", "kv" or nothing.
@@ -111,6 +111,7 @@ class Call(NamedTuple):
         macs, elements, sent: of all cores: multiply-adds, elements of vectors, bytes that leave a core. [1], [1], [B]
         operators: of its part, that are done when it is: its own, and those folded into it; none where the rest of its own
             follows, or where a layout adds the call.
+        pace: time of an operation of a product over that of one on values of 16 bits, where engines have a rate by format.
     """
 
     part: str
@@ -139,6 +140,7 @@ class Call(NamedTuple):
     sent: Any = 0.0
     operators: tuple[str, ...] = ()
     known: Any = 1.0
+    pace: Any = ONCE
 
 
 class Opener(NamedTuple):

@@ -175,7 +175,8 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         matrix = of.count * busy
     else:
         for place, of in enumerate(call.products):
-            busy = engines.started(of.m, of.k, of.n, call.width)
+            # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
+            busy = engines.started(of.m if call.pace is ONCE else of.m * call.pace, of.k, of.n, call.width)
             busy = busy if of.count is ONCE else of.count * busy
             matrix = matrix + busy if place else busy
     busy = matrix

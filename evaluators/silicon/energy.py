@@ -25,29 +25,29 @@ class Pooled(NamedTuple):
     """What cores of a pool do; leaves broadcast over designs.
 
     Attributes:
-        macs, width: multiply-adds, and bytes of the wider operand. [1], [B]
+        macs, operands: multiply-adds, and over all of them the bytes of the wider operand, as it is multiplied. [1], [B]
         elements: operations on elements.
         memory_bytes, shared_bytes, linked_bytes: of main memory, of the shared cache, and sent to other dies. [B]
     """
 
     macs: Any = 0.0
-    width: Any = WORD
+    operands: Any = 0.0
     elements: Any = 0.0
     memory_bytes: Any = 0.0
     shared_bytes: Any = 0.0
     linked_bytes: Any = 0.0
 
     def plus(self, other: "Pooled") -> "Pooled":
-        """Both, of operands as wide."""
-        return Pooled(*(a + b for a, b in zip(self, other, strict=True)))._replace(width=other.width)
+        """Both."""
+        return Pooled(*(a + b for a, b in zip(self, other, strict=True)))
 
     def summed(self) -> "Pooled":
         """Over all steps."""
-        return Pooled(*(float(np.sum(value)) for value in self))._replace(width=self.width)
+        return Pooled(*(float(np.sum(value)) for value in self))
 
     def times(self, count: Any) -> "Pooled":
         """So often."""
-        return Pooled(*(value * count for value in self))._replace(width=self.width)
+        return Pooled(*(value * count for value in self))
 
 
 def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
@@ -84,9 +84,8 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
 def of_pool(activity: Pooled, chip: Chip) -> Any:
     """Of what cores of a pool do, however long it takes. [J], broadcasts over designs."""
     tech, own = chip.technology, chip.die
-    operands = 2 * activity.width / own.reuse
     on_chip = (
-        activity.macs * (tech.mac * (activity.width / WORD) + operands * access(tech.access, own.private))
+        activity.operands * (tech.mac / WORD + 2 / own.reuse * access(tech.access, own.private))
         + activity.elements * tech.element
         + activity.shared_bytes * tech.shared
     )
@@ -124,7 +123,7 @@ def _busy(chip: Chip) -> dict[str, Any]:
         linked = of_pool(Pooled(linked_bytes=ports.ports * ports.bandwidth), chip)
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
-        return {"matrix engines": of_pool(Pooled(macs), chip), "links": linked, "memory": memory}
+        return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
     peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     found = {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
     if chip.d2d is not None:

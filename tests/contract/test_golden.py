@@ -71,8 +71,9 @@ def test_every_option_of_each_word_of_a_mapping_is_in_a_stack_in_closed_form_or_
             for address, option in said(replaced(of.base, changes)).items():
                 left[software_of(of.base.mapping), address].discard(option)
     for (kind, address), missing in left.items():
-        alike = [other for other in words(some[kind].base) if ".precision." in other and ".precision." in address]
+        formats = {other: options for other, options in words(some[kind].base).items() if ".precision." in other}
         for option in missing:
+            alike = [other for other, options in formats.items() if address in formats and option in options]
             refused = replaced(some[kind].base, dict.fromkeys([*alike, address], option))
             with pytest.raises(DesignError):
                 evaluate(stacked([refused]), some[kind].workload)

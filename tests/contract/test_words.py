@@ -17,7 +17,6 @@ from dse.evaluators.account.metrics import LIMITS
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.mapping import BYTES
 from tests.contract.draws import shaken, words
 from tests.samples import asked
 
@@ -74,7 +73,7 @@ def drawn(question: Question, word: dict[str, str], seed: int) -> list[Design]:
     """Designs with a word, if any, and others drawn once for all of them, so that they are worked out together."""
     rng = np.random.default_rng([seed, crc32(repr(word).encode())])
     # formats that differ are refused by some
-    others = {place: options for place, options in words(question.base).items() if options != tuple(BYTES)}
+    others = {place: options for place, options in words(question.base).items() if ".precision." not in place}
     said = {place: str(rng.choice(options)) for place, options in others.items() if rng.random() < 0.2}
     base = replaced(question.base, said | word)
     return [shaken(base, rng) for _ in range(DESIGNS)]

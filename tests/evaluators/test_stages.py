@@ -12,9 +12,12 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.stages import Line, line_of, parts_of_layers, whole_layers
 from dse.space.elementwise import Array
+from dse.space.mapping import Precision
 from dse.space.model import Model
 from tests.evaluators.test_tile_serving import SERVING, metrics
 from tests.samples import asked
+
+FP16 = Precision(weights="fp16", activations="fp16", kv="fp16")
 
 OPERATORS = 3
 """Of a layer in a drawn line; the second one has the cache."""
@@ -76,7 +79,7 @@ def test_more_stages_are_never_slower(line: Line, stages: int) -> None:
 
 def by_weights(model: Model) -> Line:
     """A line whose operators take as long as their weights are many."""
-    line = line_of(model, transformer(model, Step("decode", 4.0, 4.0, 4e3, 4e3)))
+    line = line_of(model, transformer(model, Step("decode", 4.0, 4.0, 4e3, 4e3)), FP16)
     return line._replace(seconds=line.weights)
 
 

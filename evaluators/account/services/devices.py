@@ -18,6 +18,7 @@ from dse.evaluators.account.services import Composition, Done, Instance
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
+from dse.evaluators.layouts.formats import multiplied
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
@@ -83,12 +84,14 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
     engines, cache, _ = pooled(chip, mapping)
-    matrix = engines.matrix * mapping.stack.matrix_achieved
+    said = mapping.precision
+    pace = multiplied(said.activations, said.weights, chip.core.rates).pace
+    matrix = engines.matrix * pace * mapping.stack.matrix_achieved
     work = Pooled()
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
-            here = done_in(tuple(of.block for of in timed), mapping.precision, mapping.stack.attention_passes, cache)
+            here = done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
             work = work.plus(here.times(count * float(plan.tp)).summed())
     dies = _dies(design)
     values = {
@@ -150,7 +153,8 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions)
     operators, order = transformer(load.model, at), line(load.model, at)
-    cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, recorded=phase == "decode")
+    rates, recorded = chip.core.rates, phase == "decode"
+    cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded)
     return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 

@@ -38,6 +38,8 @@ RELATIVE, ABSOLUTE = 1e-9, 1e-15
 AROUND, TRIES, PLAYED, SEED = 3, 80, 2, 7
 """Designs of a stack with the question's own words; tries to draw others; designs that are played beside the question's own."""
 
+ACTIVATIONS = "mapping.precision.activations"
+
 Changes = dict[str, Any]
 
 
@@ -131,7 +133,11 @@ def drawn(question: str) -> list[Changes]:
             continue
         changes = said | _changed(of.base, shaken(of.base, rng))
         if _tried(of, changes, word) is None:
-            continue
+            # tiles take weights in more formats than activations
+            said = {address: option for address, option in said.items() if address != ACTIVATIONS}
+            changes.pop(ACTIVATIONS, None)
+            if not said or _tried(of, changes, word) is None:
+                continue
         found.append(changes)
         for address, option in said.items():
             left[address].discard(option)
@@ -145,8 +151,9 @@ def _words(base: Design, rng: np.random.Generator, left: dict[str, Any], share: 
     found = {address: str(rng.choice(sorted(options))) for address, options in left.items() if options and rng.random() < share}
     formats = [address for address in found if ".precision." in address]
     if formats and rng.random() < 0.5:
-        alike = [address for address in words(base) if ".precision." in address]
-        found |= dict.fromkeys(alike, found[formats[0]])
+        one = found[formats[0]]
+        alike = [address for address, options in words(base).items() if ".precision." in address and one in options]
+        found |= dict.fromkeys(alike, one)
     elif rng.random() < 0.5:
         found = {address: option for address, option in found.items() if address not in formats}
     return found

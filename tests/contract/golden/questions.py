@@ -12,6 +12,7 @@ from dse.space.software import software_of
 from dse.space.workload import Asked
 
 SHORT = {
+    "EXPERTS": "+mapping.precision.experts=mxfp4 +mapping.precision.attention=mxfp8",
     "EXCHANGES": "workload=collective workload.pattern=[all_to_all,allreduce,allgather,reduce_scatter]"
     " workload.along=rectangle workload.root=0",
     "FEW": "model=qwen3_1b7 model.qwen3_1b7.layers=4"
@@ -92,6 +93,13 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.output=4 mapping.both.ep=16 mapping.both.exchange=by_node workload.routing=sampled",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+        "workload.prompt=512 workload.output=4 mapping.both.ep=4 $EXPERTS mapping.precision.weights=fp8_128x128 "
+        "mapping.precision.activations=fp8_1x128",
+        "chip=b200 model=mixtral_8x7b mapping.both.tp=2 workload.batch=[64] $EXPERTS",
+        "chip=ascend910b model=llama3_8b mapping.both.tp=2 mapping.precision.weights=int4_g128 mapping.precision.kv=int4_head",
+        "chip=npu64 model=qwen3_30b_a3b workload.sequence=[512] mapping.both.experts=whole $EXPERTS",
+        "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.precision.weights=int4_g32 mapping.precision.kv=mxfp8",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
         "mapping.both.attention.dataflow=flat_rows mapping.both.overlap=halves",
@@ -230,6 +238,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
         "mapping.serving.arrangement=dp_first chip.decode.rows=32",
         "chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED",
+        "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
+        "chip=b200 model=qwen3_30b_a3b $SERVED $EXPERTS",
         "chip=npu64 $FEW fidelity=events",
         "chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events",
         "chip=npu64 $FEW fidelity=cycles",

@@ -1,0 +1,267 @@
+"""Number formats: what is held, read, multiplied and expanded in them, on drawn formats and models."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.devices import footprint
+from dse.evaluators.layouts.formats import index_of, multiplied
+from dse.evaluators.silicon.area import dearest
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import at, replaced
+from dse.space.mapping import Precision
+from dse.space.numbers import BYTES, FORMATS, PLAIN, TENSORS, Rates, of_tensor, rate
+from dse.space.parameters import attention_parameters, ffn_parameters
+from tests.samples import asked, metrics
+
+BITS = {
+    "int8": 8, "fp8": 8, "bf16": 16, "fp16": 16, "fp32": 32, "mxfp8": 8.25, "mxfp4": 4.25, "nvfp4": 4.5, "fp8_1x128": 8.25,
+    "fp8_128x128": 8 + 32 / 16384, "int4_g128": 4.125, "int4_g32": 4.5, "int4_head": 4.25,
+}  # fmt: skip
+"""Of a value with its scales."""
+
+SMALL = ("workload.batch=[2]", "workload.prompt=256", "workload.output=16")
+MOE = ("model=mixtral_8x7b", *SMALL)
+WEIGHTS, ACTIVATIONS, CACHED = (st.sampled_from(of_tensor(tensor)) for tensor in ("weights", "activations", "kv"))
+WHERE = {
+    "h100": ("chip=h100", "mapping.both.tp=2"),
+    "b200": ("chip=b200", "mapping.both.tp=2", "mapping=tensor_parallel"),
+    "a100": ("chip=a100", "mapping.both.tp=4"),
+    "ascend910b": ("chip=ascend910b", "mapping.both.tp=4"),
+    "h800_ep": ("chip=h800_ep", "chip.dies.rows=1", "mapping.both.ep=8"),
+    "npu64": ("chip=npu64",),
+}
+
+
+def question(*words: str) -> Any:
+    return asked(*words, "+mapping.precision.experts=fp8", "+mapping.precision.attention=fp8")
+
+
+def formats(base: Design, **said: Any) -> Design:
+    return replaced(base, {f"mapping.precision.{name}": word for name, word in said.items()})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_value_takes_its_bits_and_its_share_of_scales(name: str) -> None:
+    assert BYTES[name] == BITS[name] / 8
+    assert (name in PLAIN) == (BITS[name] in (8, 16, 32))
+
+
+@pytest.mark.parametrize("model", ["mixtral_8x7b", "qwen3_30b_a3b", "llama3_8b"])
+@given(weights=WEIGHTS, experts=WEIGHTS, attention=WEIGHTS, kv=CACHED, positions=st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_a_device_holds_each_tensor_in_its_format(
+    model: str, weights: str, experts: str, attention: str, kv: str, positions: int
+) -> None:
+    of = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
+    said = Precision(weights=weights, activations="bf16", kv=kv, experts=experts, attention=attention)
+    held = footprint(
+        transformer(of, Step("decode", 1.0, 1.0, 1.0, 1.0)), of, 1, said, cached=positions, sequences=1.0, tokens=1.0
+    )
+    routed = of.experts.count * ffn_parameters(of, of.experts.intermediate) if of.experts else 0
+    rest = of.experts.count * of.hidden if of.experts else ffn_parameters(of, of.ffn_intermediate)
+    projected = of.hidden * of.head_dim * 2 * (of.heads + of.kv_heads)
+    assert projected <= attention_parameters(of)  # with norms and biases
+    usual = of.layers * rest + of.vocab * of.hidden * (1 if of.tied_embeddings else 2)
+    wanted = of.layers * (routed * BYTES[experts] + projected * BYTES[attention]) + usual * BYTES[weights]
+    assert held.weights == pytest.approx(wanted, rel=1e-12)
+    assert held.kv == pytest.approx(positions * of.layers * 2 * of.kv_heads * of.head_dim * BITS[kv] / 8, rel=1e-12)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_what_operators_take_adds_up_in_all_formats(where: str, data: st.DataObject) -> None:
+    of = question(*WHERE[where], *MOE)
+    said = {name: data.draw(WEIGHTS) for name in ("weights", "experts", "attention")}
+    said |= {"kv": data.draw(CACHED), "activations": data.draw(st.sampled_from(PLAIN) if where == "npu64" else ACTIVATIONS)}
+    design = formats(of.base, **said)
+    latency = evaluate(stacked([design]), of.workload).columns["latency"][0]
+    found = explain(design, of.workload.cases[0])
+    assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
+    for row in found.rows:
+        assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6, abs=1e-12)
+
+
+@given(st.sampled_from(["h100", "b200", "ascend910b", "h800_ep"]), st.data())
+@settings(max_examples=40, deadline=None)
+def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode_longer(
+    where: str, data: st.DataObject
+) -> None:
+    of = question(*WHERE[where], *MOE)
+    rates = of.base.chip.core.rates
+    native = [name for name in of_tensor("weights") if rate(name, rates) is not None]
+    narrow = [name for name in native if FORMATS[name].bits <= 8 and name in of_tensor("activations")]
+    activations = data.draw(st.sampled_from(narrow))
+    few, many = sorted((data.draw(st.sampled_from(native)) for _ in range(2)), key=lambda name: BYTES[name])
+    tensor = data.draw(st.sampled_from(["weights", "experts", "attention"]))
+    other = data.draw(st.sampled_from(native))
+    usual = dict.fromkeys(("weights", "experts", "attention"), other) | {"activations": activations, "kv": "bf16"}
+    designs = [formats(of.base, **usual | {tensor: word}) for word in (few, many)]
+    fast, slow = (evaluate(stacked([design]), of.workload).columns["tpot"][0] for design in designs)
+    assert fast <= slow * (1 + 1e-12)
+
+
+@given(st.sampled_from(list(FORMATS)), st.sampled_from(list(FORMATS)), st.data())
+@settings(max_examples=300, deadline=None)
+def test_two_formats_meet_at_the_rate_of_the_slower_and_what_is_not_multiplied_is_expanded(
+    first: str, second: str, data: st.DataObject
+) -> None:
+    some = {name: data.draw(st.none() | st.floats(0.5, 8)) for name in ("int8", "fp8", "mxfp8", "mxfp4", "nvfp4")}
+    rates = Rates(**some)
+    met, turned = multiplied(first, second, rates), multiplied(second, first, rates)
+    assert (turned.width, turned.pace, turned.first, turned.second) == (met.width, met.pace, met.second, met.first)
+    for name, work in ((first, met.first), (second, met.second)):
+        assert work in (0.0, FORMATS[name].expand)
+        assert rate(name, rates) is not None or work > 0
+    if not met.first and not met.second:
+        assert met.pace == 1 / min(rate(first, rates), rate(second, rates))
+        assert met.width == max(BYTES[first], BYTES[second])
+    if rate(first, rates) is None and rate(second, rates) is None:
+        assert (met.pace, met.width) == (1.0, 2.0)
+
+
+@given(st.sampled_from(PLAIN), st.sampled_from(PLAIN))
+def test_where_a_chip_says_nothing_plain_formats_go_by_the_wider_one(first: str, second: str) -> None:
+    wide = max(BYTES[first], BYTES[second])
+    assert multiplied(first, second, None) == (wide, wide / 2, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("where", ["b200", "h800_ep", "npu64"])
+def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> None:
+    words = (*WHERE[where], "model=qwen3_30b_a3b", "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}")
+    long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
+    on = ("mapping.sram_kv=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
+    of = asked(*words, *long, *on)
+    found = {word: evaluate(stacked([formats(of.base, index=word)]), of.workload).columns for word in ("bf16", "fp8_1x128")}
+    wide, narrow = found["bf16"], found["fp8_1x128"]
+    assert narrow["tpot"][0] < wide["tpot"][0]
+    assert narrow["hbm_used"][0] < wide["hbm_used"][0]
+    if where == "b200":  # a pair of dies has all keys each
+        saved = 2 * 30_008 * 128 * 48 * (BYTES["bf16"] - BYTES["fp8_1x128"])
+        assert wide["hbm_used"][0] - narrow["hbm_used"][0] == pytest.approx(saved, rel=1e-3)
+
+
+def rows(design: Design, of: Any, phase: str, part: str) -> float:
+    found = explain(design, of.workload.cases[0]).rows
+    return sum(row.parts.get(part, 0.0) for row in found if row.phase == phase)
+
+
+@pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64"])
+@pytest.mark.parametrize("tensor", ["weights", "kv"])
+def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> None:
+    """Slow lanes bind decode in four bits, which no engine of these chips multiplies, more than in formats that it does."""
+    stack = () if where == "npu64" else ("stack=ideal",)
+    of = asked(*WHERE[where], *stack, "model=llama3_8b", "workload.batch=[2]", "workload.prompt=4096", "workload.output=4")
+    lanes = "chip.tile.vector.lanes" if where == "npu64" else "chip.core.vector"
+    slow = replaced(of.base, {lanes: at(of.base, lanes) / 20})
+    narrow = "int4_g128" if tensor == "weights" else "int4_head"
+    plain = {"activations": "int8", "weights": "int8", "kv": "int8"}
+    native, expanded = (formats(slow, **plain | {tensor: word}) for word in ("int8", narrow))
+    assert rows(expanded, of, "decode", "vector") > 1.5 * rows(native, of, "decode", "vector")
+
+
+def test_four_bits_of_weights_are_read_in_half_the_time_and_multiplied_as_fast_as_activations() -> None:
+    """On an H100 W4A16 decodes as fast as memory lets it, and prefills as fast as 16 bits."""
+    of = asked("chip=h100", "model=llama3_8b", "stack=ideal", "mapping.both.tp=1", "workload.batch=[1]", "workload.prompt=4096",
+               "workload.output=2")  # fmt: skip
+    wide, narrow = (explain(formats(of.base, weights=word), of.workload.cases[0]) for word in ("fp16", "int4_g128"))
+
+    def seconds(found: Any, phase: str, name: str) -> float:
+        return next(row.seconds for row in found.rows if row.phase == phase and row.operator == name)
+
+    assert seconds(narrow, "decode", "gate") == pytest.approx(seconds(wide, "decode", "gate") * 4.125 / 16, rel=0.01)
+    assert seconds(narrow, "prefill", "gate") == pytest.approx(seconds(wide, "prefill", "gate"), rel=1e-12)
+
+
+def test_an_engine_without_a_format_multiplies_sixteen_bits_and_pays_for_it() -> None:
+    """FP8 on an A100, which has none: no faster than 16 bits where products bind, and more energy than int8, which it has."""
+    of = asked("chip=a100", "model=llama3_8b", "mapping.both.tp=2", *SMALL)
+
+    def alike(word: str) -> Any:
+        return formats(of.base, weights=word, activations=word)
+
+    found = {word: evaluate(stacked([alike(word)]), of.workload).columns for word in ("fp8", "int8", "fp16")}
+    assert found["int8"]["ttft"][0] < found["fp8"]["ttft"][0]
+    assert found["fp8"]["tpot"][0] < found["fp16"]["tpot"][0]  # half the bytes
+    assert found["fp8"]["energy"][0] > found["int8"]["energy"][0]
+    matrix = [rows(alike(word), of, "prefill", "matrix") for word in ("fp8", "fp16")]
+    assert matrix[0] == pytest.approx(matrix[1], rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["int8", "fp8"])
+def test_a_rate_beyond_what_multipliers_do_takes_more_of_them(name: str) -> None:
+    of = asked("chip=h100", "model=llama3_8b", *SMALL)
+    chips = [replaced(of.base, {f"chip.core.rates.{name}": value}) for value in (1.0, 2.0, 4.0)]
+    parts = [explain(chip, of.workload.cases[0]) for chip in chips]
+    first, usual, more = (found.area["matrix engines"] for found in parts)
+    assert first == usual == pytest.approx(more / 2)
+    assert parts[2].power["matrix engines"] == pytest.approx(2 * parts[1].power["matrix engines"])
+    assert dearest(Rates(mxfp4=8.0)) == 2.0
+
+
+def test_rates_of_many_designs_are_those_of_each() -> None:
+    of = asked("chip=b200", "model=llama3_8b", "mapping.precision.weights=mxfp4", "mapping.precision.activations=mxfp8", *SMALL)
+    designs = [replaced(of.base, {"chip.core.rates.mxfp8": value}) for value in (1.0, 2.0, 3.0)]
+    together = evaluate(stacked(designs), of.workload).columns
+    alone = [evaluate(stacked([design]), of.workload).columns for design in designs]
+    for name in ("ttft", "tpot", "energy", "system_mm2"):
+        assert np.allclose(together[name], [columns[name][0] for columns in alone], rtol=1e-12)
+    assert together["ttft"][0] > together["ttft"][1]
+
+
+REFUSED = [
+    (
+        ("chip=h100", "mapping.precision.activations=int4_g128"),
+        "activations: int4_g128 is a format of weights alone; of activat",
+    ),
+    (
+        ("chip=h100", "mapping.precision.kv=fp8_128x128"),
+        "kv: fp8_128x128 is a format of weights alone; of the KV cache: .*mxfp8",
+    ),
+    (
+        ("chip=h100", "mapping.precision.weights=int4"),
+        "weights: int4 does not say which values share a scale; say int4_g128 or",
+    ),
+    (("chip=h100", "mapping.precision.kv=int4"), "kv: int4 does not say which values share a scale; say int4_head"),
+    (
+        ("chip=h100", "mapping.precision.weights=fp4"),
+        "weights: fp4 does not say which values share a scale; say mxfp4 or nvfp4",
+    ),
+    (("chip=h100", "precision={weights: fp7}"), "weights: no option 'fp7'; did you mean 'fp8'"),
+    (("chip=h100", "precision={expert: fp8}"), "no field 'precision.expert'; did you mean 'experts'"),
+    (
+        ("chip=h100", "mapping.precision.experts=mxfp4"),
+        r"experts: this mapping leaves it out; \+mapping.precision.experts=\.\.\. says",
+    ),
+    (("chip=h100", "+mapping.precision.experts=mxfp4"), "experts: nothing reads it, for no model here has experts"),
+    (("chip=h100", "+mapping.precision.index=fp8"), "index: nothing reads it, for no model here has a sparse indexer"),
+    (
+        ("chip=wse2", "mapping.precision.activations=fp8"),
+        "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",
+    ),
+    (("chip=tile32", "mapping.precision.weights=mxfp4"), "weights: mxfp4 has scales of blocks.*valid: int8, .*mapping=npu"),
+    (("chip=tile32", "+mapping.precision.attention=fp8"), "attention: fp8 beside weights of fp16"),
+    (("chip=npu64", "mapping.precision.activations=mxfp8"), "activations: mxfp8 has scales of blocks.*valid: int8, fp8, bf16"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said) as refused:
+        metrics("model=qwen3_1b7", *SMALL, *words)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_tensor_has_formats_and_keys_of_an_indexer_have_those_of_the_cache() -> None:
+    assert all(set(PLAIN) <= set(of_tensor(tensor)) for tensor in TENSORS)
+    said = Precision(weights="fp8", activations="fp8", kv="bf16")
+    assert index_of(said) == "bf16"
+    assert index_of(replaced(said, {"index": "fp8_1x128"})) == "fp8_1x128"
