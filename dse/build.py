@@ -18,6 +18,7 @@ from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
+from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
@@ -59,6 +60,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
+        _refuse_stateless(base, asked_for)
     return Question(base, asked_for, space, tuple(sources))
 
 
@@ -103,6 +105,7 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     _refuse(of, case)
     _refuse_ahead(of, on)
     _refuse_products(on)
+    _refuse_states(on)
     return Design(of, on)
 
 
@@ -171,6 +174,25 @@ def _refuse_products(mapping: Mapping) -> None:
     for name in ("gemm_attention", "gemm_ffn"):
         if getattr(mapping.decode, name) not in (None, getattr(mapping.prefill, name)):
             raise DesignError(f"mapping.decode.{name}: decode multiplies vectors, by gemv; say mapping.prefill.{name}")
+
+
+def _refuse_states(mapping: Mapping) -> None:
+    """Refuses room for states that nobody keeps there."""
+    if getattr(mapping.prefill, "states", None) is not None:
+        raise DesignError(
+            "mapping.prefill.states: a prompt's states are with the tiles that work on it; say mapping.decode.states"
+        )
+    if getattr(mapping.decode, "states", None) is not None and software_of(mapping) == SERVED_WHOLE_CHIP:
+        raise DesignError(
+            "mapping.decode.states: tiles that serve requests as they come keep states in main memory; leave it out"
+        )
+
+
+def _refuse_stateless(base: Design, workload: Workload) -> None:
+    """Refuses room for states where no model has any."""
+    models = [case.model for case in workload.cases if isinstance(case, Case)]
+    if getattr(base.mapping.decode, "states", None) is not None and not any(fixed_bytes(model, 0.0) for model in models):
+        raise DesignError("mapping.decode.states: no model of these has recurrent states; leave it out")
 
 
 def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:

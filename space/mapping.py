@@ -152,6 +152,9 @@ class FlatPlan:
     attention: AttentionPlan
     gemm: SummaPlan
     prefetch: Any = part("what main memory reads ahead while it has nothing else to do", PrefetchPlan)
+    states: Any = quantity(
+        "1", "share of local memories in which recurrent states stay from step to step; of decode", high=0.9, absent=True
+    )
 
 
 DIE_PLACEMENTS = ("linear", "snake", "blocks", "interleave")

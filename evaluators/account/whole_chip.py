@@ -12,7 +12,7 @@ from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.layouts.whole_chip import reads_ahead, turns
+from dse.evaluators.layouts.whole_chip import reads_ahead, resident, turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.passes.part import cut
@@ -30,6 +30,8 @@ from dse.space.elementwise import maximum
 from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import FlatPlan, Mapping
+from dse.space.parameters import STATE_BYTES, growths
+from dse.space.workload import Case
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -70,10 +72,26 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         scaled = [[block._replace(times=count * block.times) for block in of] for count, of in passes]
         parts = _timed(scaled, machine, reader, chip, plans[name])
         seconds, activity, flop = sums(parts)
-        full = (_held(design, job, name), filled(parts))
+        full = (_held(design, job, name), _in_tiles(parts, case, chip, plans[name]))
         whole = activity if not cut(fidelity)[1] else None  # a part has other shares of memory, and of what is sent
         found.append(Phase(name, machine, tuple(parts) if detailed else (), None, 1.0, None, seconds, full, whole, flop))
     return tuple(found)
+
+
+def by_itself(design: Design) -> bool:
+    """Whether a design is worked out apart from others: what share of states stays is of each design its own."""
+    return any(plan.states is not None for plan in (design.mapping.prefill, design.mapping.decode))
+
+
+def _in_tiles(parts: list[Timed], case: Case, chip: Chip, plan: FlatPlan) -> list[tuple[str, Any]]:
+    """Local memory of a tile in use by kind of operator, beside the states that stay there."""
+    share, stay = resident(case, chip, plan)
+    if not share:
+        return filled(parts)
+    # what updates states has those of its own layer among what is set aside
+    own = max(of.state for of in growths(case.model)) * STATE_BYTES * case.batch * stay / (chip.mesh.rows * chip.mesh.cols)
+    aside = share * chip.tile.sram
+    return [(name, nbytes + aside - (own if name == "rows" else 0.0)) for name, nbytes in filled(parts)]
 
 
 def _aside(chip: Chip, plan: FlatPlan) -> Any:
@@ -163,7 +181,9 @@ def _held(design: Design, job: Job, phase: str) -> tuple[tuple[str, float], ...]
     at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
     lengths = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
     cached = by_reach(case.model, lambda reach: float(sum(n * reach.kept(length) for n, length in lengths)))
-    return held(case.model, at, cached, float(case.batch), itemsize_of(_mapping(design)))
+    plan = _mapping(design).decode
+    away = 1 - (resident(case, _chip(design), plan)[1] if phase == "decode" else 0.0)
+    return held(case.model, at, cached, case.batch * away, itemsize_of(_mapping(design)))
 
 
 def _chip(design: Design) -> Chip:

@@ -30,8 +30,10 @@ from dse.evaluators.readers.closed_recurrent import decoded, prefilled
 from dse.evaluators.readers.through_cache import NOTHING, Kept
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum
+from dse.space.fields import replaced
 from dse.space.mapping import AttentionPlan, FlatPlan, Mapping, SummaPlan
 from dse.space.model import Model
+from dse.space.parameters import STATE_BYTES, growths
 from dse.space.workload import Case
 
 
@@ -45,11 +47,22 @@ def turns(
     itemsize, first = itemsize_of(mapping), prefill(case)
     on = On(case.model, chip, mapping.prefill, itemsize, {}, _wrapped(mapping.prefill, keep.get("prefill")))
     prompts = [(1.0, blocks(first, alike_prompts(case), on))]
-    on = On(case.model, chip, mapping.decode, itemsize, {}, _wrapped(mapping.decode, keep.get("decode")))
+    kept, (share, stay) = keep.get("decode"), resident(case, chip, mapping.decode)
+    room = chip if not share else replaced(chip, {"tile.sram": chip.tile.sram * (1 - share)})
+    on = On(case.model, room, mapping.decode, itemsize, {}, _wrapped(mapping.decode, kept), stay)
     tokens = []
     for count, at in decode(case, decode_at):
         tokens.append((count, blocks(at, decoding(at), on)))
     return {"prefill": prompts, "decode": tokens}
+
+
+def resident(case: Case, chip: Chip, plan: "FlatPlan | Said") -> tuple[float, float]:
+    """Share of local memories that is set aside for states, and of all sequences' states that stay there."""
+    share = 0.0 if plan.states is None else float(plan.states)
+    needed = case.batch * sum(of.layer.times * of.state for of in growths(case.model)) * STATE_BYTES
+    if not share or not needed:
+        return 0.0, 0.0
+    return share, min(share * float(chip.tile.sram * chip.mesh.rows * chip.mesh.cols) / needed, 1.0)
 
 
 def _wrapped(plan: FlatPlan, of: Kept | None) -> Kept | None:
@@ -78,10 +91,13 @@ class Said(NamedTuple):
     attention: AttentionPlan
     gemm: SummaPlan
     prefetch: None = None
+    states: None = None
 
 
 class On(NamedTuple):
-    """What is computed and where, how what has come up already is done, and what a cache has of it."""
+    """What is computed and where, how what has come up already is done, what a cache has of it, and what share of states stays
+    in local memories, beside which the chip has less.
+    """
 
     model: Model
     chip: Chip
@@ -89,6 +105,7 @@ class On(NamedTuple):
     itemsize: float
     known: dict[Any, Any]
     kept: Kept | None = None
+    states: float = 0.0
 
 
 def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
@@ -182,8 +199,19 @@ def _recur(part: Part, of: Recur, on: On) -> Call:
     shape = Recurrence(
         of.rule, heads, max(heads // of.shared, 1), of.key_dim, of.value_dim, sequences, ceil_div(of.tokens, 1), of.chunk
     )
-    job = decoded(shape, on.chip, on.itemsize) if of.chunk == 1 else prefilled(shape, on.chip, on.itemsize)
+    if of.chunk > 1:
+        job: Any = prefilled(shape, on.chip, on.itemsize)
+    else:
+        job = decoded(shape, _beside(on, float(shape.state_bytes)), on.itemsize, on.states)
     return _call(part, of, (of.tokens, of.key_dim, of.value_dim), job, useful(of))
+
+
+def _beside(on: On, nbytes: float) -> Chip:
+    """The chip with those states of a layer that stay in local memories."""
+    if not on.states:
+        return on.chip
+    each = on.states * nbytes / (on.chip.mesh.rows * on.chip.mesh.cols)
+    return replaced(on.chip, {"tile.sram": on.chip.tile.sram + each})
 
 
 def _rows(part: Part, of: Elementwise, on: On) -> Call:
