@@ -84,6 +84,7 @@ def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
         "max_position": file.whole(file.stated("max_position_embeddings", "model_max_length")),
         "tied_embeddings": file.flag("tie_word_embeddings"),
     }
+    file.ignore("model_max_length")
     for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
         file.only(name, family.acts)
     check_rotation(file, partial=family.partial)
@@ -138,7 +139,8 @@ def _by_type(file: File, kind: Any) -> tuple[str, Family]:
     for name, family in ARCHITECTURES.items():
         if kind in family.others:
             return name, family
-    types = (kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
+    file.refuse_unmodelled()
+    types = dict.fromkeys(kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
     raise file.refuse("model_type", f"no type {short(kind)}; {nearest(kind[:80], types)}")
 
 
