@@ -110,7 +110,8 @@ def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any
     joined = dict(inner)
     said = outer.get("tie_word_embeddings")
     if said is not None:
-        own = joined.setdefault("tie_word_embeddings", said)
+        own = joined.get("tie_word_embeddings")
+        joined["tie_word_embeddings"] = said
         if own is not None and own != said:
             raise files[0].refuse(
                 "tie_word_embeddings", f"{short(own)}, but {short(said)} around text_config; say the same in both"

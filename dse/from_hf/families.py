@@ -118,7 +118,7 @@ ARCHITECTURES: dict[str, Family] = {
         "llama4_text", windows.llama4, ("llama4",), defaults=LLAMA4, own=("ffn_intermediate",)
     ),
     "Cohere2ForCausalLM": Family("cohere2", windows.cohere2, defaults=COHERE2),
-    "Glm4MoeForCausalLM": Family("glm4_moe", usual.glm4_moe, partial=True),
+    "Glm4MoeForCausalLM": Family("glm4_moe", usual.glm4_moe, ("glm4v_moe_text",), partial=True),
     "MiniMaxM1ForCausalLM": Family("minimax_m1", states.minimax_m1, ("minimax", "minimax_text_01"), partial=True),
     "MiniMaxM2ForCausalLM": Family("minimax_m2", usual.minimax_m2, ("minimax",), partial=True),
     "MiniMaxM3ForCausalLM": Family(

@@ -145,8 +145,9 @@ class File:
         """A count that has several names, of which a file may have more than one; they must agree."""
         first = self.stated(*names)
         count = self.whole(first, low=low, default=default)
+        self.ignore(*names)
         for name in names:
-            if name != first and self.whole(name, low=low, default=count) != count:
+            if self._given.get(name) is not None and self.whole(name, low=low) != count:
                 raise self.refuse(name, f"{short(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 

@@ -314,6 +314,11 @@ def test_lists_may_go_on_over_modules_that_predict_tokens(written: Write) -> Non
     assert read(written("deepseek_v4", compress_ratios=short)) == read(written("deepseek_v4", compress_ratios=longer))
 
 
+def test_names_of_the_same_replace_what_a_class_means_by_none(written: Write) -> None:
+    other = written("nemotron_h", head_dim=..., attention_head_dim=24, n_groups=..., mamba_n_groups=4)
+    assert read(other) == read(written("nemotron_h", head_dim=24, n_groups=4))
+
+
 def test_kinds_are_those_of_the_lists(written: Write) -> None:
     orders = {stem: read(written(stem)).order for stem in SMALL}
     assert orders["gpt_oss"] == "3 (local, full)"
