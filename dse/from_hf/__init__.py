@@ -84,6 +84,7 @@ def _common(path: Path, file: File, outer: File, family: Family) -> Entry:
         "max_position": file.whole(file.stated("max_position_embeddings", "model_max_length")),
         "tied_embeddings": file.flag("tie_word_embeddings"),
     }
+    file.ignore("model_max_length")
     for name in {family.act, "hidden_act"} if family.act == "hidden_activation" else {family.act}:
         file.only(name, family.acts)
     check_rotation(file, partial=family.partial)
@@ -109,7 +110,8 @@ def _shared(files: list[File], inner: Mapping[str, Any], outer: Mapping[str, Any
     joined = dict(inner)
     said = outer.get("tie_word_embeddings")
     if said is not None:
-        own = joined.setdefault("tie_word_embeddings", said)
+        own = joined.get("tie_word_embeddings")
+        joined["tie_word_embeddings"] = said
         if own is not None and own != said:
             raise files[0].refuse(
                 "tie_word_embeddings", f"{short(own)}, but {short(said)} around text_config; say the same in both"
@@ -138,7 +140,8 @@ def _by_type(file: File, kind: Any) -> tuple[str, Family]:
     for name, family in ARCHITECTURES.items():
         if kind in family.others:
             return name, family
-    types = (kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
+    file.refuse_unmodelled()
+    types = dict.fromkeys(kind for family in ARCHITECTURES.values() for kind in (family.model_type, *family.others))
     raise file.refuse("model_type", f"no type {short(kind)}; {nearest(kind[:80], types)}")
 
 

@@ -118,13 +118,13 @@ ARCHITECTURES: dict[str, Family] = {
         "llama4_text", windows.llama4, ("llama4",), defaults=LLAMA4, own=("ffn_intermediate",)
     ),
     "Cohere2ForCausalLM": Family("cohere2", windows.cohere2, defaults=COHERE2),
-    "Glm4MoeForCausalLM": Family("glm4_moe", usual.glm4_moe, partial=True),
+    "Glm4MoeForCausalLM": Family("glm4_moe", usual.glm4_moe, ("glm4v_moe_text",), partial=True),
     "MiniMaxM1ForCausalLM": Family("minimax_m1", states.minimax_m1, ("minimax", "minimax_text_01"), partial=True),
     "MiniMaxM2ForCausalLM": Family("minimax_m2", usual.minimax_m2, ("minimax",), partial=True),
     "MiniMaxM3ForCausalLM": Family(
         "minimax_m3",
         usual.minimax_m3,
-        ("minimax_m3_text", "minimax_m3_vl"),
+        ("minimax_m3_text", "minimax_m3_vl", "minimax_m3_vl_text"),
         acts=(*SILU, "swigluoai"),
         partial=True,
         own=("ffn_intermediate",),
@@ -145,9 +145,9 @@ ARCHITECTURES: dict[str, Family] = {
     "HunYuanDenseV1ForCausalLM": Family("hunyuan_v1_dense", usual.hunyuan),
     "HunYuanMoEV1ForCausalLM": Family("hunyuan_v1_moe", usual.hunyuan_moe, ("hunyuan",)),
     "HYV3ForCausalLM": Family("hy_v3", usual.hy_v3),
-    "Ernie4_5_MoeForCausalLM": Family("ernie4_5_moe", usual.ernie_moe),
+    "Ernie4_5_MoeForCausalLM": Family("ernie4_5_moe", usual.ernie_moe, defaults={"tie_word_embeddings": True}),
     "Step3p5ForCausalLM": Family("step3p5", windows.step, ("step3p7",), partial=True),
-    "MiMoV2FlashForCausalLM": Family("mimo_v2_flash", windows.mimo_v2, partial=True),
+    "MiMoV2FlashForCausalLM": Family("mimo_v2_flash", windows.mimo_v2, ("mimo_v2",), partial=True),
 }  # fmt: skip
 """By class."""
 

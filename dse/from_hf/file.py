@@ -58,7 +58,7 @@ HARMLESS = frozenset(
     eos_token_id ep_size exponential_decay_length_penalty ffn_dropout finetuning_task floor_scale for_llm_compressor
     forced_bos_token_id forced_eos_token_id fuse_rms_norm hc_eps hc_sinkhorn_iters hidden_dropout hidden_dropout_prob id2label
     ignore_index im_end_id im_newline_id im_start_id image_token_id indexer_rope_interleave initial_context_length
-    initializer_range is_decoder label2id layer_norm_eps layer_norm_epsilon layernorm_epsilon
+    initializer_range interpolate_factor is_decoder label2id layer_norm_eps layer_norm_epsilon layernorm_epsilon
     layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
     layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta length_penalty linear_attn_alpha_factor
     linear_attn_beta_factor logit_scale mamba_dt_init_floor mamba_dt_limit mamba_dt_max mamba_dt_min mask_init_id max_length
@@ -71,12 +71,12 @@ HARMLESS = frozenset(
     pad_token_id prefix pretraining_tp problem_type query_pre_attn_scalar remove_invalid_values repetition_penalty
     rescale_prenorm_residual resid_pdrop residual_in_fp32 return_dict return_dict_in_generate rms_norm_eps rope_interleave
     rope_local_base_freq rope_theta rotary_base route_norm routed_scaling_factor router_aux_loss_coef router_dtype
-    router_jitter_noise router_scaling_factor scoring_func sep_id sep_token_id seq_aux seq_length suppress_tokens
+    router_jitter_noise router_scaling_factor scale_fmt scoring_func sep_id sep_token_id seq_aux seq_length suppress_tokens
     swa_rope_theta swiglu_alpha swiglu_limit swiglu_limits swiglu_limits_shared task_specific_params temperature
     text_end_id text_start_id tf_legacy_loss time_step_floor time_step_limit time_step_max time_step_min time_step_rank
     tokenizer_class top_k top_p topk_group torchscript transformers_version truncate typical_p unsloth_fixed
     unsloth_version use_bfloat16 use_cache use_gemma_norm use_grouped_mm use_grouped_topk use_mamba_kernels use_mrope
-    video_token_id vision_token_id yarn_only_types z_loss_coeff
+    video_token_id vision_token_id yarn_only_types z_loss_coeff zero_centered
     """,
     )
 )
@@ -111,6 +111,14 @@ class File:
         """Whether a field is there and says null."""
         return name in self._values and self._values[name] is None
 
+    def ignore(self, *names: str) -> None:
+        """Takes note of fields that say nothing about what is read: of parts that are left out, or unused beside others."""
+        self._read.update(names)
+
+    def ignore_like(self, pattern: str) -> None:
+        """The same of all fields whose names match."""
+        self._read.update(name for name in self._given if re.fullmatch(pattern, name))
+
     def stated(self, *names: str) -> str:
         """The first of some names of the same that the file has; the first of all where it has none."""
         return next((name for name in names if self._given.get(name) is not None), names[0])
@@ -137,8 +145,9 @@ class File:
         """A count that has several names, of which a file may have more than one; they must agree."""
         first = self.stated(*names)
         count = self.whole(first, low=low, default=default)
+        self.ignore(*names)
         for name in names:
-            if name != first and self.whole(name, low=low, default=count) != count:
+            if self._given.get(name) is not None and self.whole(name, low=low) != count:
                 raise self.refuse(name, f"{short(self.get(name))}, but {first} is {count}; keep one of them")
         return count
 

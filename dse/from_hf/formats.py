@@ -15,12 +15,21 @@ PACKED = {
     "nvfp4-pack-quantized": "nvfp4",
     "float-quantized": "fp8",
     "naive-quantized": "fp8",
+    "mixed-precision": "several formats",
     "pack-quantized": "int4",
     "int-quantized": "int8",
 }
 """Formats of compressed tensors, and what values are in them."""
 
-ALGORITHMS = {"FP8": "fp8", "NVFP4": "nvfp4", "MXFP8": "mxfp8", "MIXED_PRECISION": "nvfp4 and fp8", "W4A8_MXFP4_FP8": "mxfp4"}
+ALGORITHMS = {
+    "FP8": "fp8",
+    "NVFP4": "nvfp4",
+    "W4A16_NVFP4": "nvfp4",
+    "FP8_PB_WO": "fp8",
+    "MXFP8": "mxfp8",
+    "MIXED_PRECISION": "nvfp4 and fp8",
+    "W4A8_MXFP4_FP8": "mxfp4",
+}
 """Algorithms of `modelopt`, and what weights are in."""
 
 

@@ -20,7 +20,8 @@ def deepseek_v3(file: File) -> Entry:
 
 def mistral4(file: File) -> Entry:
     """As DeepSeek-V2, with experts in all layers unless it says otherwise."""
-    return _latent(file, score_bias=False)
+    biased = file.only("topk_method", ("greedy", "group_limited_greedy", "noaux_tc")) == "noaux_tc"
+    return _latent(file, score_bias=biased)
 
 
 def deepseek_v32(file: File) -> Entry:
@@ -188,12 +189,12 @@ def _latent(file: File, *, score_bias: bool, named: bool = True) -> Entry:
     if named:
         file.only("head_dim", (own["latent"]["rope_dim"], own["head_dim"]))
     file.only("moe_layer_freq", (1,))
-    dense = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"})
+    modules = predicting(file, "num_nextn_predict_layers")
+    dense = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=int(modules["mtp"]))
     first = file.whole(
         "first_k_dense_replace", low=0, default=None if dense is None else dense_first(file, "mlp_layer_types", dense)
     )
     if dense is not None and first != dense_first(file, "mlp_layer_types", dense):
         raise file.refuse("first_k_dense_replace", f"{first} contradicts mlp_layer_types; keep one of them")
     experts = routed(file, score_bias=score_bias)
-    modules = predicting(file, "num_nextn_predict_layers")
     return own | {"experts": experts | {"dense_layers": first}} | modules

@@ -175,6 +175,7 @@ def minimax_m1(file: File) -> Entry:
     file.only("attn_window_size", ())
     file.only("shared_intermediate_size", (0,))
     file.only("shared_moe_mode", ("sigmoid", "softmax"))
+    file.ignore("mlp_intermediate_size", "max_model_len")  # of FFNs that no layer has
     state = {
         "rule": "linear",
         "heads": heads,

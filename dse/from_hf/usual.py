@@ -32,7 +32,11 @@ def mixtral(file: File) -> Entry:
 
 def phi3(file: File) -> Entry:
     """A window, if any, in all layers; a part of each head may be rotated."""
+    file.only("full_attn_mod", (1,))
+    file.only("lm_head_bias", (False,))
     heads, window = file.whole("num_attention_heads"), _window(file, file.whole("sliding_window", default=0))
+    if window >= file.whole("max_position_embeddings"):
+        window = 0  # of which its longest sequence sees nothing
     return grouped(file, kv_heads=heads) | {"window": window, "rope": rotated(file)}
 
 
@@ -57,6 +61,9 @@ def qwen3(file: File) -> Entry:
 def qwen3_moe(file: File) -> Entry:
     """As Qwen3, with experts."""
     file.only("decoder_sparse_step", (1,))
+    file.only("qkv_bias", (False,))
+    file.only("use_qk_norm", (True,))
+    file.only("shared_expert_intermediate_size", (0,))
     dense = file.get("mlp_only_layers") or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
         raise file.refuse("mlp_only_layers", f"{short(dense)} is not understood; dense layers are the first ones: [0, 1, ...]")
@@ -99,6 +106,9 @@ def minimax_m2(file: File) -> Entry:
     file.only("shared_intermediate_size", (0,))
     file.only("attn_type_list", ([1] * file.layers(),))
     file.only("mtp_transformer_layers", (1,))
+    file.only("shared_moe_mode", ("sigmoid", "softmax"))
+    file.only("sliding_window", ())
+    file.ignore("mlp_intermediate_size", "max_model_len")  # of FFNs that no layer has
     experts = {
         "count": file.whole("num_local_experts"),
         "top_k": file.whole("num_experts_per_tok"),
@@ -167,7 +177,12 @@ def hunyuan(file: File) -> Entry:
     file.get("cla_share_factor")
     file.only("norm_type", ("rms",))
     file.only("mlp_bias", (False,))
-    file.get("org_vocab_size")
+    file.only("add_classification_head", (False,))
+    file.only("use_rotary_pos_emb", (True,))
+    file.ignore(
+        "org_vocab_size", "class_num", "dense_list", "group_limited_greedy", "num_media_embeds", "pool_type", "skip_cls_token"
+    )
+    file.ignore_like("(anyres|vit|video|xdrope)_.*|position_embedding_xdrope|unused_token.*")
     bias = file.flag("attention_bias")
     head_dim = file.same(
         "head_dim", "attention_head_dim", default=file.whole("hidden_size") // file.whole("num_attention_heads")
@@ -227,7 +242,8 @@ def _each(file: File, name: str, *, default: int | None = None) -> int:
 
 def _dense_layers(file: File) -> int:
     """First layers without experts, which a list of all layers may say too."""
-    said = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"})
+    more = file.whole("num_nextn_predict_layers", low=0, default=0)
+    said = listed(file, "mlp_layer_types", {"dense": "dense", "sparse": "experts"}, more=more)
     if said is None:
         return file.whole("first_k_dense_replace", low=0)
     dense = dense_first(file, "mlp_layer_types", said)

@@ -208,6 +208,10 @@ def step(file: File) -> Entry:
     file.only("att_impl_type", ("GQA",))
     file.only("use_qk_norm", (True,))
     file.only("use_moe", (True,))
+    file.only("sink", (False,))
+    file.only("use_mfa", (False,))
+    file.only("moe_every_n_layer", (1,))
+    file.only("moe_layer_offset", (0,))
     kv_heads = file.same("num_attention_groups", "num_key_value_heads")
     head_dim = file.whole("head_dim")
     turns = listed(file, "layer_types", ATTENTIONS, more=more) or ("full",) * layers

@@ -1,6 +1,7 @@
 """Hugging Face's `config.json`: read whole, or refused by the field that is not understood."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,55 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepseek_v3", {"q_lora_rank": ...}, "q_lora_rank: missing"),
     ("deepseek_v3", {"topk_method": "greedy"}, 'topk_method: "greedy"'),
     ("deepseek_v3", {"index_topk": 2048}, "index_topk.*not understood"),
+    ("qwen3_8b", {"architectures": ["Qwen4ForCausalLM"], "model_type": "qwen4"}, "no type .qwen4.; did you mean 'qwen3'"),
+    ("qwen3_8b", {"architectures": ["JambaForCausalLM"], "model_type": "jamba"}, "model_type: .jamba.: states of Mamba-1"),
+    ("qwen3_8b", {"engram_layer_ids": [1, 14]}, "engram_layer_ids: .1, 14.: tables of n-grams"),
+    ("kimi_linear", {"attn_res_block_size": 12}, "attn_res_block_size: 12: residuals that attend .* null leaves them out"),
+    ("deepseek_v4", {"hc_mult": 4}, "hc_mult: 4: hyper-connections .* 1 leaves them out"),
+    ("deepseek_v4", {"hc_mult": ...}, "hc_mult: 4: hyper-connections"),
+    ("deepseek_v4", {"compress_ratios": [0, 0, 4, 2, 4, 128, 0]}, "compress_ratios: 2 is no kind of layer .*valid: 0, 4, 128"),
+    (
+        "deepseek_v4",
+        {"compress_ratios": [0, 0, 4]},
+        "compress_ratios: 3 entries, for 6 layers and 1 modules .*say one for each",
+    ),
+    ("deepseek_v4", {"o_groups": 3}, "o_groups: 3 groups do not divide 8 heads"),
+    ("deepseek_v4", {"index_topk": 8192}, "indexer.top: picks out 8192 positions, where a cache has 4096 at most"),
+    ("deepseek_v32", {"index_topk": 8192}, "indexer.top: picks out 8192 positions, where a cache has 4096 at most"),
+    ("glm_moe_dsa", {"indexer_types": ["shared"] * 6}, "indexer_types: the first layer has nothing to reuse"),
+    ("glm_moe_dsa", {"indexer_types": ["full"] * 5}, "indexer_types: 5 entries, for 6 layers"),
+    ("gpt_oss", {"layer_types": ["sliding_attention"] * 5}, "layer_types: 5 entries, for 6 layers; say one for each"),
+    ("gpt_oss", {"layer_types": ["linear_attention"] * 6}, "layer_types: .linear_attention. is no kind of layer .*valid"),
+    ("gpt_oss", {"sliding_window": 8192}, "kinds.local.window: 8192 tokens, in a model of at most 4096"),
+    ("gpt_oss", {"sliding_window": ...}, "sliding_window: missing"),
+    ("gpt_oss", {"experts_per_token": 2}, "experts_per_token: 2, but num_experts_per_tok is 4; keep one of them"),
+    ("gemma4", {"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input: 256 is not understood; valid: 0"),
+    ("gemma4", {"num_kv_shared_layers": 6}, "num_kv_shared_layers: 6 of 6 layers"),
+    ("gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+    ("llama4", {"layer_types": ["full_attention"] * 6}, "layer_types: layers within chunks are not those that no_rope_layers"),
+    ("llama4", {"moe_layers": [7]}, "moe_layers: .7. is not a list of layers, from 0 to 5"),
+    (
+        "kimi_linear",
+        {"linear_attn_config": SMALL["kimi_linear"]["linear_attn_config"] | {"kda_layers": [1, 2]}},
+        "layer 4 is in",
+    ),
+    ("kimi_linear", {"linear_attn_config": SMALL["kimi_linear"]["linear_attn_config"] | {"kda_layers": [1, 9]}}, "from 1 to 6"),
+    ("nemotron_h", {"hybrid_override_pattern": "ME*M-X"}, "hybrid_override_pattern: .X. is no kind of layer"),
+    ("nemotron_h", {"hybrid_override_pattern": "ME*M"}, "hybrid_override_pattern: 4 entries, for 6 layers"),
+    (
+        "nemotron_h",
+        {"mamba_ssm_cache_dtype": "bfloat16"},
+        "mamba_ssm_cache_dtype: .bfloat16. is not understood; valid: .float32",
+    ),
+    ("nemotron_h", {"mlp_hidden_act": "silu"}, "mlp_hidden_act: .silu. is not understood; valid: .relu2"),
+    ("minimax_m3", {"moe_layer_freq": [0, 1, 0, 1, 1, 1]}, "moe_layer_freq: .* dense layers are the first ones"),
+    ("hunyuan_moe", {"moe_topk": [2, 2, 2, 2, 2, 4]}, "moe_topk: .* say the same whole number of every layer"),
+    ("hunyuan", {"use_cla": True}, "use_cla: true is not understood; valid: false"),
+    ("step3p5", {"moe_layers_enum": "1,3,4,5"}, "moe_layers_enum: .* layers with experts are the last ones"),
+    ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1, 1]}, "hybrid_layer_pattern: 3 entries, for 6 layers"),
+    ("nemotron_nas", {"block_configs": [{}] * 6}, "block_configs: .*attention and ffn are needed"),
+    ("qwen3_5", {"mlp_only_layers": [0]}, "mlp_only_layers: .0. is not understood"),
+    ("qwen3_5", {"num_hidden_layers": 1 << 20}, "num_hidden_layers: 1048576 layers; 1024 at most"),
 ]
 
 
@@ -190,6 +240,95 @@ SAME: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("stem", "changes"), SAME, ids=[f"{stem} {c!s:.50}" for stem, c in SAME])
 def test_the_same_said_otherwise_is_the_same_model(stem: str, changes: dict[str, Any], written: Write) -> None:
     assert read(written(stem, **changes)) == read(written(stem))
+
+
+def nested(stem: str, around: dict[str, Any] | None = None, **inside: Any) -> dict[str, Any]:
+    """A file of a model that sees, whose language model is a sample."""
+    text = {name: value for name, value in (SMALL[stem] | inside).items() if value is not ...}
+    vision = {"model_type": "vision", "hidden_size": 8, "num_hidden_layers": 2}
+    return {"architectures": ["SomeForConditionalGeneration"], "model_type": "some", "text_config": text} | {
+        "vision_config": vision,
+        "image_token_id": 7,
+        **(around or {}),
+    }
+
+
+@pytest.mark.parametrize("stem", SMALL)
+def test_the_language_model_of_a_file_is_read(stem: str, written: Write, tmp_path: Path) -> None:
+    alone = read(written(stem))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(nested(stem, {"dtype": "bfloat16"}, architectures=..., torch_dtype=...)))
+    assert read(path) == alone
+    tied = {"tie_word_embeddings": alone.tied_embeddings}
+    path.write_text(json.dumps(nested(stem, tied, tie_word_embeddings=...)))
+    assert read(path) == alone
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (nested("qwen3_5", {"tie_word_embeddings": True}), "tie_word_embeddings: false, but true around text_config"),
+        (nested("qwen3_5", {"architectures": ["SomeForSequenceClassification"]}), "architectures: .*generates text"),
+        (nested("qwen3_5", {"text_config": [1]}), "text_config: .1. is not a group of fields"),
+        (nested("qwen3_5", {"dtype": "float32"}), "dtype: bfloat16, but around it float32"),
+        (nested("qwen3_5", {"hc_mult": 4}), "hc_mult: 4"),
+        (nested("qwen3_5", architectures=..., model_type="qwen3_6_text"), "text_config: model_type: no type .*did you mean"),
+        (nested("qwen3_5", some_new_gate=3), "text_config: .some_new_gate.: not understood"),
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_in_a_file_of_a_model_that_sees(values: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(DesignError, match=said) as error:
+        read(path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+NOTES: list[tuple[str, dict[str, Any], str]] = [
+    ("gpt_oss", {}, "mxfp4 experts, bfloat16 else .mapping.precision.experts=mxfp4"),
+    ("deepseek_v4", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8, experts in mxfp4"),
+    ("deepseek_v32", {"quantization_config": {"quant_method": "fp8"}}, "published in fp8 .mapping.precision.weights=fp8"),
+    ("nemotron_h", {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "weights=nvfp4"),
+    (
+        "deepseek_v3",
+        {
+            "quantization_config": {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "ignore": ["re:.*self_attn.*"],
+            }
+        },
+        "published in int4 .mapping.precision.experts=int4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stem", "changes", "said"), NOTES, ids=[stem for stem, _, _ in NOTES])
+def test_a_note_says_the_published_format(stem: str, changes: dict[str, Any], said: str, written: Write) -> None:
+    assert re.search(said, fields_of(written(stem, **changes))["note"])
+
+
+def test_lists_may_go_on_over_modules_that_predict_tokens(written: Write) -> None:
+    short, longer = [0, 0, 4, 128, 4, 128], [0, 0, 4, 128, 4, 128, 0]
+    assert read(written("deepseek_v4", compress_ratios=short)) == read(written("deepseek_v4", compress_ratios=longer))
+
+
+def test_names_of_the_same_replace_what_a_class_means_by_none(written: Write) -> None:
+    other = written("nemotron_h", head_dim=..., attention_head_dim=24, n_groups=..., mamba_n_groups=4)
+    assert read(other) == read(written("nemotron_h", head_dim=24, n_groups=4))
+
+
+def test_kinds_are_those_of_the_lists(written: Write) -> None:
+    orders = {stem: read(written(stem)).order for stem in SMALL}
+    assert orders["gpt_oss"] == "3 (local, full)"
+    assert orders["gemma4"] == "2 local, full, local, local_reused, full_reused"
+    assert orders["llama4"] == "local_dense, local_experts, full_dense, local_experts, local_dense, full_experts"
+    assert orders["deepseek_v4"] == "2 local, 2 (sparse, heavy)"
+    assert orders["glm_moe_dsa"] == "2 (2 scored, reused)"
+    assert orders["kimi_linear"] == orders["qwen3_next"].replace("delta", "state") == "2 (2 state, full)"
+    assert orders["nemotron_h"] == "mamba, experts, attention, mamba, dense, experts"
+    assert orders["step3p5"] == "2 (full, 2 local)"
 
 
 def test_a_window_in_every_layer_is_read(written: Write) -> None:
