@@ -47,7 +47,7 @@ class Indexer:
     """Sparse attention: small heads score all cached positions, and attention looks at the best of them alone.
 
     Source:
-        DeepSeek sparse attention [deepseek2025v32]; with `block`, the best blocks of positions.
+        DeepSeek sparse attention [deepseekai2025]; with `block`, the best blocks of positions.
     """
 
     heads: int = whole("heads that score, over one key a position")
@@ -67,8 +67,8 @@ class Recurrence:
     """Mixing by a state of fixed size a sequence, of `heads` matrices [key_dim, value_dim], in the place of a cache.
 
     Source:
-        delta: Gated DeltaNet [yang2025]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
-        attention [minimax2025].
+        delta: Gated DeltaNet [yang2024]; channel_delta: Kimi Linear [kimi2025]; ssd: Mamba-2 [dao2024]; linear: lightning
+        attention [qin2024].
     """
 
     rule: str = word("how states forget and learn", RULES)
@@ -88,7 +88,7 @@ class Compressed:
     """Attention to the last tokens one by one, and to earlier ones of which some side by side are one entry (CSA, HCA).
 
     Source:
-        [deepseek2026v4], as in its published code.
+        DeepSeek-V4, as its published code has it.
     """
 
     ratio: int = whole("positions of one entry; 0 for the window alone", low=0)

@@ -6,7 +6,7 @@ from dse.space.layers import MOE, Layer, Reach, layers, reach_of, scored
 from dse.space.model import Experts, Model, Recurrence
 
 STATE_BYTES = 4.0
-"""Of a value of a recurrent state, which is kept in single precision [yang2025] [dao2024]. [B]"""
+"""Of a value of a recurrent state, which is kept in single precision [yang2024] [dao2024]. [B]"""
 
 
 def parameters(model: Model) -> int:
@@ -97,7 +97,8 @@ def _indexing(of: Model) -> int:
     rank = query_rank(of) or of.hidden
     if index.block > 1:
         return of.hidden * index.dim * (index.heads + 1)
-    return rank * index.heads * index.dim + of.hidden * (index.dim + index.heads) + 2 * index.dim
+    key = of.hidden * index.dim if of.compressed is None else 0  # else keys are those of compressed entries
+    return rank * index.heads * index.dim + key + of.hidden * index.heads + 2 * index.dim
 
 
 def _compressing(of: Model) -> int:

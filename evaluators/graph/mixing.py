@@ -84,10 +84,10 @@ def _index(of: Model, at: Step, far: Step, needs: str) -> list[Operator]:
     if index is None or index.reused:
         return []
     m, h, rank = at.tokens, Dim(of.hidden), query_rank(of)
-    found: list[Operator] = [
-        MatMul("index_q", ("q_down",) if rank else (needs,), m, Dim(rank or of.hidden), Dim(index.heads * index.dim)),
-        MatMul("index_k", (needs,), m, h, Dim(index.dim)),
-    ]
+    queries = ("q_down",) if rank else (needs,)
+    found: list[Operator] = [MatMul("index_q", queries, m, Dim(rank or of.hidden), Dim(index.heads * index.dim))]
+    if of.compressed is None:  # else keys are those of compressed entries
+        found.append(MatMul("index_k", (needs,), m, h, Dim(index.dim)))
     if index.block == 1:
         found.append(MatMul("index_weights", (needs,), m, h, Dim(index.heads)))
     needed = tuple(one.name for one in found)
@@ -140,7 +140,7 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
 
 
 def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> list[Operator]:
-    """One row a position, key and value of all heads, for the last tokens and for compressed entries [deepseek2026v4]."""
+    """One row a position, key and value of all heads, for the last tokens and for compressed entries."""
     m, h, row = at.tokens, Dim(of.hidden), of.head_dim
     q = Dim(of.heads, row, split=True)
     found: list[Operator] = []
@@ -180,16 +180,14 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     decays = {"delta": 2, "ssd": 1, "channel_delta": 1}.get(state.rule, 0)
     if decays:
         found.append(MatMul("state_decay", first, m, h, Dim(state.heads, decays, split=True)))
+    rank = Dim(state.gate_rank)
     if state.rule == "channel_delta" and state.gate_rank:
-        rank = Dim(state.gate_rank)
-        found += [
-            MatMul("decay_down", first, m, h, rank),
-            MatMul("decay_up", ("decay_down",), m, rank, keys),
-            MatMul("gate_down", first, m, h, rank),
-            MatMul("gate_up", ("gate_down",), m, rank, values),
-        ]
+        found += [MatMul("decay_down", first, m, h, rank), MatMul("decay_up", ("decay_down",), m, rank, keys)]
+    elif state.rule == "channel_delta":
+        found.append(MatMul("decay_up", first, m, h, keys))
+    if state.rule == "channel_delta" and state.gate_rank and not state.full_gate:
+        found += [MatMul("gate_down", first, m, h, rank), MatMul("gate_up", ("gate_down",), m, rank, values)]
     else:
-        found += [MatMul("decay_up", first, m, h, keys)] if state.rule == "channel_delta" else []
         found.append(MatMul("gate_up", first, m, h, values))
     needs: tuple[str, ...] = ("state_qk", "state_v")
     if state.conv:

@@ -71,7 +71,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Scores of small heads over one key a position, and the choice of the best positions [deepseek2025v32].
+    """Scores of small heads over one key a position, and the choice of the best positions [deepseekai2025].
 
     Attributes:
         heads, dim: of the heads that score; every device has all of them, since all need the choice.
@@ -185,7 +185,7 @@ def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
     head's own decay is in them before they are needed.
 
     Source:
-        chunked forms of [yang2025] section 3.3, [dao2024] section 6.
+        chunked forms of [yang2024] section 3.3, [dao2024] section 6.
 
     >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 64)
     >>> sum(m * k * n for m, k, n in shapes(delta)) / 64 / 128 / 128
