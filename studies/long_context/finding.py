@@ -14,11 +14,12 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.graph.step import decode
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import blocks
-from dse.space.design import stacked
+from dse.space.design import Design, stacked
+from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.parameters import fixed_bytes, fixed_values, growing_values
 from dse.space.units import show
-from dse.space.workload import Case
+from dse.space.workload import Case, Workload
 from dse.studies.write import table
 
 FAMILIES = {
@@ -34,11 +35,17 @@ CONTEXTS = (8192, 32768, 131072, 524288, 1048576)
 CHOSEN = ("qwen3_235b_a22b", "deepseek_v3", "deepseek_v32", "qwen35_397b_a17b")
 """Of which the best chip is looked for."""
 
-STACKS = (2, 4, 6, 8, 12)
-"""Of HBM3E: 0.8 TB/s and 23.5 GB each."""
+STACKS = (2, 3, 4, 5, 6)
+"""Of HBM3E: 0.8 TB/s each, as many as have room at the edges of a die."""
 
-CORES, LINKS, TP = (66, 132, 198), (112.5, 225.0, 450.0), (4.0, 8.0, 16.0, 32.0)
-BATCHES = tuple(2**power for power in range(11))
+GIGABYTES = (12, 24, 36, 48)
+"""Of a stack."""
+
+CORES, LINKS = (33, 66, 99, 132), (80, 160, 320)
+DIES = 32
+BATCHES = tuple(DIES * 2**power for power in range(8))
+"""Requests of all dies, at least one each: attention is on the die of its request."""
+
 TPOT = 0.05
 """The longest time of a token. [s]"""
 
@@ -50,13 +57,13 @@ def finding() -> str:
         [
             "What a request keeps, and what a token of it reads of that, by context; 16 bits a value, states 32.",
             table(head, [_bytes(name) for name in FAMILIES]),
-            "Time of a token on eight H200, 8-bit weights, one request and as many as fit at that length (64 at most); what "
-            "takes most of it then.",
+            f"Time of a token on {DIES} H200, experts of 8 bits divided over all: one request a die, and as many as fit at "
+            "that length (128 at most); what takes most of it then.",
             table(["model", *(_text(context) for context in CONTEXTS)], [_times(name) for name in FAMILIES]),
-            f"Tokens/s a thousand dollars of the best chip within {TPOT * 1e3:.0f} ms a token, and what it is: stacks of "
-            "HBM3E, multiprocessors, GB/s a port, chips, requests.",
+            f"Tokens/s a thousand dollars of the best die within {TPOT * 1e3:.0f} ms a token, of {DIES}: its stacks of HBM3E "
+            "and what they hold, multiprocessors, GB/s of NVLink, requests a die, and what binds.",
             table(["model", *(_text(context) for context in CONTEXTS[1::2])], [_best(name) for name in CHOSEN]),
-            "Gain of the best chip for 128k where one thing is doubled and the price stays as it is:",
+            "Gain of the best die for 128k where one thing is doubled and the price stays as it is:",
             table(["model", "bandwidth", "capacity", "engines", "links"], [_doubled(name) for name in CHOSEN]),
         ]
     )
@@ -68,8 +75,8 @@ def _text(context: int) -> str:
 
 @cache
 def asked(name: str, context: int, batches: tuple[int, ...] = (1,)) -> Question:
-    """So many requests of a length, decoding a few tokens."""
-    words = [f"model={name}", f"workload.prompt=[{context}]", "workload.output=[64]", "mapping.precision.weights=fp8"]
+    """So many requests, at the last token of a context: what comes before is another die's."""
+    words = [f"model={name}", "workload.prompt=[1]", f"workload.output=[{context}]"]
     words += [f"workload.batch=[{','.join(map(str, batches))}]", "model.max_position=2097152"]
     return question(compose(["study=long_context", *words]), Path(__file__).parent)
 
@@ -85,7 +92,7 @@ def _read(name: str, context: int) -> float:
     """Of caches and states, for a token of one request. [B]"""
     of = asked(name, context)
     case: Case = of.workload.cases[0]  # type: ignore[assignment]
-    ((_, at),) = decode(case, "mean")
+    ((_, at),) = decode(case, "last")
     found = blocks(transformer(case.model, at), line(case.model, at), 1, of.base.mapping.precision, "ring")
     return float(sum(call.fetch * block.times for block in found for call in block.calls if call.reads == "kv"))
 
@@ -93,46 +100,56 @@ def _read(name: str, context: int) -> float:
 def _times(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS:
-        of = asked(name, context, BATCHES[:7])
-        design = replaced(of.base, {"mapping.prefill.tp": 8, "mapping.decode.tp": 8})
-        answers = evaluate(stacked([design]), of.workload, cases=True, metrics=("tpot",)).cases
-        fits = [place for place, column in enumerate(answers) if np.isfinite(column["tpot"][0])]
+        of = asked(name, context, BATCHES)
+        design = of.base
+        tokens = [_columns((design,), of, place)["tpot"][0] for place in range(len(BATCHES))]
+        fits = [place for place, seconds in enumerate(tokens) if np.isfinite(seconds)]
         if not fits:
             cells.append("does not fit")
             continue
-        rows = [row for row in explain(design, of.workload.cases[fits[-1]]).rows if row.phase == "decode"]
-        spent: dict[str, float] = {}
-        for row in rows:
-            for part, seconds in row.parts.items():
-                spent[part] = spent.get(part, 0.0) + seconds
-        most = max(spent, key=lambda part: spent[part])
-        first, last = (float(answers[place]["tpot"][0]) for place in (fits[0], fits[-1]))
-        cells.append(
-            f"{show(first, 's')}, {show(last, 's')} ({BATCHES[fits[-1]]}; {most} {spent[most] / sum(spent.values()):.0%})"
-        )
-    return [FAMILIES_SHORT[name], *cells]
+        first, last = (float(tokens[place]) for place in (fits[0], fits[-1]))
+        cells.append(f"{show(first, 's')}, {show(last, 's')} ({BATCHES[fits[-1]] // DIES}; {_binds(design, of, fits[-1])})")
+    return [name, *cells]
 
 
-FAMILIES_SHORT = {name: name for name in FAMILIES}
+CACHED = ("attention", "index", "state")
+"""Operators that read what is kept of a request."""
+
+
+def _binds(design: Design, of: Question, place: int) -> str:
+    """What takes most of the time of a token, and how much of it."""
+    spent: dict[str, float] = {}
+    for row in explain(design, of.workload.cases[place]).rows:
+        for part, seconds in row.parts.items() if row.phase == "decode" else ():
+            what = f"{part} of {'caches' if row.operator in CACHED else 'weights'}" if part == "hbm" else part
+            spent[what] = spent.get(what, 0.0) + seconds
+    most = max(spent, key=lambda part: spent[part])
+    return f"{most} {spent[most] / sum(spent.values()):.0%}"
+
+
+def _columns(designs: tuple[Design, ...], of: Question, place: int) -> dict[str, Array]:
+    """Metrics of designs for one of the batches; not numbers where they do not fit."""
+    workload = Workload("", of.workload.cases[place : place + 1])
+    found = evaluate(stacked(designs), workload, metrics=("decode_throughput", "system_price", "tpot"))
+    return {name: np.where(found.feasible, column, np.nan) for name, column in found.columns.items()}
 
 
 class Chip(NamedTuple):
     """A die and how many of them."""
 
     stacks: float
+    gigabytes: float
     cores: float
     link: float
-    tp: float
 
     def changes(self) -> dict[str, float]:
         """Of the study's chip and mapping."""
         return {
             "chip.hbm.bandwidth": self.stacks * 0.8e12,
-            "chip.hbm.capacity": self.stacks * 23.5e9,
+            "chip.hbm.capacity": self.stacks * self.gigabytes * 1e9,
+            "chip.dram.device": 0.8e12,
             "chip.cores": self.cores,
-            "chip.network.bandwidth": self.link * 1e9,
-            "mapping.prefill.tp": self.tp,
-            "mapping.decode.tp": self.tp,
+            "chip.d2d.bandwidth": self.link * 1e9,
         }
 
 
@@ -147,7 +164,7 @@ class Found(NamedTuple):
 
 @cache
 def _search(name: str, context: int) -> Found:
-    return _of(name, context, tuple(Chip(*one) for one in product(STACKS, CORES, LINKS, TP)))
+    return _of(name, context, tuple(Chip(*one) for one in product(STACKS, GIGABYTES, CORES, LINKS)))
 
 
 def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, float], ...] = (), price: float = 0.0) -> Found:
@@ -159,9 +176,9 @@ def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, f
         for address, times in more:
             changes[address] = times * changes[address]
         designs.append(replaced(of.base, changes))
-    answers = evaluate(stacked(designs), of.workload, cases=True, metrics=("decode_throughput", "system_price", "tpot")).cases
     best = Found(0.0, some[0], 0, 0.0)
-    for batch, columns in zip(BATCHES, answers, strict=True):
+    for turn, batch in enumerate(BATCHES):
+        columns = _columns(tuple(designs), of, turn)
         rates = np.where(columns["tpot"] <= TPOT, columns["decode_throughput"], 0.0)
         values = 1e3 * np.nan_to_num(rates) / (price or columns["system_price"])
         place = int(np.nanargmax(np.nan_to_num(values)))
@@ -174,20 +191,22 @@ def _best(name: str) -> list[str]:
     cells = []
     for context in CONTEXTS[1::2]:
         found = _search(name, context)
-        of = found.chip
-        cells.append(
-            f"{found.value:.3g}: {of.stacks:g} stacks, {of.cores:g}, {of.link:g} GB/s, {of.tp:g} chips, {found.batch}"
-            if found.batch
-            else "none"
-        )
+        of, here = found.chip, asked(name, context, BATCHES)
+        if not found.batch:
+            cells.append("none")
+            continue
+        binds = _binds(replaced(here.base, of.changes()), here, BATCHES.index(found.batch))
+        die = f"{of.stacks:g} x {of.gigabytes:g} GB, {of.cores:g}, {of.link:g} GB/s"
+        cells.append(f"{found.value:.3g}: {die}, {found.batch // DIES}; {binds}")
     return [name, *cells]
 
 
-DOUBLED = ("chip.hbm.bandwidth", "chip.hbm.capacity", "chip.cores", "chip.network.bandwidth")
+DOUBLED = (("chip.hbm.bandwidth", "chip.dram.device"), ("chip.hbm.capacity",), ("chip.cores",), ("chip.d2d.bandwidth",))
 
 
 def _doubled(name: str) -> list[str]:
     best = _search(name, 131072)
     price = 1e3 * best.rate / best.value
-    found = (_of(name, 131072, (best.chip,), ((address, 2.0),), price).value / best.value - 1 for address in DOUBLED)
-    return [name, *(f"{gain:+.0%}" for gain in found)]
+    twice = (tuple((address, 2.0) for address in addresses) for addresses in DOUBLED)
+    found = (_of(name, 131072, (best.chip,), more, price).value / best.value - 1 for more in twice)
+    return [name, *(f"{gain:+.0%}" if gain > -1 else "beyond the reticle" for gain in found)]
