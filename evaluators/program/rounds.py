@@ -119,6 +119,26 @@ class Function:
 UNSEEN = -1e30
 """Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
 
+BINS = 256
+"""Values of a digit of 8 bits."""
+
+
+def _digits(x: Array, found: Array, shift: Array) -> Array:
+    """How often each digit comes among scores whose bits above it are those found; scores below 0 are none."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.int64)
+    prefix = found[:, :, :1].astype(np.int64)
+    alike = (bits >> (shift + 8) == prefix >> (shift + 8)) & (x >= 0)
+    return np.stack([(alike & (bits >> shift & (BINS - 1) == digit)).sum(axis=2) for digit in range(BINS)], axis=2)
+
+
+def _enough(counts: Array, found: Array, shift: Array) -> Array:
+    """The bits found and the digit with which enough are, and how many are wanted of those that have it."""
+    above = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1] - counts
+    digit = np.minimum((above >= found[:, :, 1:]).sum(axis=2, keepdims=True), BINS - 1)
+    wanted = found[:, :, 1:] - np.take_along_axis(above, digit, axis=2)
+    return np.concatenate([found[:, :, :1] + digit * 2.0**shift, wanted], axis=2)
+
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -134,6 +154,14 @@ FUNCTIONS: dict[str, Function] = {
     "larger": Function(1, 0, np.maximum),
     "without": Function(1, 0, lambda x, top: np.where(x < top, x, UNSEEN)),
     "decayed": Function(2, 0, lambda x, by, y: x * by + y),
+    "tap": Function(2, 0, lambda x, y, by: x + y * by),
+    "silu": Function(1, 1, lambda x: x / (1 + np.exp(-x))),
+    "cap": Function(3, 2, lambda x: 1 - 2 / (1 + np.exp(2 * x))),
+    "correct": Function(3, 0, lambda value, read, decay, rate: (value - read * decay) * rate),
+    "learn": Function(3, 0, lambda x, decay, key, value: x * decay + key * value),
+    "rectify": Function(3, 0, lambda x, by, y: y + by * np.maximum(x, 0)),
+    "digits": Function(4, 0, _digits),
+    "enough": Function(2, 0, _enough),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
