@@ -187,7 +187,7 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     return {
         "transition": moved.seconds,
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
-        "kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1])),
+        **({"kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1]))} if room else {}),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **of_phases(chip, spent, job.output_tokens),
         **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
