@@ -93,18 +93,22 @@ def cached(part: Part, of: Attention, on: On) -> list[Call]:
 
 
 def _latent(part: Part, of: Attention, on: On) -> list[Call]:
-    """Absorbed queries of all heads meet the latent, positions of which lie over the columns."""
+    """Absorbed queries of all heads meet the latent, positions of which lie over the columns.
+
+    Every row has all scores of its positions, and takes the softmax of its share of the heads; the others' come back to it.
+    """
     m, heads, pairs = of.tokens, of.heads.units, 2.0 * of.heads.units * of.pairs
     positions, word, rows = _positions(of, on, on.mesh.cols), on.plan.gemv, of.tokens * of.heads.units
     queries, values = Shape(rows, of.qk_dim, positions), Shape(rows, positions, of.v_dim)
-    softmax, back = Shape(rows, positions, 1), on.mesh.turned
+    softmax, back, line = Shape(rows, positions, 1), on.mesh.turned, {**on.line, "replicated": False}
     return [
         turned(part.name, "kv_turn", of.kv_dim, m, on),
         call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, Shape(m, of.kv_dim, 1), back, {})),
         call(Kernel(part.name, "q_all", "move", "dispatch", Shape(m * heads, of.qk_dim, 1), back, {})),
         call(Kernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
-        *([element(part.name, "scores_tanh", "cap", softmax, back)] if of.capped else ()),
-        call(Kernel(part.name, "softmax", "vector", "softmax", softmax, back, on.line)),
+        *([element(part.name, "scores_tanh", "cap", softmax, back, same=False)] if of.capped else ()),
+        call(Kernel(part.name, "softmax", "vector", "softmax", softmax, back, line)),
+        call(Kernel(part.name, "shares_all", "move", "dispatch", softmax, on.mesh, {})),
         call(Kernel(part.name, "values", "gemv", word, values, back, on.tree), (of.name,), pairs * of.v_dim),
     ]
 

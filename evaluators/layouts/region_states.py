@@ -143,7 +143,8 @@ def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
             on_tokens("state_correct", "add", by.wide, *chain),
         ]
     times, copies = chain if corrected else beside
-    summed, tree = Shape(keys, by.tokens, by.wide), {**on.tree, "broadcast": False}
+    # sums are long and their lines short: one phase of a tree streams them once
+    summed, tree = Shape(keys, by.tokens, by.wide), {"phases": 1, "broadcast": False}
     sums = Kernel(name, "state_add", "gemv", on.plan.gemv, summed, own, tree, times, copies)
     whole = Shape(of.tokens, of.heads.units * of.value_dim, 1)
     one, down = Shape(keys, by.wide, 1), Shape(WORDS * keys, by.wide, 1)

@@ -119,15 +119,15 @@ class Function:
 UNSEEN = -1e30
 """Score of a pair that a mask leaves out: finite, since a whole row of a tile may be left out."""
 
-BINS = 256
-"""Values of a digit of 8 bits."""
+BITS, BINS = 4, 16
+"""Of a digit that a choice looks at, and its values: fewer bits mean more sums to wait for, and more bits longer ones."""
 
 
 def _digits(x: Array, found: Array, shift: Array) -> Array:
     """How often each digit comes among scores whose bits above it are those found; scores below 0 are none."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.int64)
     prefix = found[:, :, :1].astype(np.int64)
-    alike = (bits >> (shift + 8) == prefix >> (shift + 8)) & (x >= 0)
+    alike = (bits >> (shift + BITS) == prefix >> (shift + BITS)) & (x >= 0)
     return np.stack([(alike & (bits >> shift & (BINS - 1) == digit)).sum(axis=2) for digit in range(BINS)], axis=2)
 
 

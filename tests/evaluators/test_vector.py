@@ -141,7 +141,8 @@ def test_a_wrong_destination_is_noticed(name: str) -> None:
         if slot.name in ("a", "x")
     }
     if name == "choice":
-        tiles["found"] = np.ones((5, 5, 2, program.slots[0].shape[1])) * [[0.0], [2.0]]
+        tiles["x"] = np.abs(tiles["x"]) ** 9
+        tiles["found"] = np.ones((5, 5, 2, program.slots[0].shape[1])) * [[0.0], [7.0]]
     right = play(program, tiles)
     if name in ("elementwise", "dispatch", "turn"):
         return

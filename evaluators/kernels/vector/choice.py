@@ -14,17 +14,17 @@ from dse.evaluators.kernels.gemv import gemv
 from dse.evaluators.kernels.vector.elementwise import instruction, tile
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.program.rounds import BINS, Program, Round, Slot, Vector
+from dse.evaluators.program.rounds import BINS, BITS, Program, Round, Slot, Vector
 from dse.space.elementwise import ceil_div, maximum
 
-DIGITS = 4
-"""Of a score in single precision, with 8 bits each, as `BINS` has them."""
+DIGITS = 32 // BITS
+"""Of a score in single precision."""
 
 
 def cost(shape: Shape, mesh: Mesh, fabric: Fabric, *, allreduce: str, phases: int = 2, replicated: bool = False) -> Cost:
     """Time of the program; leaves broadcast over designs.
 
-        t = 4 (digits + allreduce of 256 counts a query + where enough are)
+        t = 8 (digits + allreduce of 16 counts a query + where enough are)
 
     Args:
         shape: m queries, k scores each.
@@ -64,7 +64,7 @@ def steps(
         Slot("found", (2, m), "float64"),
     )
     rounds: list[Round] = []
-    for shift in (24, 16, 8, 0):
+    for shift in range(32 - BITS, -1, -BITS):
         rounds += [
             Round((Vector("digits", ("x", "found"), "y", given=np.asarray(shift)),)),
             *gemv(allreduce).reduction(mesh, BINS, phases=phases),
