@@ -198,15 +198,16 @@ def _stored(model: Model, heads: str, vectors: bool) -> tuple[dict[tuple[int, in
     """
     *parts, head = transformer(model, Step("decode", 1.0, 1.0, 1.0, 1.0))
 
-    def sides(of: MatMul) -> tuple[int, int]:
-        k, n = width(of.k), width(columns(of, model, heads))
+    def sides(of: MatMul, kind: Model = model) -> tuple[int, int]:
+        k, n = width(of.k), width(columns(of, kind, heads))
         if of.name == "q_absorb":  # lies with the latent over the rows
             return n // of.apart, k * of.apart
         return (n, k) if vectors and of.k.split else (k, n)
 
     layer: dict[tuple[int, int], float] = {}
-    products = [(part.times, of) for part in parts for of in part.operators if isinstance(of, MatMul)]
-    for times, of in products:
-        layer[sides(of)] = layer.get(sides(of), 0.0) + of.stored * times / model.layers
+    products = [(part, of) for part in parts for of in part.operators if isinstance(of, MatMul)]
+    for part, of in products:
+        lying = sides(of, part.of or model)
+        layer[lying] = layer.get(lying, 0.0) + of.stored * part.times / model.layers
     (last,) = (sides(of) for of in head.operators if isinstance(of, MatMul))
     return layer, last, max(of.m * width(of.n) for _, of in products)

@@ -8,7 +8,7 @@ import pytest
 
 from dse.evaluators.account import whole_chip as tiles
 from dse.evaluators.account.stretches import jobs
-from dse.evaluators.graph.operators import MatMul, Part, useful
+from dse.evaluators.graph.operators import MIXING, MatMul, Part, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
@@ -168,10 +168,10 @@ def test_what_regions_do_beyond_is_padding_or_repetition_or_masked(phase: str, n
     case, at = case_of(name, phase)
     machine = of_mesh(asked("chip=wse2").base.chip)
     assert machine.fabric is not None
-    heads, kv = case.model.heads, case.model.kv_heads
     of = {part.name: part.of or case.model for part in transformer(case.model, at)}
     for block in in_regions(case, at, mesh).blocks:
-        keys, values = of.get(block.name, case.model).head_dim, v_dim(of.get(block.name, case.model))
+        kind = of.get(block.name, case.model)
+        heads, kv, keys, values = kind.heads, kind.kv_heads, kind.head_dim, v_dim(kind) * kind.v_proj
         all_heads = heads * keys + heads * (keys + values), heads * keys + kv * (keys + values)
         repeated = {"k_proj": heads / kv, "v_proj": heads / kv, "qkv_proj": all_heads[0] / all_heads[1]}
         for call in block.calls:
@@ -204,16 +204,19 @@ def table(model: Model) -> float:
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: str) -> None:
-    """On sides that divide every width nothing is padded; K and V are stored once, or for every query head."""
+    """Sides divide all widths but scores of one column: little is padded. K and V are stored once, or for every head."""
     case, at = case_of(name, phase, "workload.speculation=none")
     mapping, parts = asked("chip=wse2").base.mapping, transformer(case.model, at)
-    place, heads = regions.Region(Mesh(8, 4), 1.0, case.model.layers, case.model.layers), case.model.heads
-    of_heads = weights(tuple(products(part, lambda of: of.name in ("k_proj", "v_proj")) for part in parts))
-    for word, repeated in (("own", 0), ("full", heads / case.model.kv_heads - 1)):
+    place = regions.Region(Mesh(8, 4), 1.0, case.model.layers, case.model.layers)
+    more = sum(
+        (part.of.heads / part.of.kv_heads - 1) * weights((products(part, lambda of: of.name in ("k_proj", "v_proj")),))
+        for part in parts
+        if part.kind == MIXING
+    )
+    for word, repeated in (("own", 0.0), ("full", more)):
         of = replaced(mapping, {"kv_heads": word})
         *_, core = held(case.model, place, of, tokens=1.0, cached=1.0, scores=phase == "prefill")
-        stored = weights(parts) + repeated * of_heads
-        assert core.weights * 32 == pytest.approx(stored * VALUE, rel=1e-12)
+        assert core.weights * 32 == pytest.approx((weights(parts) + repeated) * VALUE, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
