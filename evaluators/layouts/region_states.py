@@ -21,7 +21,7 @@ each other. What is read with queries waits for no chain.
 
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import Dim, Elementwise, Part, Recur, shapes
+from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part, Recur, shapes
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element
@@ -69,6 +69,7 @@ def _token(part: Part, of: Recur, on: On) -> list[Call]:
     _, read_out, added, _, *more = _done(of)
     over = mesh.turned
     return [
+        *_rates(part, of, on),
         call(Kernel(name, "state_turn", "move", "turn", both, Mesh(mesh.rows, head.cols), {}, ONCE, head.copies)),
         call(Kernel(name, "state_read", "gemv", on.plan.gemv, read, mesh, on.tree), (), read_out + sum(more)),
         *([element(name, "state_correct", "correct", new, over)] if corrected else ()),
@@ -99,7 +100,7 @@ class _Chunks(NamedTuple):
 def _cut(of: Recur, mesh: Mesh) -> _Chunks:
     tokens = minimum(of.tokens, of.chunk * 1.0)
     count = ceil_div(of.tokens, tokens)
-    rows = minimum(maximum(ceil_div(tokens * mesh.rows, of.tokens), gemm("meshgemm_t").LEAST), mesh.rows)
+    rows = minimum(maximum(ceil_div(tokens, ceil_div(of.tokens, mesh.rows)), gemm("meshgemm_t").LEAST), mesh.rows)
     beside = minimum(maximum(mesh.rows // rows, 1), count)
     shared = 1 if of.rule in CORRECTED else of.shared
     head = attention_group(Dim(of.heads.units // shared, shared * of.value_dim), mesh.cols)
@@ -128,6 +129,7 @@ def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
         return element(name, what, function, Shape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies)
 
     found = [
+        *_rates(part, of, on),
         call(Kernel(name, "state_keys", "move", "dispatch", gathered, along, {}, ONCE, of_keys.copies)),
         product("chunk_scores", "meshgemm_t", keys, by.tokens, scores + (more[0] if corrected else 0.0), 2 if corrected else 1),
         on_tokens("chunk_decays", "decayed", by.tokens * (2 if corrected else 1), *beside),
@@ -157,6 +159,14 @@ def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
         with_states("state_read", beside[0], beside[1] * by.rows, read),
         element(name, of.name, "add", whole, on.mesh.turned, (of.name,), same=False),
     ]
+
+
+def _rates(part: Part, of: Recur, on: On) -> list[Call]:
+    """Rates and decays from what is projected for them: a softplus and an exponential, of a head or of each channel of keys."""
+    projected = ("state_decay", *(("decay_up",) if of.rule == "channel_delta" else ()))
+    wide = sum(width(one.n) for one in part.operators if isinstance(one, MatMul) and one.name in projected)
+    shape = Shape(of.tokens, wide, 1)
+    return [element(part.name, "state_rates", "silu", shape, on.mesh.turned, same=on.vectors, times=2.0)] if wide else []
 
 
 def _done(of: Recur) -> list[Any]:

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from dse.build import Question
 from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.account.regions import phases
+from dse.evaluators.account.stretches import jobs
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts.held import held
 from dse.evaluators.layouts.regions import Region
+from dse.evaluators.layouts.residency import values
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.workload import Workload
@@ -143,6 +148,27 @@ def test_kernels_played_are_near_their_closed_forms(order: str, kinds: dict[str,
     closed, played = columns(of), columns(of, fidelity="events")
     for name in ("ttft", "tpot", "energy"):
         assert closed[name] == pytest.approx(played[name], rel=0.1), name
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
+def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
+    of = of_kinds(order, *SMALL, **kinds)
+    closed, played = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events"))
+    for one, other in zip(closed, played, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
+def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str, str]) -> None:
+    words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
+    of = of_kinds(order, *words, **kinds)
+    (job,) = jobs(of.workload)
+    _, decode, _ = phases(of.base, job, "closed")
+    parts = [part for part in transformer(job.model, Step("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"]
+    read = 2 * sum(part.times * values(part) for part in parts) * max(float(part.away) for part in decode.held)
+    assert decode.activity is not None
+    assert np.max(decode.activity.memory_bytes) == pytest.approx(read * float(np.sum(job.steps)), rel=1e-9)
+    assert read > 0
 
 
 def varied(base: Design) -> list[Design]:
