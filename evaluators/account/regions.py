@@ -23,8 +23,8 @@ from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
 from dse.evaluators.layouts.held import VALUE, Held, held, streaming
-from dse.evaluators.layouts.regions import Region, blocks, gemm_of, kv_dim, region
-from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.region_calls import gemm_of, kv_widths
+from dse.evaluators.layouts.regions import Region, blocks, region
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Kernel
@@ -44,7 +44,7 @@ from dse.space.layers import at_reach, by_reach, layers
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, MeshPlan, ProductPlan
 from dse.space.model import Model
-from dse.space.parameters import parameters
+from dse.space.parameters import fixed_bytes, growths, parameters
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -151,16 +151,12 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 
 def refused(design: Design, job: Job) -> list[Limit]:
-    """That a model with latent attention, states or indexers has no layout here, and no times."""
+    """That a model with attention to compressed entries has no layout here, and no times."""
     return _limits(design, job) if unknown(job.model) else []
 
 
 NO_LAYOUT = {
-    "latent": "latent attention (MLA) runs on a die with a cache",
-    "recurrence": "recurrent states run on a die with a cache",
-    "indexer": "attention to what an indexer picks runs on a die with a cache",
     "compressed": "attention to compressed entries runs on a die with a cache",
-    "v_dim": "values of another width than keys run on a die with a cache",
 }
 """What a mesh of cores does not do, and what does."""
 
@@ -168,11 +164,8 @@ NO_LAYOUT = {
 def unknown(model: Model) -> str:
     """What a model has that has no layout here; "" for nothing."""
     for layer in layers(model).mixings:
-        for name in ("recurrence", "compressed", "latent", "indexer"):
-            if getattr(layer.of, name) is not None:
-                return name
-        if layer.of.v_dim not in (0, layer.of.head_dim):
-            return "v_dim"
+        if layer.of.compressed is not None:
+            return "compressed"
     return ""
 
 
@@ -194,7 +187,7 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     return {
         "transition": moved.seconds,
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
-        "kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1])),
+        **({"kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1]))} if room else {}),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
         **of_phases(chip, spent, job.output_tokens),
         **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
@@ -326,9 +319,13 @@ def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Co
     chip, mapping, places = _chip(design), _mapping(design), _regions(design, job.model)
     resident = where(mapping.resident_layers == 0, 1.0, mapping.resident_layers / job.model.layers)
     cached: Any = 0.0
-    for kind in layers(job.model).mixings:
-        values = kind.times * 2 * width(kv_dim(kind.of, mapping.kv_heads))
+    for of in growths(job.model):
+        kind = of.layer
+        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads))
         cached = cached + at_reach(job.prompt_kept, kind.reach) * values
+        cached = cached + at_reach(job.prompt_kept, kind.indexed) * (kind.times * of.scores)
+    if fixed_bytes(job.model, VALUE):
+        cached = cached + job.sequences * (fixed_bytes(job.model, VALUE) / VALUE)
     weights = parameters(job.model) * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
@@ -392,9 +389,10 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
         cached = ceil_div(job.prompt_kept, place.mesh.rows)
-        found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True)
+        found = held(job.model, place, mapping, tokens=longest, cached=cached, scores=True, sequences=job.sequences)
     else:
-        found = held(job.model, place, mapping, tokens=1.0, cached=_fullest(job, mapping, place), scores=False)
+        rows, cols = (_fullest(job, mapping, lines) for lines in (place.mesh.rows, place.mesh.cols))
+        found = held(job.model, place, mapping, tokens=1.0, cached=rows, scores=False, across=cols, sequences=job.sequences)
     if chip.hbm is None:
         return found
     plan = getattr(mapping, phase).prefetch
@@ -402,10 +400,9 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     return streaming(found[0], chip.core.sram, cap), streaming(found[1], chip.core.sram, cap)
 
 
-def _fullest(job: Job, mapping: Mapping, place: Region) -> Any:
-    """Tokens on the row that has most when the last one is generated, of all requests."""
-    generated = job.cached - job.prompt_kept
-    return kv(mapping.kv).fullest(job.cached, generated, place.mesh.rows)
+def _fullest(job: Job, mapping: Mapping, lines: Any) -> Any:
+    """Tokens on the line of cores that has most when the last one is generated, of all requests."""
+    return kv(mapping.kv).fullest(job.cached, job.cached - job.prompt_kept, lines)
 
 
 def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
@@ -431,6 +428,7 @@ def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
                 ("KV cache", items.kv),
                 ("activations", items.activations),
                 ("buffers", items.buffers),
+                *((("states", items.states),) if np.any(items.states) else ()),
             )
             found.append(Limit("chip.core.sram", items.total, chip.core.sram, "B", parts))
         found.append(Limit("chip.mesh.rows", mesh.rows, chip.mesh.rows, "1"))

@@ -4,21 +4,21 @@ Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
 (B E_y L^x, figure 4); weights lie so that each product leaves its result where the next one wants it, on the other side. A
 model whose layers do not fit one region is laid over several, in order. Experts that some token goes to take turns, each
-on all cores of a region. Latent attention (MLA) has no layout here.
+on all cores of a region. Attention is in `region_attention.py`, states in `region_states.py`; attention to compressed entries
+has no layout here.
 """
 
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from dse.evaluators.graph.operators import Attention, Dim, Elementwise, MatMul, Part
+from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
-from dse.evaluators.kernels.kv import kv
+from dse.evaluators.layouts.region_attention import apart, cached, fresh, scored
+from dse.evaluators.layouts.region_calls import On, attention_group, call, columns, element, gemm_of, turned
+from dse.evaluators.layouts.region_states import convolved, recurred
 from dse.evaluators.layouts.residency import width
-from dse.evaluators.machine.fabric import VALUE
 from dse.evaluators.passes.call import ONCE, Block, Call, Kernel, alike
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.mapping import Mapping, MeshPlan, ProductPlan
@@ -47,11 +47,14 @@ HOST = ("embedding",)
 
 FOLDS = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
+    **dict.fromkeys(("q_down", "q_up", "kv_down"), "qkv_down"),
+    **dict.fromkeys(("index_q", "index_k", "index_weights"), "index_in"),
+    **dict.fromkeys(("state_qk", "state_v", "state_decay", "decay_down", "decay_up", "gate_down", "gate_up"), "state_in"),
     **{f"{kind}{side}": f"{kind}gate_up" for kind in ("", "experts_", "shared_") for side in ("gate", "up")},
 }
 """Products of one vector that are one product in decode, so that they share an allreduce, and its name."""
 
-FUNCTIONS = {"rope": "rotate", "activation": "gate"}
+FUNCTIONS = {"rope": "rotate", "activation": "gate", "tanh": "cap"}
 """Vector instructions of operators on elements, by the end of their names; norms are kernels of their own."""
 
 
@@ -69,12 +72,6 @@ def square(plan: MeshPlan | ProductPlan) -> Mesh:
     return Mesh(plan.rows, where(plan.cols == 0, plan.rows, plan.cols))
 
 
-def gemm_of(plan: MeshPlan, part: str) -> str:
-    """The algorithm of matrix products of a part of a layer."""
-    said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
-    return str(plan.gemm if said is None else said)
-
-
 def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: Any = 0.0) -> tuple[Block, ...]:
     """One prompt, or one token of each of some requests, by parts of a layer, with the way between regions and the head.
 
@@ -84,11 +81,11 @@ def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: A
         generated: of the tokens that each request has cached.
     """
     vectors = at.phase == "decode"
-    on = _On(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
+    on = On(model, place.mesh, mapping.decode if vectors else mapping.prefill, mapping, vectors, generated)
     *parts, head = [part for part in transformer(model, at) if part.name not in HOST]
     h = Dim(model.hidden)
     shape = Shape(at.tokens, h.units, 1)
-    way = _call(Kernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
+    way = call(Kernel("region", "to the next region", "move", "transfer", shape, on.over(h), on.same))
     return (
         *(_block(part.name, _calls(part, on._replace(model=part.of or model)), float(part.times)) for part in parts),
         _block("region", [way], (place.count - 1) * scale(model, mapping.resident_layers)),
@@ -96,183 +93,111 @@ def blocks(model: Model, at: Step, place: Region, mapping: Mapping, generated: A
     )
 
 
-class _On(NamedTuple):
-    """Cores of a region and the plan of a phase.
-
-    As `vectors`, every line of cores has all tokens; else they lie over the rows. `generated` are of a request's cached tokens.
-    """
-
-    model: Model
-    mesh: Mesh
-    plan: MeshPlan
-    mapping: Mapping
-    vectors: bool
-    generated: Any
-
-    @property
-    def same(self) -> dict[str, Any]:
-        """Options of kernels of vectors."""
-        return {"replicated": True} if self.vectors else {}
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Options of those that add up along lines of cores."""
-        return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
-
-    def over(self, dim: Dim) -> Mesh:
-        """The region, turned so that a width of activations lies over its rows.
-
-        It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
-        leave over the columns, from where the next ones bring it back.
-        """
-        return self.mesh.turned if dim.split or not self.vectors else self.mesh
-
-    def columns(self, of: MatMul) -> Dim:
-        """Columns of a product as they are computed."""
-        return columns(of, self.model, self.mapping.kv_projection)
-
-
 def _block(name: str, calls: list[Call], times: Any) -> Block:
     return Block(name, tuple(calls), alike(tuple(calls)), tuple(range(len(calls))), times)
 
 
-def _call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None) -> Call:
-    shape = (of.shape.m, of.shape.k, of.shape.n)
-    reads = "" if weights is None else "weights"
-    fetch = 0.0 if weights is None else weights * VALUE
-    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch)
-
-
-def _calls(part: Part, on: _On) -> list[Call]:
+def _calls(part: Part, on: On) -> list[Call]:
     """Operators of a part in turn, those that decode folds together; at the end of a layer's part the residual sum."""
     each = next((of.m / of.copies for of in part.operators if isinstance(of, MatMul) and of.stored > 1), None)
+    ring = {"gemm": gemm_of(on.plan, _half(part))}
     found: list[Call] = []
-    for name, together in groupby(part.operators, lambda of: FOLDS.get(of.name, of.name) if on.vectors else of.name):
-        of, *others = together
+    folded: dict[str, list[Any]] = {}
+    for one in part.operators:
+        folded.setdefault(_name(one, on), []).append(one)
+    for name, (of, *others) in folded.items():
         if isinstance(of, Attention):
-            found += _cached(part, of, on) if on.vectors else _fresh(part, of, on)
+            found += cached(part, of, on) if on.vectors else fresh(part, of, on, ring)
+        elif isinstance(of, Recur):
+            found += recurred(part, of, on, ring)
+        elif isinstance(of, Index):
+            found += scored(part, of, on, ring)
         elif isinstance(of, Elementwise):
             found += _vector(part, of, on)
+        elif of.apart > 1:
+            found.append(apart(part, of, on, width(of.k) * width(of.n), ring))
         else:
-            found += _product(part, str(name), (of, *others), on, each)
+            found += _product(part, name, (of, *others), on, each)
     if part.name != "head":
-        h, total, add = Dim(on.model.hidden), part.operators[0].name.replace("norm", "sum"), {"function": "add", **on.same}
-        found.append(_call(Kernel(part.name, total, "vector", "elementwise", Shape(part.rows, h.units, 1), on.over(h), add)))
+        h, first = on.model.hidden, part.operators[0].name
+        total = first.replace("norm", "sum") if first.endswith("norm") else f"{part.kind}_sum"
+        found.append(element(part.name, total, "add", Shape(part.rows, h, 1), on.over(Dim(h)), same=on.vectors))
     return found
 
 
-def _product(part: Part, name: str, together: tuple[Any, ...], on: _On, each: Any) -> list[Call]:
+def _name(of: Operator, on: On) -> str:
+    """Of the call that does an operator; those of projections of the residual stream have no second one before them."""
+    inner = (
+        isinstance(of, MatMul) and FOLDS.get(of.name) in ("qkv_down", "index_in", "state_in") and of.k != Dim(on.model.hidden)
+    )
+    return of.name if inner or not on.vectors else FOLDS.get(of.name, of.name)
+
+
+def _half(part: Part) -> str:
+    """Which algorithm of products a part has its own."""
+    return "attention" if part.kind == MIXING else "ffn"
+
+
+def _product(part: Part, name: str, together: tuple[Any, ...], on: On, each: Any) -> list[Call]:
     """Products of the same activations; those of experts, of `each` rows, take turns between tokens' way to them and back."""
     of, k = together[0], together[0].k
-    m, times = (of.m, ONCE) if of.stored == 1 else (each, of.copies)
+    m, times = (of.m, ONCE) if of.stored <= 1 else (each, of.copies)
     shape = Shape(m, width(k), sum(width(on.columns(one)) for one in together))
-    how: tuple[Any, ...] = ("gemm", gemm_of(on.plan, part.name), shape, on.mesh, {})
+    how: tuple[Any, ...] = ("gemm", gemm_of(on.plan, _half(part)), shape, on.mesh, {})
     if on.vectors:
-        how = ("gemv", on.plan.gemv, shape, on.over(k), {"phases": on.plan.ktree_k})
+        how = ("gemv", on.plan.gemv, shape, on.over(k), on.tree)
     flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
     weights = width(k) * sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together) * times
-    call = _call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop, weights)
-    if of.name not in ("experts_gate", "experts_down"):
-        return [call]
-    h, what = Dim(on.model.hidden), "combine" if k.split else "dispatch"
-    moved = _call(Kernel(part.name, what, "move", "dispatch", Shape(of.m, h.units, 1), on.over(h).turned, {}))
-    return [call, moved] if k.split else [moved, call]
+    made = call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop, weights)
+    if of.stored > 1:
+        ways = {"experts_down": "combine", "experts_gate" if on.model.gated_ffn else "experts_up": "dispatch"}
+        outer = (k if of.name != "experts_down" else of.n).units
+        moved = Kernel(part.name, ways.get(of.name, ""), "move", "dispatch", Shape(of.m, outer, 1), on.over(Dim(1)).turned, {})
+        return [call(moved), made] if moved.name == "dispatch" else [made, call(moved)] if moved.name else [made]
+    back = [one for one in together if on.vectors and _returns(part, one)]
+    return [made, *(turned(part.name, f"{one.name}_turn", width(one.n), m, on) for one in back)]
 
 
-def _vector(part: Part, of: Elementwise, on: _On) -> list[Call]:
+def _returns(part: Part, of: MatMul) -> bool:
+    """Whether what a product of vectors leaves over the columns is wanted over the rows, by another one or the residual sum."""
+    if of.k.split or of.n.split or of.name == "router":
+        return False
+    after = [one for one in part.operators if isinstance(one, MatMul) and of.name in one.needs]
+    return any(one.k == of.n for one in after) or of.name in ("latent_up", "mtp_proj")
+
+
+def _vector(part: Part, of: Elementwise, on: On) -> list[Call]:
     """Norms, activations, and rotations of queries and keys, after norms of each head on the columns that hold it."""
     kind, k, found = of.name.split("_")[-1], width(of.dim), []
-    if kind == "rope":
+    state = on.model.recurrence
+    if kind == "conv" and state is not None:
+        return convolved(part, of, on, state.conv)
+    if of.name == "state_norm":
+        return [_head_norm(part, of.name, of.dim, of.rows, on, (of.name,))]
+    if kind == "rope" or of.name == "heads_norm":
         products = [one for one in part.operators if isinstance(one, MatMul) and one.name in of.needs]
-        k = sum(width(on.columns(one)) for one in products)
-        for one in products if on.model.qk_norm else ():
-            head, name = attention_group(on.columns(one), on.mesh.cols), one.name.replace("proj", "norm")
-            shape, on_head = Shape(of.rows * head.turns, head.width, 1), Mesh(head.cols, on.mesh.rows)
-            found.append(_call(Kernel(part.name, name, "vector", "norm", shape, on_head, on.line, ONCE, head.copies)))
+        normed = [(one.name.replace("proj", "norm"), on.columns(one)) for one in products if on.model.qk_norm]
+        found = [_head_norm(part, name, dim, of.rows, on) for name, dim in normed]
+        if kind == "norm":
+            return [*found[:-1], found[-1]._replace(operators=(of.name,))]
+        k = _turned(of, on, sum(width(on.columns(one)) for one in products))
     algorithm, options = ("norm", on.line) if kind == "norm" else ("elementwise", {"function": FUNCTIONS[kind], **on.same})
     kernel = Kernel(part.name, of.name, "vector", algorithm, Shape(of.rows, k, 1), on.over(of.dim), options)
-    return [*found, _call(kernel, (of.name,))]
+    return [*found, call(kernel, (of.name,))]
 
 
-def _fresh(part: Part, of: Attention, on: _On) -> list[Call]:
-    """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn."""
-    head, pairs = attention_group(of.heads, on.mesh.cols), 2.0 * of.heads.units * of.pairs
-    window = on.model.window or on.model.chunk
-    count, rows, queries, keys = stretches(of.tokens, of.positions, window, on.mesh.rows, alone=bool(on.model.chunk))
-    on_head, ring, side = Mesh(rows, head.cols), {"gemm": gemm_of(on.plan, part.name)}, head.copies * count
-    before = Shape(maximum(keys - queries, ONCE), 2 * width(kv_dim(on.model, on.mapping.kv_projection)), 1)
-    way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
-    scores, values = Shape(queries, head.width, keys), Shape(queries, keys, head.width)
-    first = Kernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
-    last = Kernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
-    softmax = Shape(queries * head.turns, keys, 1)
-    return [
-        *([_call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
-        _call(first, (), pairs * of.qk_dim),
-        _call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
-        _call(last, (of.name,), pairs * of.v_dim),
-    ]
+def _turned(of: Elementwise, on: On, columns: Any) -> Any:
+    """Columns of queries and keys that are rotated: a share of each head, or of latent attention what is there for that."""
+    if on.model.latent is not None:
+        return (of.dim.units + 1) * of.dim.width
+    return columns * of.dim.width // on.model.head_dim
 
 
-def stretches(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = False) -> tuple[Any, Any, Any, Any]:
-    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before,
-    which is nothing where they are chunks that attend to themselves `alone`.
-
-    Before all of them `past` positions are cached, evenly over the rows.
-
-    Returns:
-        How many there are, and rows, queries and keys of each.
-    """
-    if not window:
-        return ONCE, rows, tokens, tokens + past
-    count = maximum(minimum(ceil_div(tokens, window), rows // gemm("meshgemm_t").LEAST), 1)
-    queries = ceil_div(tokens, count)
-    return count, rows // count, queries, minimum(tokens + past, queries + (0 if alone else window))
-
-
-def _cached(part: Part, of: Attention, on: _On) -> list[Call]:
-    """Attention of vectors to the cache, which waits for the row of cores that has most of it."""
-    head, m, pairs = attention_group(of.heads, on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
-    context = of.positions / m
-    generated = minimum(on.generated, context) if on.model.window or on.model.chunk else on.generated
-    positions = kv(on.mapping.kv).fullest(context, generated, on.mesh.rows) * on.mesh.rows
-    new, softmax = Shape(m, 2 * width(kv_dim(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
-    on_head, word, tree = Mesh(head.cols, on.mesh.rows), on.plan.gemv, {"phases": on.plan.ktree_k}
-    queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, width(of.heads))
-    return [
-        _call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {})),
-        _call(Kernel(part.name, "scores", "gemv", word, queries, on_head, tree, ONCE, head.copies), (), pairs * of.qk_dim),
-        _call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on.mesh, on.line)),
-        _call(Kernel(part.name, "values", "gemv", word, values, on.mesh, tree), (of.name,), pairs * of.v_dim),
-    ]
-
-
-class Group(NamedTuple):
-    """Columns that hold a head: how many, how wide it is on them all, heads of a column in turn, and groups side by side."""
-
-    cols: Any
-    width: Any
-    turns: Any
-    copies: Any
-
-
-def attention_group(heads: Dim, cols: Any) -> Group:
-    """The columns of a head where heads lie side by side over the columns."""
-    local = ceil_div(width(heads), cols)
-    turns = maximum(ceil_div(heads.units, cols), 1.0)
-    group = maximum(ceil_div(heads.width, local), 1.0)
-    wide = group * local / turns
-    return Group(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
-
-
-def columns(of: MatMul, model: Model, heads: str) -> Dim:
-    """Columns of a product; those of K and V by a word of `KV_HEADS`."""
-    return kv_dim(model, heads) if of.name in ("k_proj", "v_proj") else of.n
-
-
-def kv_dim(model: Model, heads: str) -> Dim:
-    """Columns of K, and of V, by a word of `KV_HEADS`."""
-    return Dim(model.heads if heads == "full" else model.kv_heads, model.head_dim)
+def _head_norm(part: Part, name: str, heads: Dim, rows: Any, on: On, operators: tuple[str, ...] = ()) -> Call:
+    """Norms of each head by itself, on the columns that hold it."""
+    head = attention_group(heads, on.mesh.cols)
+    shape, on_head = Shape(rows * head.turns, head.width, 1), Mesh(head.cols, on.mesh.rows)
+    return call(Kernel(part.name, name, "vector", "norm", shape, on_head, on.line, ONCE, head.copies), operators)
 
 
 def scale(model: Model, resident_layers: Any) -> Any:

@@ -20,6 +20,7 @@ OVER: dict[str, tuple[str, str, str]] = {
     "kv": ("", "cols", ""),
     "transfer": ("cols", "rows", ""),
     "dispatch": ("rows", "cols", ""),
+    "turn": ("", "rows", ""),
 }
 """Sides of the mesh that m, k and n lie over, by algorithm or else kind of kernel; "" where every core has all."""
 

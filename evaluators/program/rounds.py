@@ -125,6 +125,26 @@ def _below(size: int, diagonal: int = 0) -> Array:
     return np.tri(size, k=diagonal, dtype=bool)
 
 
+BITS, BINS = 4, 16
+"""Of a digit that a choice looks at, and its values: fewer bits mean more sums to wait for, and more bits longer ones."""
+
+
+def _digits(x: Array, found: Array, shift: Array) -> Array:
+    """How often each digit comes among scores whose bits above it are those found; scores below 0 are none."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.int64)
+    prefix = found[:, :, :1].astype(np.int64)
+    alike = (bits >> (shift + BITS) == prefix >> (shift + BITS)) & (x >= 0)
+    return np.stack([(alike & (bits >> shift & (BINS - 1) == digit)).sum(axis=2) for digit in range(BINS)], axis=2)
+
+
+def _enough(counts: Array, found: Array, shift: Array) -> Array:
+    """The bits found and the digit with which enough are, and how many are wanted of those that have it."""
+    above = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1] - counts
+    digit = np.minimum((above >= found[:, :, 1:]).sum(axis=2, keepdims=True), BINS - 1)
+    wanted = found[:, :, 1:] - np.take_along_axis(above, digit, axis=2)
+    return np.concatenate([found[:, :, :1] + digit * 2.0**shift, wanted], axis=2)
+
+
 FUNCTIONS: dict[str, Function] = {
     "turn": Function(1, 0, lambda x: x.swapaxes(2, 3)),
     "squares": Function(2, 0, lambda x: (x * x).sum(axis=2, keepdims=True)),
@@ -137,7 +157,6 @@ FUNCTIONS: dict[str, Function] = {
     "rotate": Function(3, 0, lambda x, y, cos, sin: x * cos + y * sin),
     "gate": Function(2, 1, lambda gate, up: gate / (1 + np.exp(-gate)) * up),
     "silu": Function(1, 1, lambda x: x / (1 + np.exp(-x))),
-    "cap": Function(4, 1, np.tanh),
     "tap": Function(1, 0, lambda x, by, at: x[..., int(at[0]) : x.shape[-1] - int(at[1])] * by),
     "add": Function(1, 0, lambda x, y: x + y),
     "larger": Function(1, 0, np.maximum),
@@ -163,6 +182,13 @@ FUNCTIONS: dict[str, Function] = {
     "lowered": Function(2, 0, lambda x, y, count, top: np.asarray(np.where(count >= top, x, y))),
     "positions": Function(3, 0, lambda x, above, top: np.argsort(x <= above, axis=2, kind="stable")[:, :, : int(top)]),
     "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
+    "tapped": Function(2, 0, lambda x, y, by: x + y * by),
+    "cap": Function(3, 2, lambda x: 1 - 2 / (1 + np.exp(2 * x))),
+    "correct": Function(3, 0, lambda value, read, decay, rate: (value - read * decay) * rate),
+    "learn": Function(3, 0, lambda x, decay, key, value: x * decay + key * value),
+    "rectify": Function(3, 0, lambda x, by, y: y + by * np.maximum(x, 0)),
+    "digits": Function(4, 0, _digits),
+    "enough": Function(2, 0, _enough),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""

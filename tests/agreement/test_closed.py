@@ -186,6 +186,38 @@ def test_moves_between_regions_and_to_experts_are_near_their_programs(name: str,
         same(closed.activity, activity(program))
 
 
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_turn_costs_what_its_program_does_where_one_core_has_all_of_a_row(rows: int, cols: int, m: int) -> None:
+    for part in (1, 3):  # of each core, and whole parts of rows on it
+        shape, mesh = Shape(m, part * rows * cols, 1), Mesh(rows * cols, cols)
+        program = MOVE["turn"].steps(shape, mesh, "float16")
+        closed = MOVE["turn"].cost(shape, mesh, SLOW)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-9)
+        same(closed.activity, activity(program))
+
+
+@given(st.integers(2, 20), st.integers(2, 20), st.integers(1, 100), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_other_turns_are_near_their_programs(rows: int, cols: int, k: int, m: int) -> None:
+    """Where several cores have parts of a row they post side by side, and wait for one another on its links."""
+    shape, mesh = Shape(m, k, 1), Mesh(rows, cols)
+    closed, played = MOVE["turn"].cost(shape, mesh, SLOW), play(MOVE["turn"].steps(shape, mesh, "float16"), SLOW).seconds
+    words = -(-k // rows) * m
+    assert played <= closed.seconds + (cols + words) * SLOW.pace + SLOW.post
+    assert played >= closed.seconds - cols * SLOW.hop - words * SLOW.pace
+
+
+@pytest.mark.parametrize("allreduce", ["pipeline", "ktree"])
+def test_a_choice_costs_what_its_program_does(allreduce: str) -> None:
+    for mesh, replicated in ((Mesh(9, 4), False), (Mesh(27, 3), True)):
+        shape, options = Shape(8, 40 * mesh.rows, 1), {"allreduce": allreduce, "replicated": replicated}
+        program = VECTOR["choice"].steps(shape, mesh, **options)
+        closed = VECTOR["choice"].cost(shape, mesh, SLOW, **options)
+        assert closed.seconds == pytest.approx(play(program, SLOW).seconds, rel=1e-9)
+        same(closed.activity, activity(program))
+
+
 def test_a_balancing_shift_costs_what_its_program_does() -> None:
     mesh, width = Mesh(12, 3), 6
     program = KV["shift"].steps(Shape(1, width * mesh.cols, 1), mesh, "float16")

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape, blocks
 from dse.evaluators.kernels.gemv import GEMV
-from dse.evaluators.kernels.move import MOVE, dispatch, reshuffle, transfer
-from dse.evaluators.kernels.vector import VECTOR, elementwise, norm, softmax
+from dse.evaluators.kernels.move import MOVE, dispatch, reshuffle, transfer, turn
+from dse.evaluators.kernels.vector import VECTOR, choice, elementwise, norm, softmax
 from dse.evaluators.program.rounds import Send, rounds_of
 from dse.evaluators.readers.numeric import Tiles, play
 
@@ -49,7 +51,13 @@ def test_elementwise_functions_are_those_of_numpy() -> None:
     rng = np.random.default_rng(0)
     a, b, c, s = (rng.normal(size=(shape.m, shape.k)).astype("float32") for _ in range(4))
     tiles = {name: spread(x, mesh) for name, x in zip("xyuv", (a, b, c, s), strict=True)}
-    for function, exact in (("add", a + b), ("gate", a / (1 + np.exp(-a)) * b), ("rotate", a * c + b * s)):
+    results = {
+        "add": a + b, "gate": a / (1 + np.exp(-a)) * b, "rotate": a * c + b * s, "tap": a + b * c, "silu": a / (1 + np.exp(-a)),
+        "cap": np.tanh(a), "correct": (a - b * c) * s, "learn": a * b + c * s, "decayed": a * b + c,
+        "rectify": c + b * np.maximum(a, 0),
+    }  # fmt: skip
+    assert results.keys() == elementwise.INPUTS.keys()
+    for function, exact in results.items():
         given: Tiles = {name: tiles[name] for name in elementwise.INPUTS[function]}
         assert np.allclose(gathered(play(elementwise.steps(shape, mesh, function=function), given)["x"]), exact, atol=1e-5)
 
@@ -73,6 +81,35 @@ def test_every_core_gets_its_columns_part_of_all_tokens(mesh: Mesh) -> None:
         assert (out[:, col] == x[:, 3 * col : 3 * col + 3]).all()
 
 
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_what_lies_over_the_columns_lies_over_the_rows_behind_a_turn(rows: int, cols: int, k: int, m: int) -> None:
+    mesh, x = Mesh(rows, cols), np.arange(1.0, k * m + 1).reshape(k, m).astype("float32")
+    program = turn.steps(Shape(m, k, 1), mesh)
+    out = play(program, {"x": np.broadcast_to(blocks(x, cols, 1)[None, :, 0], (rows, cols, *program.slots[0].shape))})
+    wanted = np.broadcast_to(blocks(x, rows, 1), out["out"].shape)
+    assert cols == 1 or np.array_equal(out["out"], wanted)
+
+
+@given(
+    st.integers(1, 7), st.integers(1, 3), st.integers(1, 50), st.integers(1, 4), st.integers(0, 99), st.sampled_from(list(GEMV))
+)
+@settings(max_examples=25, deadline=None)
+def test_the_choice_ends_at_the_lowest_score_that_is_among_the_best(
+    rows: int, cols: int, k: int, top: int, seed: int, allreduce: str
+) -> None:
+    mesh, shape, top = Mesh(rows, cols), Shape(2 * cols, k, 1), min(top, k)
+    x = np.random.default_rng(seed).choice([0.0, 0.25, 1.5, 1e-3, 7e8, 3.0], size=(shape.m, k)).astype("float32")
+    program = choice.steps(shape, mesh, allreduce=allreduce)
+    padded = np.full((shape.m, program.slots[0].shape[0] * rows), -1.0, "float32")
+    padded[:, :k] = x
+    found = np.zeros((rows, cols, 2, 2))
+    found[:, :, 1] = top
+    bits = play(program, {"x": spread(padded, mesh), "found": found})["found"][:, :, 0]
+    lowest = bits.astype(np.uint32).view(np.float32)
+    assert (lowest == np.sort(x, axis=1)[:, -top].reshape(1, cols, 2)).all()
+
+
 LAYOUTS = [(Mesh(6, 6), Mesh(3, 3)), (Mesh(6, 6), Mesh(4, 9)), (Mesh(3, 2), Mesh(7, 7)), (Mesh(5, 5), Mesh(5, 5))]
 
 
@@ -89,10 +126,12 @@ def test_a_reshuffle_is_the_same_matrix_in_other_blocks(source: Mesh, into: Mesh
 
 @pytest.mark.parametrize("name", [*VECTOR, *MOVE])
 def test_a_wrong_destination_is_noticed(name: str) -> None:
-    """A message astray changes the result; elementwise work sends none, and a dispatch only multicasts."""
+    """A message astray changes the result; elementwise work sends none, a dispatch or turn only multicasts."""
     mesh, shape = Mesh(5, 5), Shape(10, 15, 10)
     options: dict[str, object] = {"into": Mesh(3, 3)} if name == "reshuffle" else {}
-    options |= {"allreduce": "ring"} if name in ("norm", "softmax") else {"function": "add"} if name == "elementwise" else {}
+    options |= (
+        {"allreduce": "ring"} if name in ("norm", "softmax", "choice") else {"function": "add"} if name == "elementwise" else {}
+    )
     kernel = {**VECTOR, **MOVE}[name]
     program = kernel.steps(shape, mesh, **options)
     rng = np.random.default_rng(0)
@@ -101,8 +140,11 @@ def test_a_wrong_destination_is_noticed(name: str) -> None:
         for slot in program.slots
         if slot.name in ("a", "x")
     }
+    if name == "choice":
+        tiles["x"] = np.abs(tiles["x"]) ** 9
+        tiles["found"] = np.ones((5, 5, 2, program.slots[0].shape[1])) * [[0.0], [7.0]]
     right = play(program, tiles)
-    if name in ("elementwise", "dispatch"):
+    if name in ("elementwise", "dispatch", "turn"):
         return
     strand = list(rounds_of(program.strands[0]))
     place, number = next((p, n) for p, turn in enumerate(strand) for n, step in enumerate(turn.steps) if isinstance(step, Send))

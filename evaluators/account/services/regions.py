@@ -33,16 +33,17 @@ from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.kv import kv
 from dse.evaluators.layouts.held import Held
-from dse.evaluators.layouts.regions import kv_dim, region
-from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.region_calls import kv_widths
+from dse.evaluators.layouts.regions import region
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.layers import by_reach, layers, widest
+from dse.space.layers import by_reach, widest
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
+from dse.space.parameters import growths
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
@@ -258,7 +259,7 @@ def _places(design: Design, load: Load) -> tuple[int, int, int]:
 def _position(design: Design, load: Load) -> float:
     """Keys and values of a token, of all layers. [B]"""
     mapping = _of(design)[1]
-    values = sum(of.times * 2 * width(kv_dim(of.of, mapping.kv_heads)) for of in layers(load.model).mixings)
+    values = sum(of.layer.times * (sum(kv_widths(of.layer.of, mapping.kv_heads)) + of.scores) for of in growths(load.model))
     return float(values * BYTES[mapping.precision.kv])
 
 

@@ -2,6 +2,6 @@
 
 from types import ModuleType
 
-from dse.evaluators.kernels.move import dispatch, reshuffle, transfer
+from dse.evaluators.kernels.move import dispatch, reshuffle, transfer, turn
 
-MOVE: dict[str, ModuleType] = {"transfer": transfer, "reshuffle": reshuffle, "dispatch": dispatch}
+MOVE: dict[str, ModuleType] = {"transfer": transfer, "reshuffle": reshuffle, "dispatch": dispatch, "turn": turn}

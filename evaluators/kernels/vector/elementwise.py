@@ -10,7 +10,18 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import FUNCTIONS, Program, Round, Slot, Vector
 from dse.space.elementwise import ceil_div
 
-INPUTS = {"add": ("x", "y"), "gate": ("x", "y"), "rotate": ("x", "y", "u", "v")}
+INPUTS = {
+    "add": ("x", "y"),
+    "gate": ("x", "y"),
+    "rotate": ("x", "y", "u", "v"),
+    "tapped": ("x", "y", "u"),
+    "silu": ("x",),
+    "cap": ("x",),
+    "correct": ("x", "y", "u", "v"),
+    "learn": ("x", "y", "u", "v"),
+    "decayed": ("x", "y", "u"),
+    "rectify": ("x", "y", "u"),
+}
 """Functions of whole tiles, and the slots that they read."""
 
 

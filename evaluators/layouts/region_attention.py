@@ -1,0 +1,182 @@
+"""Attention on a region of cores: of a prompt to itself, of vectors to a cache, latent (MLA), and to what an indexer picks.
+
+Heads lie over the columns. Keys and values of a cache lie over the rows by positions, head by head, so that scores lie over the
+rows and add up along the columns of a head. A latent has no heads: vectors meet it as one product with all of them. It lies the
+other way, its values over the rows and positions over the columns, since queries that are absorbed head by head, on the columns
+of each, leave what the latent is multiplied with over the rows, and what attention leaves goes back to the columns of heads. An
+indexer's key, which is one for all heads that score, lies like a latent. Who scores knows its positions and their scores, so
+that the choice needs the lowest one chosen; keys that lie over the rows are told. What is picked is read where it lies, picks
+being taken to lie evenly. Of a prompt, what an indexer does not pick is scored with the rest and left out of the softmax.
+"""
+
+from typing import Any
+
+from dse.evaluators.graph.operators import Attention, Dim, Index, MatMul, Part
+from dse.evaluators.kernels.gemm import gemm
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.kernels.kv import kv
+from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element, kv_widths, turned
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.passes.call import ONCE, Call, Kernel
+from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.model import Latent
+
+
+def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]:
+    """Attention of a prompt to itself, head by head on the columns that hold it, those of a column in turn.
+
+    Args:
+        part, of, on: what, and where.
+        ring: the algorithm by which blocks of keys and values go round, an option of their products.
+    """
+    found = [] if on.model.latent is None else _shared(part, of, on.model.latent, on)
+    head, pairs = attention_group(_wide(of.heads, of.qk_dim), on.mesh.cols), 2.0 * of.heads.units * of.pairs
+    window = on.model.window or on.model.chunk
+    count, rows, queries, keys = stretches(of.tokens, of.positions, window, on.mesh.rows, alone=bool(on.model.chunk))
+    on_head, side = Mesh(rows, head.cols), head.copies * count
+    before = Shape(maximum(keys - queries, ONCE), sum(kv_widths(on.model, on.mapping.kv_projection)), 1)
+    way: tuple[Any, ...] = (before, Mesh(on.mesh.cols, rows), {}, where(count > 1, ONCE, 0.0), count)
+    scores, values = Shape(queries, head.width, keys), Shape(queries, keys, _beside(head, of, on.mesh.cols))
+    first = Kernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
+    last = Kernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
+    softmax = Shape(queries * head.turns, keys, 1)
+    return [
+        *found,
+        *([call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
+        call(first, (), pairs * of.qk_dim),
+        *([element(part.name, "scores_tanh", "cap", softmax, on_head.turned, same=False, copies=side)] if of.capped else ()),
+        call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
+        call(last, (of.name,), pairs * of.v_dim),
+    ]
+
+
+def _shared(part: Part, of: Attention, latent: Latent, on: On) -> list[Call]:
+    """What all heads have of a position goes from its columns to all of its row: the latent, or its rotated part."""
+    values = latent.rope_dim if of.kv_heads.units == of.heads.units else of.kv_dim
+    whole = Mesh(on.mesh.cols, on.mesh.rows)
+    return [call(Kernel(part.name, "kv_all", "move", "dispatch", Shape(values, of.tokens, 1), whole, {}))] if values else []
+
+
+def stretches(tokens: Any, past: Any, window: int, rows: Any, *, alone: bool = False) -> tuple[Any, Any, Any, Any]:
+    """Stretches of a prompt, as long as its window, on the rows that hold them; each gets what it sees of those before,
+    which is nothing where they are chunks that attend to themselves `alone`.
+
+    Before all of them `past` positions are cached, evenly over the rows.
+
+    Returns:
+        How many there are, and rows, queries and keys of each.
+    """
+    if not window:
+        return ONCE, rows, tokens, tokens + past
+    count = maximum(minimum(ceil_div(tokens, window), rows // gemm("meshgemm_t").LEAST), 1)
+    queries = ceil_div(tokens, count)
+    return count, rows // count, queries, minimum(tokens + past, queries + (0 if alone else window))
+
+
+def cached(part: Part, of: Attention, on: On) -> list[Call]:
+    """Attention of vectors to the cache, which waits for the line of cores that has most of it."""
+    if on.model.latent is not None:
+        return _latent(part, of, on)
+    head, m, pairs = attention_group(_wide(of.heads, of.qk_dim), on.mesh.cols), of.tokens, 2.0 * of.heads.units * of.pairs
+    positions = _positions(of, on, on.mesh.rows)
+    new, softmax = Shape(m, sum(kv_widths(on.model, on.mapping.kv_heads)), 1), Shape(m * head.turns, positions, 1)
+    on_head, word = Mesh(head.cols, on.mesh.rows), on.plan.gemv
+    queries, values = Shape(m * head.turns, head.width, positions), Shape(m, positions, of.heads.units * of.v_dim)
+    stored = [] if on.model.kv_reused else [call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, new, on.mesh, {}))]
+    return [
+        *stored,
+        call(Kernel(part.name, "scores", "gemv", word, queries, on_head, on.tree, ONCE, head.copies), (), pairs * of.qk_dim),
+        *([element(part.name, "scores_tanh", "cap", softmax, on.mesh)] if of.capped else ()),
+        call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on.mesh, on.line)),
+        call(Kernel(part.name, "values", "gemv", word, values, on.mesh, on.tree), (of.name,), pairs * of.v_dim),
+    ]
+
+
+def _latent(part: Part, of: Attention, on: On) -> list[Call]:
+    """Absorbed queries of all heads meet the latent, positions of which lie over the columns.
+
+    Every row has all scores of its positions, and takes the softmax of its share of the heads; the others' come back to it.
+    """
+    m, heads, pairs = of.tokens, of.heads.units, 2.0 * of.heads.units * of.pairs
+    positions, word, rows = _positions(of, on, on.mesh.cols), on.plan.gemv, of.tokens * of.heads.units
+    queries, values = Shape(rows, of.qk_dim, positions), Shape(rows, positions, of.v_dim)
+    softmax, back, line = Shape(rows, positions, 1), on.mesh.turned, {**on.line, "replicated": False}
+    return [
+        turned(part.name, "kv_turn", of.kv_dim, m, on),
+        call(Kernel(part.name, "kv_cache", "kv", on.mapping.kv, Shape(m, of.kv_dim, 1), back, {})),
+        call(Kernel(part.name, "q_all", "move", "dispatch", Shape(m * heads, of.qk_dim, 1), back, {})),
+        call(Kernel(part.name, "scores", "gemv", word, queries, on.mesh, on.tree), (), pairs * of.qk_dim),
+        *([element(part.name, "scores_tanh", "cap", softmax, back, same=False)] if of.capped else ()),
+        call(Kernel(part.name, "softmax", "vector", "softmax", softmax, back, line)),
+        call(Kernel(part.name, "shares_all", "move", "dispatch", softmax, on.mesh, {})),
+        call(Kernel(part.name, "values", "gemv", word, values, back, on.tree), (of.name,), pairs * of.v_dim),
+    ]
+
+
+def apart(part: Part, of: MatMul, on: On, weights: Any, ring: dict[str, Any]) -> Call:
+    """Products of the heads with a matrix of each, on the columns that hold it.
+
+    Of vectors, what is absorbed lies over the columns before and over the rows behind, for all heads at once where they come
+    back. Of a prompt, weights lie as keys do, which takes no more steps than there are rows.
+    """
+    one, flop = width(of.n) // of.apart, 2.0 * of.m * width(of.k) * width(of.n)
+    if on.vectors and "attention" in of.needs:
+        shape = Shape(of.m, width(of.k), width(of.n))
+        return call(Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, on.mesh, on.tree), (of.name,), flop, weights)
+    head = attention_group(Dim(of.apart, width(of.k)), on.mesh.cols)
+    if on.vectors:
+        shape, on_head = Shape(of.m * head.turns, head.width, one), Mesh(head.cols, on.mesh.rows)
+        kernel = Kernel(part.name, of.name, "gemv", on.plan.gemv, shape, on_head, on.tree, ONCE, head.copies)
+    else:
+        shape, on_head = Shape(of.m, head.width, one), Mesh(on.mesh.rows, head.cols)
+        kernel = Kernel(part.name, of.name, "gemm", "meshgemm_t", shape, on_head, ring, head.turns, head.copies)
+    return call(kernel, (of.name,), flop, weights)
+
+
+def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
+    """Scores of an indexer, their sum over its heads, and the choice of the best positions."""
+    flop, past = 2.0 * of.pairs * of.heads * of.dim, of.positions
+    if on.vectors:
+        m = of.tokens
+        positions = kv(on.mapping.kv).fullest(of.pairs / m, on.generated, on.mesh.cols) * on.mesh.cols
+        queries, back, sums = Shape(m * of.heads, of.dim, positions), on.mesh.turned, Shape(m, positions, 1)
+        return [
+            turned(part.name, "index_turn", of.dim, m * (of.heads + 1), on),
+            call(Kernel(part.name, "index_cache", "kv", on.mapping.kv, Shape(m, of.dim, 1), back, {})),
+            call(Kernel(part.name, "index_scores", "gemv", on.plan.gemv, queries, on.mesh, on.tree), (), flop),
+            element(part.name, "index_sums", "rectify", Shape(m * of.heads, positions, 1), back),
+            call(Kernel(part.name, "choice", "vector", "choice", sums, back, on.line), (of.name,)),
+            *([] if on.model.latent is not None else [turned(part.name, "picks_turn", positions, m, on)]),
+        ]
+    m, keys = of.tokens, of.tokens + past
+    head = attention_group(Dim(of.heads, of.dim), on.mesh.cols)
+    on_head, whole = Mesh(on.mesh.rows, head.cols), Mesh(on.mesh.cols, on.mesh.rows)
+    each, sums = Shape(m * head.turns, keys, 1), Shape(1, of.heads, m * keys)
+    across = Mesh(head.copies, on.mesh.rows * head.cols)
+    queries = Shape(m, of.dim, keys)
+    kernel = Kernel(part.name, "index_scores", "gemm", "meshgemm_t", queries, on_head, ring, head.turns, head.copies)
+    return [
+        call(Kernel(part.name, "index_all", "move", "dispatch", Shape(of.dim, m, 1), whole, {})),
+        call(kernel, (), flop),
+        element(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),
+        call(Kernel(part.name, "index_sums", "gemv", on.plan.gemv, sums, across, on.tree)),
+        call(Kernel(part.name, "choice", "vector", "choice", Shape(m, keys, 1), on_head.turned, on.line), (of.name,)),
+    ]
+
+
+def _positions(of: Attention, on: On, lines: Any) -> Any:
+    """Positions that each query looks at, were all lines of cores as full as the one that has most; picks lie evenly."""
+    context = of.pairs / of.tokens
+    if of.picked:
+        return ceil_div(context, lines) * lines
+    generated = minimum(on.generated, context) if on.model.window or on.model.chunk else on.generated
+    return kv(on.mapping.kv).fullest(context, generated, lines) * lines
+
+
+def _wide(heads: Dim, wide: int) -> Dim:
+    return Dim(heads.units, wide, heads.split)
+
+
+def _beside(head: Group, of: Attention, cols: Any) -> Any:
+    """Width of a head's values on the columns of its keys."""
+    return head.cols * ceil_div(of.heads.units * of.v_dim, cols) / head.turns

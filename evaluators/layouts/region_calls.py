@@ -1,0 +1,124 @@
+"""What layouts on a region of cores have in common: where widths lie, which columns hold a head, and calls of kernels.
+
+Of a prompt, tokens lie over the rows and widths over the columns. Vectors have the residual stream over the rows; what products
+of it leave lies over the columns, on every row.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import Dim, MatMul
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.machine.fabric import VALUE
+from dse.evaluators.passes.call import ONCE, Call, Kernel
+from dse.space.elementwise import ceil_div, maximum
+from dse.space.mapping import Mapping, MeshPlan
+from dse.space.model import Model
+from dse.space.parameters import v_dim
+
+
+def gemm_of(plan: MeshPlan, part: str) -> str:
+    """The algorithm of matrix products of a part of a layer."""
+    said = plan.gemm_attention if part == "attention" else plan.gemm_ffn
+    return str(plan.gemm if said is None else said)
+
+
+class On(NamedTuple):
+    """Cores of a region and the plan of a phase.
+
+    As `vectors`, every line of cores has all tokens; else they lie over the rows. `generated` are of a request's cached tokens.
+    """
+
+    model: Model
+    mesh: Mesh
+    plan: MeshPlan
+    mapping: Mapping
+    vectors: bool
+    generated: Any
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """Options of kernels of vectors."""
+        return {"replicated": True} if self.vectors else {}
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """Options of products of vectors."""
+        return {"phases": self.plan.ktree_k}
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Options of those that add up along lines of cores."""
+        return {"allreduce": self.plan.gemv, "phases": self.plan.ktree_k, **self.same}
+
+    def over(self, dim: Dim) -> Mesh:
+        """The region, turned so that a width of activations lies over its rows.
+
+        It lies over the columns beside tokens. Of vectors, the residual stream lies over the rows, and what products of it
+        leave over the columns, from where the next ones bring it back.
+        """
+        return self.mesh.turned if dim.split or not self.vectors else self.mesh
+
+    def columns(self, of: MatMul) -> Dim:
+        """Columns of a product as they are computed."""
+        return columns(of, self.model, self.mapping.kv_projection)
+
+
+def call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None) -> Call:
+    """A call of a kernel, that does some operators."""
+    shape = (of.shape.m, of.shape.k, of.shape.n)
+    reads = "" if weights is None else "weights"
+    fetch = 0.0 if weights is None else weights * VALUE
+    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch)
+
+
+def element(
+    part: str, name: str, function: str, shape: Shape, mesh: Mesh, operators: tuple[str, ...] = (), *, same: bool = True,
+    times: Any = ONCE, copies: Any = 1.0,
+) -> Call:  # fmt: skip
+    """A vector instruction on m tokens, k wide over the rows of a mesh; over its columns tokens, or all of them on each."""
+    options: dict[str, Any] = {"function": function} | ({"replicated": True} if same else {})
+    return call(Kernel(part, name, "vector", "elementwise", shape, mesh, options, times, copies), operators)
+
+
+def turned(part: str, name: str, values: Any, rows: Any, on: On) -> Call:
+    """Vectors that lie over the columns come to lie over the rows."""
+    return call(Kernel(part, name, "move", "turn", Shape(rows, values, 1), on.mesh, {}))
+
+
+class Group(NamedTuple):
+    """Columns that hold a head: how many, how wide it is on them all, heads of a column in turn, and groups side by side."""
+
+    cols: Any
+    width: Any
+    turns: Any
+    copies: Any
+
+
+def attention_group(heads: Dim, cols: Any) -> Group:
+    """The columns of a head where heads lie side by side over the columns."""
+    local = ceil_div(width(heads), cols)
+    turns = maximum(ceil_div(heads.units, cols), 1.0)
+    group = maximum(ceil_div(heads.width, local), 1.0)
+    wide = group * local / turns
+    return Group(group, wide, turns, heads.units / turns * maximum(heads.width / wide, 1.0))
+
+
+def columns(of: MatMul, model: Model, heads: str) -> Dim:
+    """Columns of a product; those of K and V by a word of `KV_HEADS`."""
+    if of.name not in ("k_proj", "v_proj"):
+        return of.n
+    return Dim(_kv_heads(model, heads), of.n.width)
+
+
+def kv_widths(model: Model, heads: str) -> tuple[int, int]:
+    """Values of K, and of V, that a position has in a layer of one kind, by a word of `KV_HEADS`; a latent counts as K."""
+    if model.recurrence is not None or model.kv_reused:
+        return 0, 0
+    if model.latent is not None:
+        return model.latent.kv_rank + model.latent.rope_dim, 0
+    return _kv_heads(model, heads) * model.head_dim, _kv_heads(model, heads) * v_dim(model)
+
+
+def _kv_heads(model: Model, heads: str) -> int:
+    return int(model.heads if heads == "full" else model.kv_heads)

@@ -1,0 +1,216 @@
+"""Recurrent states on a region of cores, which have them in their memory: nothing is read from elsewhere.
+
+Vectors. The state of a head, [key_dim, value_dim] in single precision, lies with its keys over the rows and its values over the
+columns that the head has, heads of a column in turn. Keys and queries come from the columns to the rows (`move/turn.py`), and
+what is there is read with both in one product whose sums go along the columns of cores, as in other products of vectors:
+
+    S k and S q of the state before;  d = b (v - g S k);  o = g S q + (k q) d;  S = g S + k d
+
+so that a token takes one allreduce, the product of k and q as a column of each head beside its values; rules that correct
+nothing read with q alone, and add v. All else is done on every core by itself. Where a column has fewer rows of a state than
+there are cores, these have whole values of it evenly (`held.py`); the product is priced as if they had whole rows.
+
+Prompts. Tokens of a chunk lie over `rows` of the region's rows, as few as hold one (its share of the prompt, evenly), and
+chunks side by side over all: a chunk is far smaller than a region, whose every row more would be a step more of its products.
+Within a chunk they are those of attention, on the columns of a head, all chunks at a time. Keys and queries then go to all
+cores of their row, so that products with the state, of which each core has all keys of its own values, need nobody else. The
+state goes from chunk to chunk down the rows: read with keys, where the rule corrects, then the sum over the rows of what the
+chunk adds, decay, and the way to the next rows. That is the chain: chunks of a sequence are one after the other, heads beside
+each other. What is read with queries waits for no chain.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.graph.operators import Dim, Elementwise, MatMul, Part, Recur, shapes
+from dse.evaluators.kernels.gemm import gemm
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.layouts.region_calls import Group, On, attention_group, call, element
+from dse.evaluators.layouts.residency import width
+from dse.evaluators.passes.call import ONCE, Call, Kernel
+from dse.space.elementwise import ceil_div, maximum, minimum
+from dse.space.model import Model
+from dse.space.parameters import STATE_BYTES, conv_values
+
+CORRECTED = ("delta", "channel_delta")
+"""Rules that read what is there before they add to it."""
+
+WORDS = 2
+"""16-bit values that one of single precision is as long as."""
+
+
+def recurred(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
+    """Update and reading of states.
+
+    Args:
+        part, of, on: what, and where.
+        ring: the algorithm by which blocks of a chunk go round, an option of their products.
+    """
+    return _token(part, of, on) if on.vectors else _chunks(part, of, on, ring)
+
+
+def convolved(part: Part, of: Elementwise, on: On, taps: int) -> list[Call]:
+    """A causal convolution, tap by tap, and a SiLU; the rows of a prompt first get the last tokens of those above."""
+    k, mesh = width(of.dim), on.over(of.dim)
+    shape = Shape(of.rows, k, 1)
+    before = Kernel(part.name, "state_before", "kv", "shift", Shape(taps - 1, k, 1), on.mesh, {})
+    return [
+        *([] if on.vectors or taps == 1 else [call(before)]),
+        element(part.name, "state_taps", "tapped", shape, mesh, same=on.vectors, times=float(taps)),
+        element(part.name, of.name, "silu", shape, mesh, (of.name,), same=on.vectors),
+    ]
+
+
+def _token(part: Part, of: Recur, on: On) -> list[Call]:
+    m, corrected, values = of.tokens, of.rule in CORRECTED, of.heads.units * of.value_dim
+    mesh, name, head = on.mesh, part.name, _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
+    both = Shape(2 * m * head.turns, of.key_dim, 1)
+    read = Shape(m * (2 if corrected else 1), of.key_dim, values + of.heads.units)
+    new, here = Shape(m, values, 1), Shape(m * ceil_div(values, mesh.cols), of.key_dim, 1)
+    _, read_out, added, _, *more = _done(of)
+    over = mesh.turned
+    return [
+        *_rates(part, of, on),
+        call(Kernel(name, "state_turn", "move", "turn", both, Mesh(mesh.rows, head.cols), {}, ONCE, head.copies)),
+        call(Kernel(name, "state_read", "gemv", on.plan.gemv, read, mesh, on.tree), (), read_out + sum(more)),
+        *([element(name, "state_correct", "correct", new, over)] if corrected else ()),
+        element(name, "state_out", "learn", new, over),
+        element(name, of.name, "learn", here, mesh, (of.name,))._replace(flop=added),
+    ]
+
+
+class _Chunks(NamedTuple):
+    """Chunks of a prompt on a region.
+
+    Attributes:
+        count: of them; each is `tokens` long, on so many `rows`.
+        beside, turns: chunks that are worked out at a time, and how many times.
+        head: columns of a head, or of all that share its keys where these share scores.
+        wide: values of it.
+    """
+
+    count: Any
+    tokens: Any
+    rows: Any
+    beside: Any
+    turns: Any
+    head: Group
+    wide: Any
+
+
+def _cut(of: Recur, mesh: Mesh) -> _Chunks:
+    tokens = minimum(of.tokens, of.chunk * 1.0)
+    count = ceil_div(of.tokens, tokens)
+    rows = minimum(maximum(ceil_div(tokens, ceil_div(of.tokens, mesh.rows)), gemm("meshgemm_t").LEAST), mesh.rows)
+    beside = minimum(maximum(mesh.rows // rows, 1), count)
+    shared = 1 if of.rule in CORRECTED else of.shared
+    head = attention_group(Dim(of.heads.units // shared, shared * of.value_dim), mesh.cols)
+    return _Chunks(count, tokens, rows, beside, ceil_div(count, beside), head, head.width)
+
+
+def _chunks(part: Part, of: Recur, on: On, ring: dict[str, Any]) -> list[Call]:
+    by, name, keys, corrected = _cut(of, on.mesh), part.name, of.key_dim, of.rule in CORRECTED
+    head, own = by.head, Mesh(by.rows, by.head.cols)
+    scores, read, added, within, *more = _done(of)
+    of_keys = _key_head(of.heads.units // of.shared, of.shared * of.value_dim, on.mesh)
+    gathered, along = Shape(2 * keys * of_keys.turns, of.tokens, 1), Mesh(of_keys.cols, on.mesh.rows)
+    beside: tuple[Any, ...] = (head.turns * by.turns, head.copies * by.beside)
+
+    def product(what: str, algorithm: str, k: Any, n: Any, done: Any, times: int = 1) -> Call:
+        turns, copies = beside
+        shape = Shape(by.tokens, k, n)
+        return call(Kernel(name, what, "gemm", algorithm, shape, own, ring, times * turns, copies), (), done)
+
+    def with_states(what: str, times: Any, copies: Any, done: Any) -> Call:
+        """Each core has its tokens' keys, and all of the state that is of its values."""
+        shape = Shape(ceil_div(by.tokens, by.rows), keys, by.wide)
+        return call(Kernel(name, what, "gemv", on.plan.gemv, shape, Mesh(1, head.cols), on.tree, times, copies), (), done)
+
+    def on_tokens(what: str, function: str, wide: Any, times: Any, copies: Any) -> Call:
+        return element(name, what, function, Shape(by.tokens, wide, 1), own.turned, same=False, times=times, copies=copies)
+
+    found = [
+        *_rates(part, of, on),
+        call(Kernel(name, "state_keys", "move", "dispatch", gathered, along, {}, ONCE, of_keys.copies)),
+        product("chunk_scores", "meshgemm_t", keys, by.tokens, scores + (more[0] if corrected else 0.0), 2 if corrected else 1),
+        on_tokens("chunk_decays", "decayed", by.tokens * (2 if corrected else 1), *beside),
+    ]
+    if corrected:
+        found.append(product("chunk_inverse", "meshgemm_v", by.tokens, keys + by.wide, more[1] + more[2]))
+    found.append(product("chunk_values", "meshgemm_v", by.tokens, by.wide, within))
+    # the chain: what is in it goes chunk after chunk, else all are beside one another
+    chain: tuple[Any, ...] = (head.turns * by.count, head.copies)
+    if corrected:
+        found += [
+            with_states("state_read_keys", chain[0], chain[1] * by.rows, more[3]),
+            on_tokens("state_correct", "add", by.wide, *chain),
+        ]
+    times, copies = chain if corrected else beside
+    # sums are long and their lines short: one phase of a tree streams them once
+    summed, tree = Shape(keys, by.tokens, by.wide), {"phases": 1, "broadcast": False}
+    sums = Kernel(name, "state_add", "gemv", on.plan.gemv, summed, own, tree, times, copies)
+    whole = Shape(of.tokens, of.heads.units * of.value_dim, 1)
+    one, down = Shape(keys, by.wide, 1), Shape(WORDS * keys, by.wide, 1)
+    way = Kernel(name, "state_next", "move", "transfer", down, Mesh(head.cols, by.rows), {"replicated": True}, *chain)
+    return [
+        *found,
+        call(sums, (), added),
+        element(name, "state_decay_sum", "decayed", one, Mesh(head.cols, 1), times=chain[0], copies=chain[1]),
+        call(way),
+        with_states("state_read", beside[0], beside[1] * by.rows, read),
+        element(name, of.name, "add", whole, on.mesh.turned, (of.name,), same=False),
+    ]
+
+
+def _rates(part: Part, of: Recur, on: On) -> list[Call]:
+    """Rates and decays from what is projected for them: a softplus and an exponential, of a head or of each channel of keys."""
+    projected = ("state_decay", *(("decay_up",) if of.rule == "channel_delta" else ()))
+    wide = sum(width(one.n) for one in part.operators if isinstance(one, MatMul) and one.name in projected)
+    shape = Shape(of.tokens, wide, 1)
+    return [element(part.name, "state_rates", "silu", shape, on.mesh.turned, same=on.vectors, times=2.0)] if wide else []
+
+
+def _done(of: Recur) -> list[Any]:
+    """Operations of all heads, by the product: scores, reading, adding, and within a chunk.
+
+    Where values are corrected also keys with keys, the inverse with keys and with values, and reading with keys. Those of a
+    token by itself have nothing within.
+    """
+    each = of.tokens * (of.heads.units / of.chunk) * 2.0
+    found = [each * (m * k * n) for m, k, n in shapes(of)]
+    if of.chunk > 1:
+        return found
+    *corrected, added, read = found
+    return [0.0, read, added, 0.0, *((0.0, 0.0, 0.0, *corrected) if corrected else ())]
+
+
+def _key_head(heads: Any, wide: Any, mesh: Mesh) -> Group:
+    """The columns of a head of keys, which are those of all heads of values that share it."""
+    return attention_group(Dim(heads, wide), mesh.cols)
+
+
+def state_bytes(of: Model, mesh: Mesh) -> Any:
+    """Bytes that a core has of the state of a sequence in a layer: of what its column has, evenly over the rows. [B]"""
+    state = of.recurrence
+    if state is None:
+        return 0.0
+    return STATE_BYTES * ceil_div(state.key_dim * ceil_div(state.heads * state.value_dim, mesh.cols), mesh.rows)
+
+
+def conv_bytes(of: Model, mesh: Mesh, value: float) -> Any:
+    """Bytes that a core has of what a convolution keeps of a sequence in a layer, on every row. [B]"""
+    state = of.recurrence
+    if state is None or not state.conv:
+        return 0.0
+    return value * (state.conv - 1) * ceil_div(conv_values(of) / (state.conv - 1), mesh.cols)
+
+
+def working_bytes(of: Model, tokens: Any, mesh: Mesh) -> Any:
+    """Bytes of a core for the state that passes by while a prompt is worked out, and for keys and queries of its tokens. [B]"""
+    state = of.recurrence
+    if state is None:
+        return 0.0
+    here = ceil_div(state.heads * state.value_dim, mesh.cols)
+    keys = _key_head(state.key_heads, state.heads // state.key_heads * state.value_dim, mesh).turns * ceil_div(
+        tokens, mesh.rows
+    )
+    return state.key_dim * (STATE_BYTES * here + 2 * STATE_BYTES / WORDS * keys)

@@ -1,0 +1,255 @@
+"""States, latents and what indexers pick on wafers: what cores hold of them, and what they take and do not take."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.account.regions import phases
+from dse.evaluators.account.stretches import jobs
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts.held import held
+from dse.evaluators.layouts.regions import Region
+from dse.evaluators.layouts.residency import values
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
+from dse.space.workload import Workload
+from tests.samples import asked
+
+STATE = "{{recurrence:{{rule:{},heads:16,key_heads:8,key_dim:128,value_dim:128,conv:{}}}}}"
+LATENT = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128}}"
+PICKED = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128},indexer:{heads:16,dim:64,top:256}}"
+SMALL = ("workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32")
+
+
+def of_kinds(order: str, *words: str, conv: int = 4, **kinds: str) -> Question:
+    """A model of 28 layers, of some kinds beside full attention, on a wafer."""
+    said = ",".join(
+        f"{name}:{kind.replace('CONV', str(conv))}" for name, kind in ({"full": "{}"} | kinds).items() if name in order
+    )
+    return asked(
+        "chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{said}}}",
+        "model.max_position=65536", "workload.batch=[1]", "workload.prompt=2048", "workload.output=128", *words,
+    )  # fmt: skip
+
+
+def state(rule: str = "delta", conv: int = 4) -> str:
+    return STATE.format(rule, conv)
+
+
+def columns(of: Question, **options: str) -> dict[str, float]:
+    found = evaluate(stacked([of.base]), of.workload, **options).columns
+    return {name: float(column[0]) for name, column in found.items()}
+
+
+def seconds(of: Question, phase: str, *names: str) -> float:
+    """Of some kernels of a phase."""
+    rows = explain(of.base, of.workload.cases[0]).rows
+    return sum(row.seconds for row in rows if row.phase == phase and row.operator in names)
+
+
+def core(of: Question, mesh: Mesh, *, scores: bool = False, **counts: Any) -> Any:
+    """What a core of a region of all layers holds."""
+    model = of.workload.cases[0].model
+    return held(model, Region(mesh, 1.0, model.layers, model.layers), of.base.mapping, scores=scores, **counts)[0]
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 9), st.booleans(), st.sampled_from([0, 4]))
+@settings(max_examples=25, deadline=None)
+def test_states_are_single_precision_evenly_over_the_rows_of_their_columns(
+    rows: int, cols: int, sequences: int, scores: bool, conv: int
+) -> None:
+    of = of_kinds("7 (3 state, full)", state=state(conv=conv))
+    values, mixed = -(-16 * 128 // cols), -(-(2 * 8 * 128 + 16 * 128) // cols)
+    one = 4 * -(-128 * values // rows) + 2 * 3 * mixed * (conv > 0)
+    found = core(of, Mesh(rows, cols), scores=scores, tokens=1.0, cached=0.0, sequences=float(sequences))
+    assert found.states == pytest.approx(sequences * 21 * one, rel=1e-12)
+    assert found.per_sequence * sequences == pytest.approx(found.states, rel=1e-12)
+
+
+def test_all_cores_together_hold_each_state_once() -> None:
+    of = of_kinds("7 (3 state, full)", state=state(conv=0))
+    assert core(of, Mesh(64, 32), tokens=1.0, cached=0.0).states * 64 * 32 == 21 * 16 * 128 * 128 * 4
+
+
+def test_a_batch_has_a_state_for_each_request() -> None:
+    words = ("mapping.both.rows=360", "mapping.both.regions=1")
+    one, many = (of_kinds("28 state", *words, f"workload.batch=[{n}]", state=state()) for n in (1, 8))
+    used = [columns(of)["sram_used"] for of in (one, many)]
+    per = core(one, Mesh(360, 360), tokens=1.0, cached=0.0).per_sequence
+    assert used[1] == pytest.approx(used[0] + 7 * per, abs=1.0)
+
+
+@pytest.mark.parametrize("rule", ["delta", "channel_delta", "ssd", "linear"])
+def test_a_token_of_states_takes_as_long_whatever_came_before(rule: str) -> None:
+    short, long = (of_kinds("28 state", f"workload.prompt={n}", state=state(rule)) for n in (512, 30000))
+    assert columns(short)["tpot"] == pytest.approx(columns(long)["tpot"], rel=1e-12)
+    of = of_kinds("7 (3 state, full)", "workload.prompt=30000", state=state(rule))
+    assert columns(of)["tpot"] > columns(of_kinds("7 (3 state, full)", state=state(rule)))["tpot"]
+
+
+def ordered(of: Question, order: str) -> Workload:
+    """The case of a question, of a model of the same kinds in another order."""
+    (case,), names = of.workload.cases, order.replace(",", "").split()
+    kinds = tuple((name, kind) for name, kind in case.model.kinds if name in names)
+    return Workload("", (replace(case, model=replace(case.model, order=order, kinds=kinds)),))
+
+
+@pytest.mark.parametrize("rule", ["delta", "channel_delta", "ssd", "linear"])
+@pytest.mark.parametrize(("states", "prompt"), [(1, 100), (13, 2000), (27, 9000)])
+def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int) -> None:
+    of = of_kinds("27 state, full", f"workload.prompt={prompt}", "mapping.both.regions=1", state=state(rule))
+    found = []
+    for order in ("28 full", f"{states} state, {28 - states} full", "28 state"):
+        outcome = evaluate(stacked([of.base]), ordered(of, order)).columns
+        ends = seconds(replace(of, workload=ordered(of, order)), "decode", "head", "final_norm")
+        found.append({"ttft": outcome["ttft"][0], "tpot": outcome["tpot"][0], "ends": ends})
+    assert found[0]["ends"] == found[2]["ends"]
+    for name in ("ttft", "tpot"):
+        low, high = sorted((found[0][name], found[2][name]))
+        assert low * (1 - 1e-9) <= found[1][name] <= high * (1 + 1e-9), name
+        share = states / 28
+        assert found[1][name] == pytest.approx((1 - share) * found[0][name] + share * found[2][name], rel=1e-9), name
+
+
+def test_rules_that_correct_nothing_have_a_shorter_chain() -> None:
+    taken = {rule: columns(of_kinds("28 state", state=state(rule)))["ttft"] for rule in ("delta", "ssd")}
+    assert taken["ssd"] < taken["delta"]
+
+
+@given(st.integers(1, 20000), st.integers(1, 20000))
+@settings(max_examples=15, deadline=None)
+def test_a_longer_prompt_never_has_a_shorter_chain(one: int, other: int) -> None:
+    of = [of_kinds("28 state", f"workload.prompt={max(n, 2)}", state=state()) for n in sorted((one, other))]
+    names = ("state_read_keys", "state_correct", "state_decay_sum")
+    assert seconds(of[0], "prefill", *names) <= seconds(of[1], "prefill", *names) * 1.5
+
+
+@pytest.mark.parametrize(
+    ("order", "kinds"),
+    [
+        ("7 (3 state, full)", {"state": state()}),
+        ("28 state", {"state": state("channel_delta")}),
+        ("28 state", {"state": state("ssd")}),
+        ("28 latent", {"latent": LATENT}),
+        ("28 full", {"full": "{v_dim:64}"}),
+    ],
+)
+def test_kernels_played_are_near_their_closed_forms(order: str, kinds: dict[str, str]) -> None:
+    of = of_kinds(order, *SMALL, **kinds)
+    closed, played = columns(of), columns(of, fidelity="events")
+    for name in ("ttft", "tpot", "energy"):
+        assert closed[name] == pytest.approx(played[name], rel=0.1), name
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
+def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
+    of = of_kinds(order, *SMALL, **kinds)
+    closed, played = (explain(of.base, of.workload.cases[0], fidelity=word).rows for word in ("closed", "events"))
+    for one, other in zip(closed, played, strict=True):
+        assert one.seconds == pytest.approx(other.seconds, rel=0.15), one.operator
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
+def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str, str]) -> None:
+    words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
+    of = of_kinds(order, *words, **kinds)
+    (job,) = jobs(of.workload)
+    _, decode, _ = phases(of.base, job, "closed")
+    parts = [part for part in transformer(job.model, Step("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"]
+    read = 2 * sum(part.times * values(part) for part in parts) * max(float(part.away) for part in decode.held)
+    assert decode.activity is not None
+    assert np.max(decode.activity.memory_bytes) == pytest.approx(read * float(np.sum(job.steps)), rel=1e-9)
+    assert read > 0
+
+
+def varied(base: Design) -> list[Design]:
+    rng, found = np.random.default_rng(4), []
+    for _ in range(8):
+        sides = {"mapping.prefill.rows": int(rng.integers(3, 751)), "mapping.decode.rows": int(rng.integers(3, 751))}
+        found.append(replaced(base, {**sides, "mapping.decode.cols": int(rng.choice([0, 120, 360]))}))
+    return found
+
+
+KINDS = [("7 (3 state, full)", {"state": state()}), ("28 latent", {"latent": LATENT}), ("28 picked", {"picked": PICKED})]
+
+
+@pytest.mark.parametrize(("order", "kinds"), KINDS)
+@pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
+def test_a_batch_of_designs_is_its_singles(order: str, kinds: dict[str, str], batch: str) -> None:
+    of = of_kinds(order, f"workload.batch={batch}", **kinds)
+    designs = varied(of.base)
+    many = evaluate(stacked(designs), of.workload)
+    for row, design in enumerate(designs):
+        one = evaluate(stacked([design]), of.workload)
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(one.columns[name][0], rel=1e-12, nan_ok=True), name
+        assert many.limit[row] == one.limit[0]
+
+
+@pytest.mark.parametrize(("order", "kinds"), KINDS)
+def test_the_breakdown_sums_to_the_total(order: str, kinds: dict[str, str]) -> None:
+    of = of_kinds(order, "workload.batch=[4]", **kinds)
+    parts = explain(of.base, of.workload.cases[0])
+    assert parts.seconds == pytest.approx(columns(of)["latency"], rel=1e-9)
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 5000))
+@settings(max_examples=20, deadline=None)
+def test_a_latent_lies_over_the_rows_once_for_all_heads(rows: int, cols: int, tokens: int) -> None:
+    of = of_kinds("28 latent", latent=LATENT)
+    found = core(of, Mesh(rows, cols), tokens=1.0, cached=-1.0, across=float(tokens))
+    assert found.kv == pytest.approx(28 * 2 * -(-576 // rows) * tokens, rel=1e-12)
+
+
+def test_latents_leave_room_for_more_tokens_than_heads_do() -> None:
+    latent, heads = (of_kinds(order, latent=LATENT) for order in ("28 latent", "28 full"))
+    assert columns(latent)["kv_capacity"] > 1.5 * columns(heads)["kv_capacity"]
+
+
+def test_narrower_values_take_less_of_all() -> None:
+    wide, narrow = (of_kinds("28 full", full=kind) for kind in ("{}", "{v_dim:64}"))
+    before, after = columns(wide), columns(narrow)
+    for name in ("ttft", "tpot", "sram_used"):
+        assert after[name] < before[name], name
+    assert after["kv_capacity"] > before["kv_capacity"]
+
+
+def test_attention_to_what_is_picked_takes_no_longer_where_more_is_cached() -> None:
+    names = ("scores", "softmax", "values")
+    short, long = (of_kinds("28 picked", f"workload.prompt={n}", picked=PICKED) for n in (1000, 20000))
+    assert seconds(short, "decode", *names) == pytest.approx(seconds(long, "decode", *names), rel=1e-9)
+    assert seconds(short, "decode", "index_scores") < seconds(long, "decode", "index_scores")
+    dense = of_kinds("28 latent", "workload.prompt=20000", latent=LATENT)
+    assert seconds(long, "decode", *names) < seconds(dense, "decode", *names)
+
+
+SERVING = ("workload=serving", "workload.requests=40")
+
+
+@pytest.mark.parametrize(("order", "kinds"), KINDS)
+def test_wafers_serve_them(order: str, kinds: dict[str, str]) -> None:
+    said = ",".join(f"{name}:{kind}" for name, kind in ({"full": "{}"} | kinds).items() if name in order)
+    words = ("chip=wse2", "model=qwen3_1b7", f"+model.qwen3_1b7.order='{order}'", f"+model.qwen3_1b7.kinds={{{said}}}")
+    of = asked(*words, *SERVING)
+    assert infeasible(of.base, of.workload) is None
+    assert columns(of)["throughput"] > 0
+
+
+def test_compressed_entries_have_no_layout_and_say_what_has() -> None:
+    entries = "{head_dim:128,kv_heads:1,window:128,compressed:{ratio:4,q_rank:512,o_rank:512,groups:4}}"
+    of = of_kinds("27 entries, full", entries=entries)
+    verdict = infeasible(of.base, of.workload)
+    assert verdict is not None
+    assert verdict.limit == "model.compressed"
+    assert "runs on a die with a cache, as in chip=npu_dse" in str(verdict)
+    one: Workload = of.workload
+    assert not evaluate(stacked([of.base]), one).feasible.any()
