@@ -149,7 +149,7 @@ def test_useful_operations_are_those_of_the_graph(of: Any, name: str, phase: str
         assert found[part.name] == pytest.approx(part.times * sum(map(useful, part.operators)), rel=1e-12), part.name
 
 
-PADDED = ("scores", "values", "q_absorb", "v_absorb", "index_scores")
+PADDED = ("scores", "values", "q_absorb", "v_absorb", "o_down", "index_scores")
 """Products that are of whole tiles or heads; those of states and chunks are too."""
 
 
@@ -227,7 +227,8 @@ def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: 
     held = {tp: devices.footprint(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)}
     assert held[1] == 2 * (weights(parts) + table(case.model))
     whole = [products(part, lambda of: not (of.k.split or of.n.split)) for part in parts]
-    assert 2 * held[2] == held[1] + 2 * weights(tuple(whole))
+    odd = case.model.vocab % 2 * case.model.hidden * 2  # a row of the table, and a column of the head, that nobody reads
+    assert 2 * held[2] == held[1] + 2 * weights(tuple(whole)) + 2 * odd
 
 
 def products(part: Part, kept: Any) -> Part:
@@ -265,4 +266,5 @@ def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: s
         for call in block.calls:
             done = jobs_of.price("closed", call.job).activity
             assert done is not None
-            assert 2 * done.macs >= call.flop * (1 - 1e-12), call.name
+            # states of a token by itself are the work of vector engines, an instruction or more for two operations
+            assert 2 * (done.macs + done.elements * (call.name == "state")) >= call.flop * (1 - 1e-12), call.name

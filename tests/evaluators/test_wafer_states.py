@@ -18,10 +18,10 @@ from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts.held import held
 from dse.evaluators.layouts.regions import Region
-from dse.evaluators.layouts.residency import values
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
 from dse.space.workload import Workload
+from tests.contract.test_one_transcription import weights
 from tests.samples import asked
 
 STATE = "{{recurrence:{{rule:{},heads:16,key_heads:8,key_dim:128,value_dim:128,conv:{}}}}}"
@@ -165,7 +165,7 @@ def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str,
     (job,) = jobs(of.workload)
     _, decode, _ = phases(of.base, job, "closed")
     parts = [part for part in transformer(job.model, Step("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"]
-    read = 2 * sum(part.times * values(part) for part in parts) * max(float(part.away) for part in decode.held)
+    read = 2 * weights(parts) * max(float(part.away) for part in decode.held)
     assert decode.activity is not None
     assert np.max(decode.activity.memory_bytes) == pytest.approx(read * float(np.sum(job.steps)), rel=1e-9)
     assert read > 0
