@@ -52,7 +52,8 @@ def test_elementwise_functions_are_those_of_numpy() -> None:
     a, b, c, s = (rng.normal(size=(shape.m, shape.k)).astype("float32") for _ in range(4))
     tiles = {name: spread(x, mesh) for name, x in zip("xyuv", (a, b, c, s), strict=True)}
     results = {
-        "add": a + b, "gate": a / (1 + np.exp(-a)) * b, "rotate": a * c + b * s, "tapped": a + b * c, "silu": a / (1 + np.exp(-a)),
+        "add": a + b, "gate": a / (1 + np.exp(-a)) * b, "rotate": a * c + b * s, "tapped": a + b * c,
+        "silu": a / (1 + np.exp(-a)),
         "cap": np.tanh(a), "correct": (a - b * c) * s, "learn": a * b + c * s, "decayed": a * b + c,
         "rectify": c + b * np.maximum(a, 0),
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """States, latents and what indexers pick on wafers: what cores hold of them, and what they take and do not take."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.account.regions import phases
 from dse.evaluators.account.stretches import jobs
 from dse.evaluators.evaluation import infeasible
+from dse.evaluators.graph.operators import MIXING, useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts.held import held
-from dse.evaluators.layouts.regions import Region
+from dse.evaluators.layouts.regions import Region, blocks
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced
+from dse.space.model import Recurrence
 from dse.space.workload import Workload
 from tests.contract.test_one_transcription import weights
 from tests.samples import asked
@@ -27,6 +32,7 @@ from tests.samples import asked
 STATE = "{{recurrence:{{rule:{},heads:16,key_heads:8,key_dim:128,value_dim:128,conv:{}}}}}"
 LATENT = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128}}"
 PICKED = "{latent:{q_rank:768,kv_rank:512,nope_dim:128,rope_dim:64,v_dim:128},indexer:{heads:16,dim:64,top:256}}"
+RULES = ("delta", "channel_delta", "ssd", "linear")
 SMALL = ("workload.prompt=96", "workload.output=8", "mapping.prefill.rows=24", "mapping.decode.rows=32")
 
 
@@ -43,6 +49,12 @@ def of_kinds(order: str, *words: str, conv: int = 4, **kinds: str) -> Question:
 
 def state(rule: str = "delta", conv: int = 4) -> str:
     return STATE.format(rule, conv)
+
+
+@cache
+def of_any() -> Question:
+    """A model on a wafer."""
+    return asked("chip=wse2", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=8")
 
 
 def columns(of: Question, **options: str) -> dict[str, float]:
@@ -118,6 +130,40 @@ def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int)
         assert low * (1 - 1e-9) <= found[1][name] <= high * (1 + 1e-9), name
         share = states / 28
         assert found[1][name] == pytest.approx((1 - share) * found[0][name] + share * found[2][name], rel=1e-9), name
+
+
+@given(
+    st.sampled_from(RULES), st.sampled_from([1, 2, 8]), st.integers(1, 9), st.integers(1, 300), st.integers(1, 300),
+    st.sampled_from([1, 16, 64, 256]), st.integers(1, 3000), st.sampled_from(["prefill", "decode"]), st.integers(1, 700),
+    st.integers(1, 700),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_products_of_states_of_any_shape_are_those_of_the_graph_or_more(
+    rule: str, shared: int, heads: int, key: int, value: int, chunk: int, tokens: int, phase: str, rows: int, cols: int
+) -> None:
+    of = of_any()
+    dims = {"key_heads": heads, "key_dim": key, "value_dim": value}
+    recurrence = Recurrence(rule=rule, heads=shared * heads, **dims, conv=4, chunk=chunk)
+    model = replace(of.workload.cases[0].model, recurrence=recurrence)
+    tokens = max(tokens, chunk)  # the graph counts shorter prompts as a share of a chunk
+    at = Step(phase, float(tokens), 1.0 if phase == "prefill" else float(tokens), 0.0, 0.0)
+    (part, *_) = (part for part in transformer(model, at) if part.kind == MIXING)
+    (block,) = (
+        block for block in blocks(model, at, Region(Mesh(rows, cols), 1.0, 28, 28), of.base.mapping) if block.name == part.name
+    )
+    assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful, part.operators)), rel=1e-9)
+    machine = of_mesh(of.base.chip)
+    for call in block.calls:
+        kernel = call.kernel
+        assert kernel is not None
+        if kernel.algorithm == "meshgemm":  # a projection, on sides that may have little in common
+            continue
+        done = READERS["closed"].kernel(kernel, machine)
+        assert done.seconds >= 0
+        assert done.activity.elements >= 0
+        if call.flop:
+            work = done.activity.macs + done.activity.elements
+            assert 2 * work * kernel.times * kernel.copies >= call.flop * (1 - 1e-9), call.name
 
 
 def test_rules_that_correct_nothing_have_a_shorter_chain() -> None:
