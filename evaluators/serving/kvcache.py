@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from dse.space.elementwise import maximum, minimum
 from dse.space.errors import DesignError
+from dse.space.layers import by_reach, layers
 from dse.space.model import Model
-from dse.space.parameters import Growth, growths
 
 ENDLESS = 1 << 40
 """Steps that are as good as no end."""
@@ -45,27 +45,26 @@ class Room(NamedTuple):
         """Of a position, in all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
-    def times(self, share: float) -> "Room":
-        """A share of it, or bytes as times."""
-        return Room(self.growing * share, self.fixed * share, tuple((most, nbytes * share) for most, nbytes in self.windows))
+    def times(self, each: float) -> "Room":
+        """So many times as much, or so many seconds a byte."""
+        return Room(self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows))
 
 
-def room_of(model: Model, each: Callable[[Growth], tuple[Any, Any, Any]]) -> Room:
-    """What a request has of all layers.
+def room_of(model: Model, held: Callable[[Any, float], Any]) -> Room:
+    """What a request has where something holds caches.
 
     Args:
-        model: whose layers they are.
-        each: of a layer of a kind: keys and values of a position that it keeps, an indexer's key, and its states. [B]
+        model: what is served.
+        held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both. [B]
     """
-    growing = fixed = 0.0
-    windows: dict[int, float] = {}
-    for of in growths(model):
-        times, (kv, scores, states) = of.layer.times, each(of)
-        growing += float(times * (kv * of.reach.grows + scores * of.indexed.grows))
-        fixed += float(times * states)
-        most = of.reach.window or of.reach.chunk
-        if most and kv:
-            windows[most] = windows.get(most, 0.0) + float(times * kv)
+    growing, windows = 0.0, dict[int, float]()
+    for reach in layers(model).reaches:
+        nbytes = float(held(by_reach(model, lambda other, this=reach: float(other == this)), 0.0))  # type: ignore[misc]
+        growing += nbytes * reach.grows
+        most = reach.window or reach.chunk
+        if most and nbytes:
+            windows[most] = windows.get(most, 0.0) + nbytes
+    fixed = float(held(by_reach(model, lambda reach: 0.0), 1.0))
     return Room(growing, fixed, tuple(sorted(windows.items())))
 
 

@@ -36,11 +36,12 @@ from dse.evaluators.layouts.held import Held
 from dse.evaluators.layouts.regions import kv_dim, region
 from dse.evaluators.layouts.residency import width
 from dse.evaluators.program.counts import Activity
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.layers import by_reach, layers, widest
+from dse.space.layers import at_reach, by_reach, layers, widest
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
 from dse.space.workload import Load
@@ -61,7 +62,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
 def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
     """Wafers of each pool, with room for the caches that fit beside what both phases hold, or the one that they are for."""
     _, mapping = _of(design)
-    position, found = _position(design, load), list[Instance]()
+    room, found = _request(design, load), list[Instance]()
     for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
 
         def pricing(
@@ -72,15 +73,15 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
             tokens = _over((decodes, context), lambda d, c: _decoded(design, load, d, c, fidelity))
             return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
-        free = min(_room(design, load, name) for name in names) * position
+        free = min(_room(design, load, name) for name in names) * room.position
         axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
-        found.append(Instance(pricing, free, position, position / float(mapping.serving.host), axes))
+        found.append(Instance(pricing, free, room, axes))
     return tuple(found)
 
 
-def transfer(design: Design, load: Load) -> tuple[float, float]:
+def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches go by way of the host."""
-    return _position(design, load) / float(_of(design)[1].serving.host), 0.0
+    return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -255,11 +256,18 @@ def _places(design: Design, load: Load) -> tuple[int, int, int]:
     return int(mapping.prefill.rows), int(of.count), int(mapping.decode.rows)
 
 
-def _position(design: Design, load: Load) -> float:
-    """Keys and values of a token, of all layers. [B]"""
+def _request(design: Design, load: Load) -> Room:
+    """What a request has on a wafer, of all layers."""
     mapping = _of(design)[1]
-    values = sum(of.times * 2 * width(kv_dim(of.of, mapping.kv_heads)) for of in layers(load.model).mixings)
-    return float(values * BYTES[mapping.precision.kv])
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        values = sum(
+            at_reach(cached, of.reach) * of.times * 2 * width(kv_dim(of.of, mapping.kv_heads))
+            for of in layers(load.model).mixings
+        )
+        return float(values * BYTES[mapping.precision.kv])
+
+    return room_of(load.model, nbytes)
 
 
 def _useful(load: Load, made_of: Composition) -> float:
