@@ -17,6 +17,7 @@ from dse.space.kinds import GUESSING, KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.machines import machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
+from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Stream, Workload
 from dse.workloads import workload
@@ -56,7 +57,18 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     if config.get("chips"):
         formats.check(bases, knobs, config)
     guesses = all(software_of(base.mapping) in GUESSING for base in bases.values())
-    return Question(base, workload(config, folder, guesses=guesses), space, tuple(sources))
+    cases = workload(config, folder, guesses=guesses)
+    for of in bases.values():
+        _refuse_snapshots(of.mapping, cases)
+    return Question(base, cases, space, tuple(sources))
+
+
+def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
+    """Refuses snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
+    said = mapping.serving is not None and mapping.serving.snapshot is not None
+    models = [case.model for case in cases.cases if isinstance(case, Load)]
+    if said and not any(fixed_bytes(model, 1.0) for model in models):
+        raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
 
 
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:
