@@ -61,7 +61,16 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
         _refuse_stateless(base, asked_for)
+        _refuse_snapshots(base.mapping, asked_for)
     return Question(base, asked_for, space, tuple(sources))
+
+
+def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
+    """Refuses snapshots of states where there are none: nothing else is kept apart from the blocks of a prefix."""
+    said = mapping.serving is not None and mapping.serving.snapshot is not None
+    models = [case.model for case in cases.cases if isinstance(case, Load)]
+    if said and not any(fixed_bytes(model, 1.0) for model in models):
+        raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
 
 
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:

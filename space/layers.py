@@ -232,34 +232,38 @@ def two_forms(model: Model) -> bool:
     return any(layer.of.latent is not None or layer.of.recurrence is not None for layer in layers(model).mixings)
 
 
+class ByReach(np.ndarray[Any, Any]):
+    """Counts with an axis of the reaches of a model in front; sums and products of it with others are as well."""
+
+
 def by_reach(model: Model, count: Callable[[Reach], Any]) -> Any:
     """What is counted for each reach of a model: itself where there is one; else an array with an axis more in front."""
     found = [count(reach) for reach in layers(model).reaches]
     if len(found) == 1:
         return found[0]
     several = np.stack(np.broadcast_arrays(*(np.asarray(one, float) for one in found)))
-    return several.reshape(-1, 1, 1) if several.ndim == 1 else several
+    return (several.reshape(-1, 1, 1) if several.ndim == 1 else several).view(ByReach)
 
 
 def at_reach(values: Any, place: int) -> Any:
     """Of what is counted for each reach, one; a single number is one.
 
-    >>> at_reach(3.0, 0), at_reach(np.array([[[1.0]], [[2.0]]]), 1)
+    >>> at_reach(3.0, 0), at_reach(np.array([[[1.0]], [[2.0]]]).view(ByReach), 1)
     (3.0, 2.0)
     """
-    if not isinstance(values, np.ndarray) or values.ndim < 3:
+    if not isinstance(values, ByReach):
         return values
-    one = values[place]
+    one = np.asarray(values[place])
     return float(one.item()) if one.size == 1 else one
 
 
 def widest(values: Any) -> Any:
     """Of what is counted for each reach, that of the widest.
 
-    >>> widest(3.0), widest(np.array([[[1.0]], [[2.0]]])).tolist()
+    >>> widest(3.0), widest(np.array([[[1.0]], [[2.0]]]).view(ByReach)).tolist()
     (3.0, [[2.0]])
     """
-    return values.max(axis=0) if isinstance(values, np.ndarray) and values.ndim > 2 else values
+    return np.asarray(values).max(axis=0) if isinstance(values, ByReach) else values
 
 
 TERM = re.compile(r"\s*(?:(\d+)\s*\(|(\d+)?\s*([A-Za-z_]\w*)|(\))|(,))")

@@ -222,6 +222,9 @@ ROUTING = ("round_robin", "least_loaded")
 """Which instance a request goes to: the next in turn, or the one that holds the fewest, running and queued."""
 
 
+SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
+
+
 @record
 class Serving:
     """How requests are served: instances of the model, and who is served next."""
@@ -239,6 +242,7 @@ class Serving:
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
     host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
+    snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which instance a request goes to", ROUTING)
 
 
@@ -326,6 +330,7 @@ class TileServing:
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
     block: Number = whole("tokens in a block of the KV cache in local memory")
     prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
+    snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which pipeline a request goes to", ROUTING)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dse.evaluators.graph.step import Step, decode, looked, prefill, stacked
 from dse.evaluators.program.counts import COUNTS, Activity
 from dse.space.elementwise import column
-from dse.space.layers import Reach, by_reach
+from dse.space.layers import ByReach, Reach, by_reach
 from dse.space.model import Model
 from dse.space.workload import Case, Workload, by_model, stretches
 
@@ -125,7 +125,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
 
 def _columns(values: list[Any]) -> Any:
     """Entries in a column; where each has an axis of reaches in front, that stays in front."""
-    return np.concatenate(values, axis=1) if isinstance(values[0], np.ndarray) else column(values)
+    return np.concatenate(values, axis=1).view(ByReach) if isinstance(values[0], ByReach) else column(values)
 
 
 def per_case(activity: Activity, starts: Any) -> Activity:

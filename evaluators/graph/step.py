@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.layers import Reach, at_reach, by_reach
+from dse.space.layers import ByReach, Reach, at_reach, by_reach
 from dse.space.workload import Case, stretches
 
 
@@ -97,6 +97,6 @@ def stacked(steps: Sequence[Step]) -> Step:
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], np.ndarray):
-        return np.concatenate(values, axis=1)
+    if isinstance(values[0], ByReach):
+        return np.concatenate(values, axis=1).view(ByReach)
     return np.array([[value] for value in values])

@@ -215,7 +215,7 @@ def _caches(served: Served) -> list[Bar]:
     free, found = list[float](), list[Bar]()
     for r in sent[np.argsort(served["ready"][sent], kind="stable")]:
         end = float(served["ready"][r])
-        start = end - float(served.transfer.latency) - float(served.requests.prompt[r]) * float(served.transfer.per_token)
+        start = end - float(served.transfer.latency) - float(served["sending"][r])
         if end > last:
             break
         channel = next((place for place, until in enumerate(free) if until <= start + 1e-12), len(free))

@@ -15,7 +15,7 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done
 from dse.evaluators.judges import served
-from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.kvcache import paged, prefixes
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
@@ -103,7 +103,6 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, fidelity)
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
-    least = -(-served.longest(load) // int(serving.block))
     pools, off = [], Error(0.0, 0.0, 0)
     for rule, of, count in zip(policies(serving), instances, counts, strict=True):
         price, here = served.table(
@@ -111,14 +110,16 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
         )
         off = max(off, here)
         kept = of.free * float(serving.prefix)
-        blocks = max(least, int((of.free - kept) // (of.position * serving.block)))
-        prefixes = max(0, int(kept // (of.position * load.requests.block)))
-        memory = Memory(blocks, int(serving.block), host=of.host)
-        pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), prefix=prefixes))
+        memory = paged(
+            of.free - kept, of.room, block=int(serving.block), host_bandwidth=float(serving.host), longest=served.longest(load)
+        )
+        known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
+        pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), **known._asdict()))
     transfer = None
     if len(pools) == 2:
-        per_token, latency = service.transfer(design, load)
-        transfer = Transfer(per_token, latency, min(counts), True)  # an instance sends or takes one cache at a time
+        way, latency = service.transfer(design, load)
+        # an instance sends or takes one cache at a time
+        transfer = Transfer(way.growing, latency, min(counts), True, fixed=way.fixed, windows=way.windows)
     return serve(load.requests, pools, transfer=transfer, routing=serving.routing, log=log), off
 
 

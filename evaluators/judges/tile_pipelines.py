@@ -19,6 +19,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import Policy, policy
 from dse.space.chip import Chip, decoding, memory_of_core
 from dse.space.design import Design
@@ -40,7 +41,7 @@ class Pipelines(NamedTuple):
         dp: pipelines.
         batch: requests of one, over all its micro-batches.
         held: on the fullest core.
-        position: keys and values of a token on it, of all its layers. [B]
+        room: what a request has on it, of all its layers.
         stages: of each pipeline.
         precision: formats.
     """
@@ -53,7 +54,7 @@ class Pipelines(NamedTuple):
     dp: int
     batch: int
     held: Resident
-    position: float
+    room: Room
     stages: Stages
     precision: Precision
 
@@ -102,13 +103,15 @@ def _pipelines(
     parts = transformer(load.model, Step("prefill", tokens, 1.0, tokens, tokens))
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), shared(chip)
 
-    def with_share(share: Share | None) -> tuple[Resident, float]:
-        cached = by_reach(load.model, lambda reach: float(batch * reach.kept(longest)))
-        held = resident(
-            parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=float(batch), share=share,
-            near=near and near.size,
-        )  # fmt: skip
-        return held, float(held.kv) / float(batch * longest)
+    def with_share(share: Share | None) -> tuple[Resident, Room]:
+        def held(cached: Any, sequences: float) -> Resident:
+            return resident(
+                parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
+                near=near and near.size,
+            )  # fmt: skip
+
+        whole = held(by_reach(load.model, lambda reach: float(batch * reach.kept(longest))), float(batch))
+        return whole, room_of(load.model, lambda cached, sequences: held(cached, sequences).kv)
 
     stages = whole_layers(line_of(load.model, parts, mapping.precision), int(plan.pp))
     whole = Pipelines(name, chip, plan, rule, groups, dp, batch, *with_share(None), stages, mapping.precision)
@@ -117,8 +120,8 @@ def _pipelines(
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
     line, value = _typical(load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["closed"])
     stages = parts_of_layers(line, int(plan.pp), value)
-    held, position = with_share(stages.share)
-    return whole._replace(held=held, position=position, stages=stages)
+    held, taken = with_share(stages.share)
+    return whole._replace(held=held, room=taken, stages=stages)
 
 
 def iteration(

@@ -26,7 +26,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.kvcache import Memory, Prefixes, Room, prefixes, room_of, two_level
 from dse.evaluators.serving.loop import Pool, Served, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, spread
@@ -62,7 +62,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
     fleet = fleet_of(design, load)
     for of in fleet:
         # each request has a buffer as long as the longest: one at least
-        buffer = served.longest(load) * of.position
+        buffer = of.room.of(served.longest(load))
         found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
         found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
@@ -95,9 +95,8 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
             done, spent = done + work, spent + float(dynamic(work, of.chip))
             operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
     if between is not None:
-        plan = fleet[-1].plan
-        position = _position(design, load, plan) * plan.tp
-        sent = run.total["sent"] * float(position)
+        plan, gone = fleet[-1].plan, ~np.isnan(run["ready"])
+        sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
         caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
         done, spent = done + caches, spent + float(dynamic(caches, chip))
     values |= _used(design, done, operations, served.span(run))
@@ -231,36 +230,45 @@ def _served(
 
         price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True))
         off = max(off, here)
-        memory, prefixes = _memory(of, load, mapping)
+        memory, known = _memory(of, load, mapping)
         parts, _ = paces(load, of, reader)
-        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=parts, batch=of.batch, prefix=prefixes))
+        pools.append(Pool(price, of.rule, memory, instances=of.dp, shares=parts, batch=of.batch, **known._asdict()))
     transfer = None
     if between is not None:
-        transfer = Transfer(between.per_token, between.latency, between.together, True, between.blocks)
+        # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
+        room, prompt = _room(design, load, fleet[-1].plan), float(load.requests.prompt.mean())
+        way = room.times(between.per_token * prompt / float(room.of(prompt)))
+        transfer = Transfer(
+            way.growing, between.latency, between.together, True, between.blocks, fixed=way.fixed, windows=way.windows
+        )
     return serve(load.requests, pools, transfer=transfer, routing=mapping.serving.routing, log=log), off, between
 
 
-def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, int]:
-    """Blocks in local memories and buffers in HBM, one a request; and how many blocks of prefixes are kept there."""
+def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, Prefixes]:
+    """Blocks in local memories and buffers in HBM, one a request; and what of prefixes is kept there."""
     longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
-    blocks = int(float(of.held.kv_here * of.held.kv) // (block * of.position))
     # one buffer must fit, which is a limit
-    buffers = max(1, int(of.free * (1 - kept) // (longest * of.position)))
-    return Memory(blocks, block, 0.0, buffers, longest), max(0, int(of.free * kept // (load.requests.block * of.position)))
+    hbm = max(of.free * (1 - kept), float(of.room.of(longest)))
+    memory = two_level(float(of.held.kv_here * of.held.kv), hbm, of.room, longest=longest, block=block)
+    return memory, prefixes(of.free * kept, of.room, load.requests.block, int(mapping.serving.snapshot or 0))
 
 
-def _position(design: Design, load: Load, plan: PoolPlan) -> float:
-    """Of a cached position on a core, in all layers. [B]"""
-    precision = _mapping(design).precision
-    return float(cached_here(load.model, plan, 1.0, 0.0, precision))
+def _room(design: Design, load: Load, plan: PoolPlan) -> Room:
+    """What a request has on a core, in all layers."""
+    said = _mapping(design).precision
+
+    def nbytes(cached: Any, sequences: float) -> Any:
+        return cached_here(load.model, plan, cached, sequences, said)
+
+    return room_of(load.model, nbytes)
 
 
 def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader) -> Ways:
     """Caches on their way from pipelines that prefill to those that decode."""
     chip, mapping, asked = _chip(design), _mapping(design), load.requests
-    fleets = []
+    fleets, prompt = [], float(load.requests.prompt.mean())
     for of in fleet:
-        position = _position(design, load, of.plan) / load.model.layers
+        position = float(_room(design, load, of.plan).of(prompt)) / (prompt * load.model.layers)
         stages = of.stages
         nbytes = (stages.carried or load.model.hidden) * float(BYTES[mapping.precision.activations])
         fleets.append(Fleet(int(of.plan.tp), int(of.plan.pp), of.dp, stages.of_layer, position, nbytes))

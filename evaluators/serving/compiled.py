@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, release, remember, steady, take
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
@@ -106,7 +107,7 @@ def _start(s, prices, here, t, until):
             continue
         if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
-        step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.moved * pool.host
+        step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.cells * pool.host
         if not (step > 0 and step < np.inf):
             return False
         end = t
@@ -126,7 +127,7 @@ def _open(s, here, pool):
     if here.head < 0 or here.held >= pool.batch:
         return False
     q = s.requests[here.head]
-    return not q.remote and _fits(pool, here, q)
+    return not q.remote and fits(s, pool, here, q)
 
 
 @compiled
@@ -134,7 +135,7 @@ def _closed(s, here, pool, lane):
     """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
     if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
         return True
-    return not _fits(pool, here, s.requests[here.head])
+    return not fits(s, pool, here, s.requests[here.head])
 
 
 @compiled
@@ -167,9 +168,11 @@ def _ahead(s, price, here, pool, lane, t, horizon):
     for k in range(count):
         q = requests[running[k]]
         longest = min(longest, q.output - q.made - 1)
-        # a block is taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
+        # blocks are taken when these are full, and every `block` iterations after; all are there where a lifetime is reserved
         if not pool.lifetime:
-            grows[((q.blocks + q.spilled) * pool.block - q.prompt - q.made + 1) % pool.block] += 1
+            full = q.room * pool.block - q.prompt - q.made + 1
+            grows[full % pool.block] += blocks_of(s, pool, q.room + 1) - blocks_of(s, pool, q.room)
+            longest = min(longest, full + steady(s, pool, q) * pool.block - 1)
     longest = min(longest, max(1, s.total[0].work))
     while played < longest:
         step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
@@ -194,7 +197,8 @@ def _ahead(s, price, here, pool, lane, t, horizon):
             q = requests[running[k]]
             q.made += played
             q.last = t
-            q.blocks = max(q.blocks, -(-(q.prompt + q.made) // pool.block) - q.spilled)
+            q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
+            q.blocks = blocks_of(s, pool, q.room) - q.spilled
         s.stage_free[here.number, 0] = t
     return t
 
@@ -226,7 +230,7 @@ def _count(s, here, lane, t, end, step):
 def _form(s, here, pool, lane, t):
     """Chooses what a lane runs next: requests' tokens in `part`, their counts in `step`. Returns whether any."""
     f = s.step[0]
-    f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = 0.0
+    f.prompt = f.pairs = f.requests = f.positions = f.past = f.far = f.moved = f.cells = 0.0
     share = -(-(here.held + here.queued) // here.stages)
     room = min(-(-pool.batch // here.stages), share)
     for _ in range(2):
@@ -252,10 +256,10 @@ def _resume(s, here, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
     while here.head >= 0 and lane.count < room and here.held < pool.batch:
         q = s.requests[here.head]
-        if not q.parked or not _take(pool, here, q):
+        if not q.parked or not take(s, pool, here, q):
             return
         q.parked = False
-        s.step[0].moved += _held(q)
+        _move(s, pool, q)
         _join(s, here, lane, _unqueue(s, here))
 
 
@@ -267,7 +271,7 @@ def _decode(s, here, pool, lane):
     while k < lane.count and f.requests < limit:
         q = requests[running[k]]
         if q.done == q.target:
-            if not _grow(pool, here, q):
+            if not grow(s, pool, here, q):
                 _preempt(s, here, pool, lane)
                 kept = False
                 continue
@@ -275,7 +279,7 @@ def _decode(s, here, pool, lane):
             q.part = 1
             f.requests += 1
             f.positions += context
-            f.far += min(q.spilled * pool.block, context)
+            f.far += far(pool, q, context)
         k += 1
     return kept
 
@@ -302,18 +306,18 @@ def _prefill(s, here, pool, lane, t, room, new):
                     break
     while new and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
         q = s.requests[here.head]
-        if q.parked or q.remote or not _fits(pool, here, q):
+        if q.parked or q.remote or not fits(s, pool, here, q):
             return
-        hit = _known(s, here, pool, q)
+        hit = known(s, here, pool, q)
         tokens = q.target - hit
         if pool.chunked:
             tokens = min(tokens, budget, longest)
         elif tokens > budget and f.prompt > 0:
             return
-        _take(pool, here, q)
+        take(s, pool, here, q)
         _join(s, here, lane, _unqueue(s, here))
-        _remember(s, here, pool, q, hit)
-        q.done = hit
+        q.done = q.begun = hit
+        remember(s, here, pool, q, hit)
         s.total[0].reused += hit
         if math.isnan(q.scheduled):
             q.scheduled = t
@@ -329,7 +333,7 @@ def _chunk(f, pool, q, tokens):
     f.prompt += tokens
     f.pairs += tokens * q.done + tokens * (tokens + 1) // 2
     f.past += q.done
-    f.far += min(q.spilled * pool.block, q.done)
+    f.far += far(pool, q, q.done)
 
 
 @compiled
@@ -346,7 +350,7 @@ def _finish(s, lane, transfer, t):
             if q.done < q.target:
                 q.done += q.part
                 if q.done == q.target:
-                    _remember(s, here, pool, q, q.target)
+                    remember(s, here, pool, q, q.target)
             q.part = 0
             if q.done == q.target:
                 _token(gaps, q, t)
@@ -377,10 +381,10 @@ def _leave(s, here, pool, r, q, transfer, t):
         q.completed = t
         s.total[0].served += 1
         s.total[0].in_system -= 1
-        _release(pool, here, q)
+        release(pool, here, q)
         return
     q.source, q.left = here.number, q.blocks
-    q.blocks = q.spilled = 0
+    q.blocks = q.spilled = q.room = 0
     q.remote = True
     s.total[0].remote += 1
     there, blocks = s.pools[1], transfer.blocks
@@ -408,10 +412,10 @@ def _preempt(s, here, pool, lane):
     here.held -= 1
     q.preempted += 1
     total.preempted += 1
-    _release(pool, here, q)
+    release(pool, here, q)
     if pool.swap:
         q.parked = True
-        s.step[0].moved += _held(q)
+        _move(s, pool, q)
     else:
         total.lost += _held(q)
         q.done, q.target = 0, q.prompt + q.made
@@ -424,62 +428,16 @@ def _preempt(s, here, pool, lane):
 
 
 @compiled
+def _move(s, pool, q):
+    """Counts what goes to the host or comes back."""
+    s.step[0].moved += _held(q)
+    s.step[0].cells += cells(s, pool, _held(q))
+
+
+@compiled
 def _held(q):
     """Positions whose keys and values have been computed."""
     return q.prompt + q.made - 1 if q.done == q.target else q.done
-
-
-@compiled
-def _need(pool, q):
-    """Blocks to take a request up: up to its next token's position, or its last one's."""
-    positions = q.prompt + q.made
-    if pool.lifetime and not pool.hands_over:
-        positions = max(positions, q.prompt + q.output - 1)
-    return -(-positions // pool.block)
-
-
-@compiled
-def _fits(pool, here, q):
-    if pool.buffers > 0:
-        return here.buffers < pool.buffers
-    return here.used == 0 or pool.blocks - here.used - _need(pool, q) >= pool.spare
-
-
-@compiled
-def _take(pool, here, q):
-    """Memory for a request: blocks, and a buffer in the second memory, if any, for what has no block. Returns success."""
-    if not _fits(pool, here, q):
-        return False
-    need = _need(pool, q)
-    q.blocks = min(need, pool.blocks - here.used)
-    q.spilled = need - q.blocks
-    here.used += q.blocks
-    here.peak = max(here.peak, here.used)
-    here.buffers += 1
-    return True
-
-
-@compiled
-def _grow(pool, here, q):
-    """Room for the next token's position. Returns success."""
-    if q.prompt + q.made <= (q.blocks + q.spilled) * pool.block:
-        return True
-    if here.used < pool.blocks:
-        q.blocks += 1
-        here.used += 1
-        here.peak = max(here.peak, here.used)
-        return True
-    if pool.buffers > 0:
-        q.spilled += 1
-        return True
-    return False
-
-
-@compiled
-def _release(pool, here, q):
-    here.used -= q.blocks
-    here.buffers -= 1
-    q.blocks = q.spilled = 0
 
 
 @compiled
@@ -536,13 +494,13 @@ def _send(s, here, transfer, t):
     pool = s.pools[here.pool]
     while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
         q = s.requests[here.head]
-        if not _take(pool, here, q):
+        if not take(s, pool, here, q):
             return
         r = _unqueue(s, here)
         s.total[0].remote -= 1
         here.held += 1
         channel = np.argmin(s.channels)
-        gone = max(t, s.channels[channel]) + q.prompt * transfer.per_token
+        gone = max(t, s.channels[channel]) + q.sending
         s.channels[channel] = gone
         q.ready = gone + transfer.latency
         s.total[0].sent += q.prompt
@@ -574,48 +532,6 @@ def _receive(s, t):
     here.held -= 1
     here.due = True
     _join(s, here, s.lanes[best], r)
-
-
-@compiled
-def _known(s, here, pool, q):
-    """Positions of a prompt that the prefix cache has: leading blocks, and never all, since the last one makes the token."""
-    if pool.prefix == 0:
-        return 0
-    blocks = 0
-    while blocks < q.hashed and s.cache[here.number, s.hashes[q.first_hash + blocks]].there:
-        blocks += 1
-    return min(blocks * pool.prefix_block, q.prompt - 1)
-
-
-@compiled
-def _remember(s, here, pool, q, positions):
-    """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all."""
-    if pool.prefix == 0:
-        return
-    ring = s.cache[here.number]
-    end = ring[len(ring) - 1]
-    blocks = min(q.hashed, -(-positions // pool.prefix_block))
-    for k in range(blocks - 1, -1, -1):
-        h = s.hashes[q.first_hash + k]
-        if ring[h].there:
-            _unlink(ring, ring[h])
-        elif here.cached == pool.prefix:
-            oldest = ring[end.newer]
-            oldest.there = False
-            _unlink(ring, oldest)
-        else:
-            here.cached += 1
-        entry = ring[h]
-        entry.there = True
-        entry.older, entry.newer = end.older, len(ring) - 1
-        ring[end.older].newer = h
-        end.older = h
-
-
-@compiled
-def _unlink(ring, entry):
-    ring[entry.older].newer = entry.newer
-    ring[entry.newer].older = entry.older
 
 
 @compiled

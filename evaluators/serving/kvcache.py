@@ -4,11 +4,68 @@ Blocks are of one size and any will do, so the list of free blocks is a count; t
 where follows from when it was written: a request's cache grows into free blocks, and where there are none into its buffer.
 """
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil, gcd
 from typing import Any, NamedTuple
 
 from dse.space.elementwise import maximum, minimum
 from dse.space.errors import DesignError
+from dse.space.layers import by_reach, layers
+from dse.space.model import Model
+
+ENDLESS = 1 << 40
+"""Steps that are as good as no end."""
+
+
+class Room(NamedTuple):
+    """What a request has in memory.
+
+    Attributes:
+        growing: of each position, in layers that keep all. [B]
+        fixed: of states, whatever its length. [B]
+        windows: of layers that keep the last positions, or those of a chunk: how many, and bytes of each. [token], [B]
+    """
+
+    growing: float
+    fixed: float = 0.0
+    windows: tuple[tuple[int, float], ...] = ()
+
+    def of(self, positions: Any) -> Any:
+        """Bytes of a request with so many positions. [B]
+
+        >>> Room(10.0, 500.0, ((64, 2.0),)).of(100)
+        1628.0
+        """
+        return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
+
+    @property
+    def position(self) -> float:
+        """Of a position, in all layers that keep some. [B]"""
+        return self.growing + sum(nbytes for _, nbytes in self.windows)
+
+    def times(self, each: float) -> "Room":
+        """So many times as much, or so many seconds a byte."""
+        return Room(self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows))
+
+
+def room_of(model: Model, held: Callable[[Any, float], Any]) -> Room:
+    """What a request has where something holds caches.
+
+    Args:
+        model: what is served.
+        held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both. [B]
+    """
+    growing, windows = 0.0, dict[int, float]()
+    for reach in layers(model).reaches:
+        nbytes = float(held(by_reach(model, lambda other, this=reach: float(other == this)), 0.0))  # type: ignore[misc]
+        growing += nbytes * reach.grows
+        most = reach.window or reach.chunk
+        if most and nbytes:
+            windows[most] = windows.get(most, 0.0) + nbytes
+    fixed = float(held(by_reach(model, lambda reach: 0.0), 1.0))
+    return Room(growing, fixed, tuple(sorted(windows.items())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +74,14 @@ class Memory:
 
     Attributes:
         blocks: of the one memory, or of SRAM where there are buffers.
-        block: positions in a block. [token]
+        block: positions that a step of a request's growth has room for. [token]
         spare: share of the blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
         buffers: in HBM, one for each request that is taken up, whether it overflows or not; 0 where there is one memory alone.
         buffer: positions in a buffer, the longest request. [token]
-        host: time to move one position to the host's memory or back. [s]
+        host: time to move what a block has of one position to the host's memory or back. [s]
+        each: blocks that every step takes; 0 where no layer keeps all positions.
+        fixed: blocks that a request takes at once, whatever its length.
+        windows: of layers that keep the last positions: how many, and blocks that each step up to them takes. [token], [1]
     """
 
     blocks: int
@@ -30,51 +90,75 @@ class Memory:
     buffers: int = 0
     buffer: int = 0
     host: float = 0.0
+    each: int = 1
+    fixed: int = 0
+    windows: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.blocks < (0 if self.buffers else 1) or self.block < 1 or min(self.buffers, self.buffer, self.host) < 0:
+        none = min((self.buffers, self.buffer, self.host, self.each, self.fixed, *(min(of) for of in self.windows))) < 0
+        if self.blocks < (0 if self.buffers else 1) or self.block < 1 or none:
             raise DesignError(
                 f"KV memory: {self.blocks} blocks of {self.block} tokens, {self.buffers} buffers of {self.buffer}"
             )
         if not 0 <= self.spare < 1:
             raise DesignError(f"KV memory: a share of {self.spare:g} of the blocks cannot stay free; give 0 to 1, 1 left out")
 
+    def needed(self, positions: int) -> int:
+        """Blocks of a request with so many positions.
+
+        >>> Memory(100, 16, each=1, fixed=5, windows=((64, 2),)).needed(100)
+        20
+        """
+        steps = -(-positions // self.block)
+        return self.fixed + self.each * steps + sum(of * min(steps, -(-most // self.block)) for most, of in self.windows)
+
     @property
     def longest(self) -> int:
-        """Positions of the longest request that can ever be held. [token]"""
-        return self.buffer if self.buffers else self.blocks * self.block
+        """Positions of the longest request that can ever be held, as far as one counts. [token]"""
+        if self.buffers:
+            return self.buffer
+        return (bisect_right(range(1, ENDLESS), self.blocks, key=lambda steps: self.needed(steps * self.block))) * self.block
 
 
-def paged(capacity: float, position: float, *, block: int = 16, spare: float = 0.01, host_bandwidth: float = 0.0) -> Memory:
+def paged(
+    capacity: float, room: Room, *, block: int = 16, spare: float = 0.01, host_bandwidth: float = 0.0, longest: int = 0
+) -> Memory:
     """One memory in blocks.
 
+    A block has one position's bytes `block` times: of layers that keep all; of states, where there is nothing else; where there
+    are windows, the most of which steps of all of them have whole ones. What is fixed is rounded up.
+
     Args:
-        capacity: for KV alone, of an instance. [B]
-        position: keys and values of one token in all layers. [B]
-        block: positions in a block. [token]
+        capacity: for caches alone, of an instance. [B]
+        room: of a request.
+        block: positions in a step. [token]
         spare: as in `Memory`.
         host_bandwidth: to the host's memory, for caches that are swapped; 0 where they never are. [B/s]
+        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
 
     Raises:
         DesignError: not one block fits.
 
-    >>> paged(1e6, 1e3, block=16).blocks
+    >>> paged(1e6, Room(1e3), block=16).blocks
     62
+    >>> paged(1e9, Room(1e3, fixed=1e6)).fixed, paged(1e9, Room(0.0, fixed=1e6)).blocks
+    (63, 1000)
     """
-    blocks = int(capacity // (block * position))
+    size, one = _sized(room, block)
+    blocks = max(int(capacity // size), one.needed(longest) if longest else 0)
     if blocks < 1:
-        raise DesignError(f"KV memory: {capacity:.4g} B hold no block of {block} tokens, which takes {block * position:.4g} B")
-    return Memory(blocks, block, spare, host=position / host_bandwidth if host_bandwidth else 0.0)
+        raise DesignError(f"KV memory: {capacity:.4g} B hold no block of {block} tokens, which takes {size:.4g} B")
+    return replace(one, blocks=blocks, spare=spare, host=size / block / host_bandwidth if host_bandwidth else 0.0)
 
 
-def two_level(sram: float, hbm: float, position: float, *, longest: int, block: int = 16) -> Memory:
+def two_level(sram: float, hbm: float, room: Room, *, longest: int, block: int = 16) -> Memory:
     """Blocks in SRAM, and a ring of buffers in HBM, each for a request of `longest` tokens.
 
     Args:
-        sram, hbm: for KV alone, of an instance. [B]
-        position: keys and values of one token in all layers. [B]
+        sram, hbm: for caches alone, of an instance. [B]
+        room: of a request.
         longest: of a request, prompt and output. [token]
-        block: positions in a block of SRAM. [token]
+        block: positions in a step. [token]
 
     Raises:
         DesignError: HBM has no room for one buffer.
@@ -82,15 +166,63 @@ def two_level(sram: float, hbm: float, position: float, *, longest: int, block: 
     Source:
         [zhu2025] section 4.2: fine-grained blocks in SRAM, a whole buffer a request in HBM.
 
-    >>> two_level(1e6, 1e8, 1e3, longest=4096)
-    Memory(blocks=62, block=16, spare=0.0, buffers=24, buffer=4096, host=0.0)
+    >>> two_level(1e6, 1e8, Room(1e3), longest=4096)
+    Memory(blocks=62, block=16, spare=0.0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
     """
-    buffers = int(hbm // (longest * position))
+    size, one = _sized(room, block)
+    buffer = room.of(longest)
+    buffers = int(hbm // buffer)
     if buffers < 1:
-        raise DesignError(
-            f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {longest * position:.4g} B"
-        )
-    return Memory(int(sram // (block * position)), block, 0.0, buffers, longest)
+        raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
+    return replace(one, blocks=int(sram // size), spare=0.0, buffers=buffers, buffer=longest)
+
+
+def _sized(room: Room, block: int) -> tuple[float, Memory]:
+    """Bytes of a block, and a memory of one such."""
+    size, each = block * room.growing, 1
+    windows: tuple[tuple[int, int], ...] = ()
+    if room.windows:
+        steps = [ceil(block * nbytes) for nbytes in (room.growing, *(nbytes for _, nbytes in room.windows))]
+        size = float(gcd(*steps))
+        each, *blocks = (int(nbytes // size) for nbytes in steps)
+        windows = tuple((most, of) for (most, _), of in zip(room.windows, blocks, strict=True))
+    elif not room.growing:
+        size, each = room.fixed or 1.0, 0
+    return size, Memory(1, block, each=each, fixed=ceil(room.fixed / size), windows=windows)
+
+
+class Prefixes(NamedTuple):
+    """What an instance remembers of prompts, as `loop.Pool` says.
+
+    Attributes:
+        prefix: hash blocks; snapshots, where layers have nothing but states.
+        entry, snapshot: that a hash block takes of that, and a snapshot.
+        every: hash blocks from one snapshot to the next.
+    """
+
+    prefix: int
+    entry: int
+    snapshot: int
+    every: int
+
+
+def prefixes(capacity: float, room: Room, block: int, every: int = 0) -> Prefixes:
+    """Hash blocks with keys and values of all layers, windows too, and snapshots of states.
+
+    Args:
+        capacity: for them. [B]
+        room: of a request.
+        block: tokens of a hash block.
+        every: tokens from snapshot to snapshot, rounded up to hash blocks; 0 for one at the end of a prompt alone.
+
+    >>> prefixes(1e6, Room(10.0, fixed=12e3), 512, 1000)
+    Prefixes(prefix=195, entry=1, snapshot=3, every=2)
+    >>> prefixes(1e6, Room(0.0, fixed=12e3), 512)
+    Prefixes(prefix=83, entry=0, snapshot=1, every=0)
+    """
+    entry = block * room.position
+    unit = entry or room.fixed or 1.0
+    return Prefixes(max(0, int(capacity // unit)), int(entry > 0), ceil(room.fixed / unit), -(-every // block))
 
 
 class Sram(NamedTuple):

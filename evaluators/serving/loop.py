@@ -13,7 +13,7 @@ from dse.evaluators.serving.compiled import ENDED, OCTAVES, PAUSED, PER_OCTAVE, 
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.policy import Policy
 from dse.evaluators.serving.price import Price
-from dse.evaluators.serving.state import POOL, REQUEST, TOTAL, State, Stop, Transfer, fresh, records
+from dse.evaluators.serving.state import POOL, REQUEST, TOTAL, WINDOW, State, Stop, Transfer, fresh, records
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError, nearest
 from dse.space.mapping import ROUTING
@@ -34,6 +34,9 @@ class Pool:
         shares: of the time of an iteration, by stage of an instance's pipeline, 1 in all; as many micro-batches are in flight.
         batch: the most requests of an instance, over all its micro-batches.
         prefix: hash blocks that an instance remembers, beside the memory of running requests; 0 for no reuse.
+        entry: of these, what a hash block takes; 0 where layers have nothing but states, and `prefix` counts snapshots.
+        snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
+        every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
     """
 
     price: Price
@@ -43,9 +46,12 @@ class Pool:
     shares: tuple[float, ...] = (1.0,)
     batch: int = 128
     prefix: int = 0
+    entry: int = 1
+    snapshot: int = 0
+    every: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.instances, self.stages, self.batch) < 1 or self.prefix < 0:
+        if min(self.instances, self.stages, self.batch) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
@@ -125,30 +131,32 @@ def serve(
     if not len(requests) or not requests.timed:
         raise DesignError("requests: no times of arrival; choose an arrival process")
     sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing == "least_loaded")
-    if sent.channels < 1 or not (0 <= sent.per_token < np.inf and 0 <= sent.latency < np.inf):
+    times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
+    if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):
         raise DesignError(
             f"transfer: {sent.per_token} s a token, {sent.latency} s, {sent.channels} channels; none may be negative"
         )
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
         raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
     state = fresh(
-        _asked(requests), requests.hashes.astype(np.int64), _pools(pools, requests), [pool.shares for pool in pools],
-        sent.channels, OCTAVES * PER_OCTAVE, log,
+        _asked(requests, sent), requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
+        [pool.shares for pool in pools], sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip
     never = _never(requests, pools)
     if never:
         return Served(requests, tuple(pools), state, sent, never=never)
     ended = PAUSED
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
-        ended = play(state, (pools[0].price, pools[-1].price), sent, stop)
+        ended = play(state, (pools[0].price, pools[-1].price), sent._replace(windows=()), stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
     return Served(requests, tuple(pools), state, sent, ended == STOPPED)
 
 
-def _asked(requests: Requests) -> Array:
+def _asked(requests: Requests, sent: Transfer) -> Array:
     asked = records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
+    asked["sending"] = sent.seconds(requests.prompt)
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
     return asked
@@ -172,9 +180,17 @@ def _pools(pools: Sequence[Pool], requests: Requests) -> Array:
             for name in set(POOL.names or ()) & {spec.name for spec in fields(part)}:
                 row[name] = getattr(part, name)
         row["spare"] = int(pool.memory.spare * pool.memory.blocks)
-        row["first"], row["prefix_block"] = first, requests.block
+        row["number"], row["first"], row["prefix_block"] = number, first, requests.block
         row["hands_over"] = len(pools) == 2 and number == 0
         first += pool.instances
+    return found
+
+
+def _windows(pools: Sequence[Pool]) -> Array:
+    found = records(WINDOW, len(pools) * max(len(pool.memory.windows) for pool in pools)).reshape(len(pools), -1)
+    for row, pool in zip(found, pools, strict=True):
+        for entry, (positions, blocks) in zip(row, pool.memory.windows, strict=False):
+            entry["positions"], entry["steps"], entry["blocks"] = positions, -(-positions // pool.memory.block), blocks
     return found
 
 

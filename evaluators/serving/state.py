@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, minimum
 
 
 def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
@@ -14,15 +14,16 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 
 REQUEST = _fields(
-    "prompt output target done made part blocks spilled follower instance source left preempted hit queued first_hash hashed",
-    "arrival last scheduled first completed ready",
+    "prompt output target done begun made part room blocks spilled follower instance source left preempted hit queued "
+    "first_hash hashed",
+    "arrival last scheduled first completed ready sending",
     "parked remote",
 )
-"""Lengths; positions to compute before the next token, and computed; tokens made; tokens in the iteration that runs; blocks
-held, and blocks that have overflowed; the next in a queue; where it is; where its cache still is, and its blocks there;
-preemptions; tokens reused when first scheduled; requests in queues when it came; its hashes. Instants: as `measures` names
-them, that of its last token, and when its cache is where it is sent. Whether its cache is on the host, or in another
-instance. [token], [s]"""
+"""Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
+that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
+it is; where its cache still is, and its blocks there; preemptions; tokens reused when first scheduled; requests in queues when
+it came; its hashes. Instants: as `measures` names them, that of its last token, and when its cache is where it is sent; and how
+long a channel has it. Whether its cache is on the host, or in another instance. [token], [s]"""
 
 INSTANCE = _fields(
     "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since", "due"
@@ -34,15 +35,20 @@ LANE = _fields("number instance count", "end")
 """How many requests, and when its iteration ends; infinite where it is idle."""
 
 POOL = _fields(
-    "first instances turn tokens unit chunk batch block blocks spare buffers prefix prefix_block",
+    "number first instances turn tokens unit chunk batch block blocks spare fixed each buffers "
+    "prefix prefix_block entry snapshot every",
     "host",
     "mixed chunked static lifetime swap hands_over",
 )
-"""Fields of `Policy` and `loop.Pool`; its first instance, and which is next in turn."""
+"""Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
 
-STEP = _fields(real="prompt pairs requests positions past far moved")
+WINDOW = _fields("positions steps blocks")
+"""What a request has of windows: blocks each step, up to so many positions and steps; 0 where another pool has more windows."""
+
+STEP = _fields(real="prompt pairs requests positions past far moved cells")
 """What an iteration is made of: prompt tokens, pairs of query and key in prompts, decoding requests, positions that these read,
-earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there."""
+earlier positions that prompts read, how many of both have overflowed, positions that come from the host or go there, and
+how many of a block that is with all that a request has."""
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work",
@@ -57,8 +63,8 @@ WORK = _fields("iterations", "prompt pairs requests positions past far")
 
 LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
-CACHED = _fields("older newer", flags="there")
-"""A ring by age round a last entry that is no block."""
+CACHED = _fields("older newer", flags="there state")
+"""A ring by age round a last entry that is no block; whether a snapshot of states is there, too."""
 
 
 SLICE = 1 << 20
@@ -77,11 +83,13 @@ class Transfer(NamedTuple):
     """KV caches on their way from prefill to decode instances.
 
     Attributes:
-        per_token: on a channel, which carries one cache at a time. [s]
+        per_token: on a channel, which carries one cache at a time; of layers that keep all positions. [s]
         latency: after a cache's last byte has left, until it is there. [s]
         channels: that carry caches side by side.
         nearest: whether a cache goes to the instance that holds the fewest requests, else to the next in turn; so do arrivals.
         blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
+        fixed: of a request, whatever its length. [s]
+        windows: of layers that keep the last positions: how many, and a channel's time for one. [token], [s]
     """
 
     per_token: float
@@ -89,6 +97,15 @@ class Transfer(NamedTuple):
     channels: int
     nearest: bool
     blocks: int = 1
+    fixed: float = 0.0
+    windows: tuple[tuple[int, float], ...] = ()
+
+    def seconds(self, positions: Any) -> Any:
+        """That a channel has the cache of a request."""
+        found = positions * self.per_token + self.fixed
+        for window, seconds in self.windows:
+            found = found + minimum(positions, window) * seconds
+        return found
 
 
 class State(NamedTuple):
@@ -96,6 +113,7 @@ class State(NamedTuple):
 
     Attributes:
         requests, instances, lanes, pools: one record each.
+        windows: of pools, shape (pools, most windows).
         step, total: one record.
         gaps: histogram of the gaps between tokens.
         work: of each instance, in iterations without prompts and in those with; shape (instances, 2).
@@ -114,6 +132,7 @@ class State(NamedTuple):
     instances: Array
     lanes: Array
     pools: Array
+    windows: Array
     step: Array
     total: Array
     gaps: Array
@@ -138,14 +157,15 @@ def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
 
 
 def fresh(
-    requests: Array, hashes: Array, pools: Array, shares: Sequence[Sequence[float]], channels: int, bins: int, log: int
-) -> State:
+    requests: Array, hashes: Array, pools: Array, windows: Array, shares: Sequence[Sequence[float]], channels: int, bins: int,
+    log: int,
+) -> State:  # fmt: skip
     """The state before the first request.
 
     Args:
         requests: records with arrival, lengths and hashes.
         hashes: of all prompts.
-        pools: records.
+        pools, windows: records.
         shares: of a pass's time, by stage of the instances of each pool.
         channels: between pools.
         bins: of the histogram of gaps.
@@ -170,7 +190,7 @@ def fresh(
         row[: len(some)] = some
     widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
     return State(
-        requests, instances, lanes, pools, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
+        requests, instances, lanes, pools, windows, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
         np.zeros((len(pool_of), 2), WORK), cache, records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64),
         of_stage, np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64),

@@ -137,7 +137,7 @@ def test_caches_of_requests_have_the_room_that_the_static_case_has() -> None:
     """Of the decode layout, where prefill has the same."""
     one = metrics(*SERVING[:2], "mapping.prefill.rows=360", "workload.batch=[1]", "workload.prompt=1024", "workload.output=256")
     of = priced("mapping.prefill.rows=360")
-    assert of.free / of.position == pytest.approx(one["kv_capacity"], rel=0.02)
+    assert of.free / of.room.position == pytest.approx(one["kv_capacity"], rel=0.02)
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_bytes_and_with_what_would_do() -> None:

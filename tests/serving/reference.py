@@ -21,7 +21,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
             {
                 "name": r, "arrival": float(many.arrival[r]), "prompt": int(many.prompt[r]), "output": int(many.output[r]),
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
-                "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
+                "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
             }
         )  # fmt: skip
     machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
@@ -88,13 +88,14 @@ def choose(world: dict[str, Any], number: int, source: dict[str, Any] | None = N
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
     """Forms an iteration and starts it."""
     pool = world["pools"][m["pool"]]
-    moved = 0
+    moved = cells = 0
     together = load(m) + len(m["queue"])
     room = min(ceil(pool.batch / pool.stages), ceil(together / pool.stages))
     plan: list[tuple[dict[str, Any], int]] = []
     for _ in range(2):
-        pushed, more = compose(world, m, lane, pool, room, now, plan)
-        moved += more
+        pushed, some = compose(world, m, lane, pool, room, now, plan)
+        moved += sum(some)
+        cells += sum(cells_of(pool, positions) for positions in some)
         if plan or not pushed:
             break
     if not plan:
@@ -103,10 +104,10 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     pairs = sum(n * r["cached"] + n * (n + 1) // 2 for r, n in plan)
     decodes = [r for r, n in plan if n == 0]
     positions = sum(r["cached"] + 1 for r in decodes)
-    far = sum(min(r["memory"].count(FAR) * pool.memory.block, r["cached"] + (n == 0)) for r, n in plan)
+    far = sum(min(far_of(pool, r), r["cached"] + (n == 0)) for r, n in plan)
     c = [float(x) for x in pool.price.linear]
     step = c[0] + c[1] * tokens + c[2] * pairs + c[3] * len(decodes) + c[4] * positions + c[5] * far
-    step += moved * pool.memory.host
+    step += cells * pool.memory.host
     end = now
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
@@ -125,16 +126,17 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
 
 def compose(
     world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, plan: list[Any]
-) -> tuple[bool, int]:
-    """Fills a plan. Returns whether somebody had to leave, and positions moved from and to the host."""
-    policy, moved, pushed = pool.policy, 0, False
+) -> tuple[bool, list[int]]:
+    """Fills a plan. Returns whether somebody had to leave, and positions of each that is moved from and to the host."""
+    policy, pushed = pool.policy, False
+    moved: list[int] = []
     empty = not lane["members"]
     while m["queue"] and m["queue"][0]["state"] == "on the host" and can_join(m, lane, pool, room):
         if not take(world, m, pool, m["queue"][0]):
             break
         r = m["queue"].pop(0)
         r["state"] = "running"
-        moved += r["cached"]
+        moved.append(r["cached"])
         lane["members"].append(r)
     if not policy.mixed:
         plan += prompts(world, m, lane, pool, room, now, 0, not policy.static or empty)
@@ -175,13 +177,16 @@ def prompts(
         r = m["queue"][0]
         if r["state"] != "new" or not fits(m, pool, r):
             break
-        hit = 0
+        hit = reached = 0
         if pool.prefix:
             for h in r["hashes"]:
                 if h not in m["prefixes"]:
                     break
-                hit += world["block"]
-            hit = min(hit, r["prompt"] - 1)
+                reached += world["block"]
+                if not pool.snapshot:
+                    hit = min(reached, r["prompt"] - 1)
+                elif m["prefixes"][h] and reached < r["prompt"]:
+                    hit = reached
         n = r["goal"] - hit
         if policy.chunked:
             n = int(min(n, budget, policy.chunk or inf))
@@ -190,8 +195,8 @@ def prompts(
         take(world, m, pool, r)
         m["queue"].pop(0)
         lane["members"].append(r)
+        r["begun"] = r["cached"] = hit
         remember(world, m, pool, r, hit)
-        r["cached"] = hit
         r["state"] = "running"
         world["total"]["reused"] += hit
         if r["scheduled"] is None:
@@ -204,11 +209,43 @@ def prompts(
 def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int) -> None:
     if not pool.prefix:
         return
-    for h in reversed(r["hashes"][: ceil(positions / world["block"])]):
-        m["prefixes"].pop(h, None)
-        if len(m["prefixes"]) == pool.prefix:
-            m["prefixes"].popitem(last=False)
-        m["prefixes"][h] = True
+    known, size = m["prefixes"], world["block"]
+    reached = ceil(positions / size)
+    whole = list(range(size, r["prompt"] + 1, size))
+    ends = [end for end in whole if end == whole[-1] or (pool.every and end % (pool.every * size) == 0)]
+    if not pool.snapshot or pool.entry + pool.snapshot > pool.prefix:
+        ends = []
+    for place, h in reversed(list(enumerate(r["hashes"][:reached]))):
+        end = (place + 1) * size
+        state = known.pop(h, False) or (end in ends and end > r["begun"])
+
+        def taken(states: list[bool]) -> int:
+            return len(states) * pool.entry + sum(states) * pool.snapshot
+
+        while taken([*known.values(), state]) > pool.prefix:
+            known.popitem(last=False)
+        known[h] = state
+
+
+def of_step(pool: Pool, step: int) -> int:
+    """Blocks that a request takes for one step of positions: of layers that keep all, and of windows that are not full."""
+    memory = pool.memory
+    return memory.each + sum(blocks for most, blocks in memory.windows if step * memory.block < most)
+
+
+def cells_of(pool: Pool, positions: int) -> int:
+    """What moves with a request, in positions of one block."""
+    if not positions:
+        return 0
+    memory = pool.memory
+    near = [blocks for most, blocks in memory.windows for _ in range(min(most, positions))]
+    return memory.fixed * memory.block + memory.each * positions + sum(near)
+
+
+def far_of(pool: Pool, r: dict[str, Any]) -> float:
+    """Positions in the second memory, whose share of all that there is room for is that of the blocks."""
+    far = r["memory"].count(FAR)
+    return far * pool.memory.block * r["steps"] / len(r["memory"]) if far else 0
 
 
 def wanted(pool: Pool, r: dict[str, Any], hands_over: bool) -> int:
@@ -218,18 +255,23 @@ def wanted(pool: Pool, r: dict[str, Any], hands_over: bool) -> int:
     return ceil(positions / pool.memory.block)
 
 
+def blocks_of(pool: Pool, steps: int) -> int:
+    return pool.memory.fixed + sum(of_step(pool, step) for step in range(steps))
+
+
 def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
     if pool.memory.buffers:
         return bool(m["buffers"])
-    unused = len(m["free"]) == pool.memory.blocks
-    return unused or len(m["free"]) - wanted(pool, r, m.get("hands over", False)) >= int(pool.memory.spare * pool.memory.blocks)
+    unused, need = len(m["free"]) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m.get("hands over", False)))
+    return unused or len(m["free"]) - need >= int(pool.memory.spare * pool.memory.blocks)
 
 
 def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
     if not fits(m, pool, r):
         return False
-    for _ in range(wanted(pool, r, m["hands over"])):
+    r["steps"] = wanted(pool, r, m["hands over"])
+    for _ in range(blocks_of(pool, r["steps"])):
         r["memory"].append(m["free"].pop() if m["free"] else FAR)
         world["blocks taken"] += r["memory"][-1] != FAR
     if pool.memory.buffers:
@@ -238,14 +280,14 @@ def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]
 
 
 def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
-    while len(r["memory"]) * pool.memory.block < r["prompt"] + len(r["tokens"]):
-        if m["free"]:
-            r["memory"].append(m["free"].pop())
-            world["blocks taken"] += 1
-        elif pool.memory.buffers:
-            r["memory"].append(FAR)
-        else:
+    while r["steps"] * pool.memory.block < r["prompt"] + len(r["tokens"]):
+        more = of_step(pool, r["steps"])
+        if more > len(m["free"]) and not pool.memory.buffers:
             return False
+        for _ in range(more):
+            r["memory"].append(m["free"].pop() if m["free"] else FAR)
+            world["blocks taken"] += r["memory"][-1] != FAR
+        r["steps"] += 1
     return True
 
 
@@ -258,8 +300,8 @@ def give_back(world: dict[str, Any], m: dict[str, Any], memory: list[Any], buffe
         m["buffers"].add(buffer)
 
 
-def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool) -> int:
-    """The last to come leaves. Returns what it moves to the host."""
+def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool) -> list[int]:
+    """The last to come leaves. Returns the positions that it moves to the host."""
     r = lane["members"].pop()
     give_back(world, m, r["memory"], r["buffer"])
     r["memory"], r["buffer"] = [], None
@@ -268,11 +310,11 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
     world["total"]["preempted"] += 1
     if pool.policy.swap:
         r["state"] = "on the host"
-        return int(r["cached"])
+        return [r["cached"]]
     r["state"] = "new"
     world["total"]["lost"] += r["cached"]
     r["cached"], r["goal"] = 0, r["prompt"] + len(r["tokens"])
-    return 0
+    return []
 
 
 def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> None:
@@ -315,10 +357,17 @@ def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:
         m["queue"].pop(0)
         m["expected"] += 1
         channel = world["channels"].index(min(world["channels"]))
-        world["channels"][channel] = max(now, world["channels"][channel]) + r["prompt"] * world["transfer"].per_token
+        world["channels"][channel] = max(now, world["channels"][channel]) + sending(world["transfer"], r["prompt"])
         world["travelling"].append((world["channels"][channel] + world["transfer"].latency, r))
         world["travelling"].sort(key=lambda entry: entry[0])
         world["total"]["sent"] += r["prompt"]
+
+
+def sending(transfer: Transfer, positions: int) -> float:
+    seconds = positions * transfer.per_token + transfer.fixed
+    for most, each in transfer.windows:
+        seconds += min(positions, most) * each
+    return seconds
 
 
 def arrive(world: dict[str, Any], r: dict[str, Any]) -> None:

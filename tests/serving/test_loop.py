@@ -62,18 +62,31 @@ COEFFICIENTS = ([1.0, 0.25], [0.0, 0.125], [0.0, 0.01], [0.0, 0.25], [0.0, 0.001
 
 
 @st.composite
+def sizes(draw: st.DrawFn, block: int) -> Memory:
+    """What layers that are alike take of blocks, or those that differ: windows, states, and nothing that grows."""
+    if draw(st.booleans()):
+        return Memory(1, block)
+    windows = draw(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 3)), max_size=2))
+    each, fixed = draw(st.sampled_from([0, 1, 2])), draw(st.sampled_from([0, 1, 5]))
+    return Memory(1, block, each=each, fixed=fixed, windows=tuple(windows))
+
+
+@st.composite
 def pools(draw: st.DrawFn, longest: int) -> Pool:
     """A pool whose memory holds the longest request, and often not much more."""
     block, spare = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 0.1]))
+    one = draw(sizes(block))
     if draw(st.integers(0, 3)) == 0:
-        memory = Memory(draw(st.integers(0, 12)), block, 0.0, draw(st.integers(1, 8)), longest)
+        memory = replace(one, blocks=draw(st.integers(0, 12)), spare=0.0, buffers=draw(st.integers(1, 8)), buffer=longest)
     else:
-        blocks = -(-longest // block) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
-        memory = Memory(blocks, block, spare, host=draw(st.sampled_from([0.0, 0.01])))
+        blocks = max(1, one.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
+        memory = replace(one, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
     return Pool(
         linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), draw(policies()), memory,
         instances=draw(st.sampled_from([1, 1, 2, 3])), shares=draw(st.sampled_from(SHARES)),
         batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
+        entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
+        every=draw(st.sampled_from([0, 1, 2])),
     )  # fmt: skip
 
 
@@ -84,6 +97,8 @@ def loads(draw: st.DrawFn) -> Load:
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
+    if draw(st.booleans()):
+        moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))
     return Load(asked, many, moving._replace(blocks=blocks))
 
 

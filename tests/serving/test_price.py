@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
 from dse.evaluators.serving.compiled import interpolated, seconds
-from dse.evaluators.serving.kvcache import Memory, paged, shared_out, two_level
+from dse.evaluators.serving.kvcache import Memory, Room, paged, shared_out, two_level
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, error, linear, spread, tabled
@@ -108,6 +108,6 @@ def test_sram_is_shared_out_to_the_last_byte_that_is_wanted(sram: float, kv: flo
 
 def test_memory_that_holds_nothing_is_refused() -> None:
     with pytest.raises(DesignError, match="no block of 16 tokens"):
-        paged(100, 1e3)
+        paged(100, Room(1e3))
     with pytest.raises(DesignError, match="no buffer of 4096 tokens"):
-        two_level(1e6, 1e6, 1e3, longest=4096)
+        two_level(1e6, 1e6, Room(1e3), longest=4096)

@@ -5,7 +5,7 @@ Each module has
     FIDELITIES                                          readers that price its iterations
     limits(design, load)                                that the model and a longest request fit, and what else binds
     instances(design, load, fidelity)                   an `Instance` of each pool: that prefills, if any, and that decodes
-    transfer(design, load)                              of a position of a cache between instances, and the start of one [s]
+    transfer(design, load)                              what a request has, on its way between instances, and its start [s]
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
     used(design, load, done, seconds, fidelity)         metrics of what is used, of iterations `done` in some time
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
@@ -18,6 +18,7 @@ that each reads (`serving/price.py`). ``done`` are pools, each a list of (times,
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import Pricing, spread
 from dse.space.elementwise import Array
 
@@ -38,15 +39,13 @@ class Instance(NamedTuple):
     Attributes:
         pricing: seconds of iterations.
         free: for caches, of what holds them: beside weights and activations. [B]
-        position: keys and values of a token there. [B]
-        host: one to the memory of the host or back. [s]
+        room: what a request has there.
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
         checks: compositions between them at which the table is compared with prices.
     """
 
     pricing: Pricing
     free: float
-    position: float
-    host: float
+    room: Room
     axes: Callable[[int, int, int, int], list[Array]] = spread
     checks: int = COMPOSITIONS

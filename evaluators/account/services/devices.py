@@ -23,6 +23,7 @@ from dse.evaluators.machine.machine import of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
@@ -40,9 +41,9 @@ FIDELITIES = ("closed",)
 def limits(design: Design, load: Load) -> list[Limit]:
     """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
     chip, mapping = _of(design)
-    held = max((_held(design, load, plan.tp) for plan in _plans(mapping)), key=lambda one: one.total)
+    held = max((_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)), key=lambda one: one.total)
     # a request alone must fit: beside more of them, requests wait
-    parts = (("weights", held.weights), ("KV cache", (load.longest - 1) * held.kv), ("activations", held.activations))
+    parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     tp = (mapping.prefill.tp, mapping.decode.tp)
     shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
     return [
@@ -60,18 +61,18 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
             return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
 
-        held = _held(design, load, tp)
-        free = float(chip.hbm.capacity) - held.weights - held.activations
-        return Instance(pricing, free, held.kv, held.kv / float(mapping.serving.host))
+        held = _held(design, load, tp, 0)
+        return Instance(pricing, float(chip.hbm.capacity) - held.weights - held.activations, _room(design, load, tp))
 
     return tuple(instance(plan.tp) for plan in _plans(mapping))
 
 
-def transfer(design: Design, load: Load) -> tuple[float, float]:
+def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Every die sends or takes its share of a cache by a port of its own."""
     chip, mapping = _of(design)
-    fullest = max(_held(design, load, plan.tp).kv for plan in _plans(mapping))
-    return fullest / (float(chip.network.bandwidth) * float(mapping.stack.network_achieved)), float(chip.network.latency)
+    fullest = max((_room(design, load, plan.tp) for plan in _plans(mapping)), key=lambda room: float(room.of(load.longest)))
+    pace = float(chip.network.bandwidth) * float(mapping.stack.network_achieved)
+    return fullest.times(1 / pace), float(chip.network.latency)
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -166,11 +167,20 @@ def _looked(reach: Reach, prompt: Array, prompt_context: Array, decodes: Array, 
     return prompt * prompt_context + decodes * context, decodes * context + past
 
 
-def _held(design: Design, load: Load, tp: Any) -> Footprint:
-    """What one of `tp` dies holds: weights, the KV cache of one position, and the activations of the longest prompt."""
+def _held(design: Design, load: Load, tp: Any, positions: int) -> Footprint:
+    """What one of `tp` dies holds with one request of so many positions, and the activations of the longest prompt."""
+    return _footprint(design, load, tp, by_reach(load.model, lambda reach: float(reach.kept(positions))), 1.0)
+
+
+def _room(design: Design, load: Load, tp: Any) -> Room:
+    """What a request has on one of `tp` dies."""
+    return room_of(load.model, lambda cached, sequences: _footprint(design, load, tp, cached, sequences).kv)
+
+
+def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float) -> Footprint:
     one = Step("decode", 1.0, 1.0, 1.0, 1.0)
     tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
-    return footprint(transformer(load.model, one), load.model, tp, precision, cached=1.0, sequences=0.0, tokens=tokens)
+    return footprint(transformer(load.model, one), load.model, tp, precision, cached=cached, sequences=sequences, tokens=tokens)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

@@ -36,14 +36,15 @@ from dse.evaluators.layouts.held import Held
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.regions import region
 from dse.evaluators.program.counts import Activity
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.layers import by_reach, widest
+from dse.space.layers import at_reach, by_reach, widest
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
-from dse.space.parameters import growths
+from dse.space.parameters import STATE_BYTES, growths
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
@@ -62,7 +63,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
 def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
     """Wafers of each pool, with room for the caches that fit beside what both phases hold, or the one that they are for."""
     _, mapping = _of(design)
-    position, found = _position(design, load), list[Instance]()
+    room, found = _request(design, load), list[Instance]()
     for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
 
         def pricing(
@@ -73,15 +74,15 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
             tokens = _over((decodes, context), lambda d, c: _decoded(design, load, d, c, fidelity))
             return np.where((prompt > 0) | (decodes > 0), prompts + tokens, np.nan)
 
-        free = min(_room(design, load, name) for name in names) * position
+        free = min(_free(design, load, name, room) for name in names)
         axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
-        found.append(Instance(pricing, free, position, position / float(mapping.serving.host), axes))
+        found.append(Instance(pricing, free, room, axes))
     return tuple(found)
 
 
-def transfer(design: Design, load: Load) -> tuple[float, float]:
+def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches go by way of the host."""
-    return _position(design, load) / float(_of(design)[1].serving.host), 0.0
+    return _request(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -235,6 +236,17 @@ def _held(design: Design, load: Load, phase: str) -> tuple[Held, Held]:
     return found
 
 
+def _free(design: Design, load: Load, phase: str, room: Room) -> float:
+    """Bytes of caches and states for which a phase leaves room; of states alone as many as the fullest core has room for."""
+    if room.position:
+        return _room(design, load, phase) * room.position
+    sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
+    return (
+        min(max(float(sram - of.total + of.states), 0.0) / float(of.per_sequence) for of in held if of.per_sequence)
+        * room.fixed
+    )
+
+
 def _room(design: Design, load: Load, phase: str) -> float:
     """Cached positions, of all requests, for which a phase leaves room: on the row of cores that is fullest."""
     chip, mapping = _of(design)
@@ -256,11 +268,23 @@ def _places(design: Design, load: Load) -> tuple[int, int, int]:
     return int(mapping.prefill.rows), int(of.count), int(mapping.decode.rows)
 
 
-def _position(design: Design, load: Load) -> float:
-    """Keys and values of a token, of all layers. [B]"""
+def _request(design: Design, load: Load) -> Room:
+    """What a request has on a wafer, of all layers."""
     mapping = _of(design)[1]
-    values = sum(of.layer.times * (sum(kv_widths(of.layer.of, mapping.kv_heads)) + of.scores) for of in growths(load.model))
-    return float(values * BYTES[mapping.precision.kv])
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        kv, conv = BYTES[mapping.precision.kv], BYTES[mapping.precision.activations]
+        total = 0.0
+        for of in growths(load.model):
+            layer = of.layer
+            if layer.of.recurrence is not None:
+                total += layer.times * sequences * (of.state * STATE_BYTES + of.conv * conv)
+                continue
+            values = at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
+            total += layer.times * float(values + at_reach(cached, layer.indexed) * of.scores) * kv
+        return total
+
+    return room_of(load.model, nbytes)
 
 
 def _useful(load: Load, made_of: Composition) -> float:

@@ -35,6 +35,7 @@ from dse.evaluators.readers.cached import asked
 from dse.evaluators.readers.closed_attention import Job
 from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.readers.through_cache import Kept, kept
+from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.serving.policy import most_prompts, policies
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
@@ -46,7 +47,6 @@ from dse.space.layers import by_reach, layers, two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
 from dse.space.model import Model
-from dse.space.parameters import per_position
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
@@ -71,17 +71,17 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     chip, mapping = _of(design)
     parts = [dict(here) for here, _ in _held(design, load).values()]
     free = float(memory_of(chip)) - parts[0]["weights"] - max(part["activations"] for part in parts)
-    position, found = _position(design, load), []
+    room, found = _room(design, load), []
     for rule in policies(mapping.serving):
         axes = _axes(load, most_prompts(rule, int(mapping.serving.batch), load.longest), int(mapping.serving.batch))
-        pricing, host = _pricing(design, load, fidelity, axes), position / float(mapping.serving.host)
-        found.append(Instance(pricing, free, position, host, lambda *largest, axes=axes: axes, CHECKS))
+        pricing = _pricing(design, load, fidelity, axes)
+        found.append(Instance(pricing, free, room, lambda *largest, axes=axes: axes, CHECKS))
     return tuple(found)
 
 
-def transfer(design: Design, load: Load) -> tuple[float, float]:
+def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Caches go by way of the host."""
-    return _position(design, load) / float(_of(design)[1].serving.host), 0.0
+    return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
 def areas(design: Design) -> tuple[float, float]:
@@ -347,9 +347,15 @@ def _kept(design: Design, load: Load) -> dict[str, Kept | None]:
     return {phase: kept(chip, of) for phase, of in stored.items()}
 
 
-def _position(design: Design, load: Load) -> float:
-    """Keys and values of a token, of all layers. [B]"""
-    return float(per_position(load.model) * itemsize_of(_of(design)[1]))
+def _room(design: Design, load: Load) -> Room:
+    """What a request has in HBM."""
+    itemsize = itemsize_of(_of(design)[1])
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        found = dict(held(load.model, _step("decode", 1, 1), cached, sequences, itemsize))
+        return found["KV cache"] + found.get("states", 0.0)
+
+    return room_of(load.model, nbytes)
 
 
 def _chips(design: Design) -> float:

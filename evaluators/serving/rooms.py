@@ -1,0 +1,158 @@
+"""Memory in the serving loop, compiled: what requests take and give back, and prefixes that an instance remembers.
+
+Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from dse.evaluators.machine.compile_cache import cached_njit
+
+compiled = cached_njit(error_model="numpy")
+
+
+@compiled
+def blocks_of(s, pool, steps):
+    """Blocks of a request with room for so many steps: of layers that keep all, of windows, and whatever its length."""
+    found, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
+    for k in range(len(windows)):
+        found += windows[k].blocks * min(steps, windows[k].steps)
+    return found
+
+
+@compiled
+def steady(s, pool, q):
+    """Steps that take as many blocks each as the next one does: until a window is full."""
+    found, windows = 1 << 40, s.windows[pool.number]
+    for k in range(len(windows)):
+        if windows[k].steps > q.room:
+            found = min(found, windows[k].steps - q.room)
+    return found
+
+
+@compiled
+def cells(s, pool, positions):
+    """Positions of a block that a request with so many takes to the host or back; what is fixed counts as whole blocks."""
+    if positions == 0:
+        return 0
+    found, windows = pool.fixed * pool.block + pool.each * positions, s.windows[pool.number]
+    for k in range(len(windows)):
+        found += windows[k].blocks * min(positions, windows[k].positions)
+    return found
+
+
+@compiled
+def far(pool, q, positions):
+    """Of so many positions, those in the second memory: as many as its share of the blocks."""
+    if q.spilled == 0:
+        return 0.0
+    return min(q.spilled * pool.block * q.room / (q.blocks + q.spilled), 1.0 * positions)
+
+
+@compiled
+def _steps(pool, q):
+    """To take a request up: up to its next token's position, or its last one's."""
+    positions = q.prompt + q.made
+    if pool.lifetime and not pool.hands_over:
+        positions = max(positions, q.prompt + q.output - 1)
+    return -(-positions // pool.block)
+
+
+@compiled
+def fits(s, pool, here, q):
+    """Whether a request may be taken up."""
+    if pool.buffers > 0:
+        return here.buffers < pool.buffers
+    return here.used == 0 or pool.blocks - here.used - blocks_of(s, pool, _steps(pool, q)) >= pool.spare
+
+
+@compiled
+def take(s, pool, here, q):
+    """Memory for a request: blocks, and a buffer in the second memory, if any, for what has no block. Returns success."""
+    if not fits(s, pool, here, q):
+        return False
+    q.room = _steps(pool, q)
+    need = blocks_of(s, pool, q.room)
+    q.blocks = min(need, pool.blocks - here.used)
+    q.spilled = need - q.blocks
+    here.used += q.blocks
+    here.peak = max(here.peak, here.used)
+    here.buffers += 1
+    return True
+
+
+@compiled
+def grow(s, pool, here, q):
+    """Room for the next token's position. Returns success."""
+    if q.prompt + q.made <= q.room * pool.block:
+        return True
+    more, left = blocks_of(s, pool, q.room + 1) - blocks_of(s, pool, q.room), pool.blocks - here.used
+    if more > left and pool.buffers == 0:
+        return False
+    q.room += 1
+    q.blocks += min(more, left)
+    q.spilled += more - min(more, left)
+    here.used += min(more, left)
+    here.peak = max(here.peak, here.used)
+    return True
+
+
+@compiled
+def release(pool, here, q):
+    """Gives back what a request has."""
+    here.used -= q.blocks
+    here.buffers -= 1
+    q.blocks = q.spilled = q.room = 0
+
+
+@compiled
+def known(s, here, pool, q):
+    """Positions of a prompt that the prefix cache has, and never all, since the last one makes the token.
+
+    Leading blocks; where layers have states, those up to the last snapshot.
+    """
+    if pool.prefix == 0:
+        return 0
+    blocks = kept = 0
+    while blocks < q.hashed and s.cache[here.number, s.hashes[q.first_hash + blocks]].there:
+        blocks += 1
+        if s.cache[here.number, s.hashes[q.first_hash + blocks - 1]].state and blocks * pool.prefix_block < q.prompt:
+            kept = blocks
+    return kept * pool.prefix_block if pool.snapshot > 0 else min(blocks * pool.prefix_block, q.prompt - 1)
+
+
+@compiled
+def remember(s, here, pool, q, positions):
+    """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all.
+
+    Where layers have states, a snapshot is kept at the last whole block and every so many, of what has been computed since the
+    request was taken up.
+    """
+    if pool.prefix == 0:
+        return
+    ring = s.cache[here.number]
+    end = ring[len(ring) - 1]
+    blocks = min(q.hashed, -(-positions // pool.prefix_block))
+    last, fit = q.prompt // pool.prefix_block, 0 < pool.snapshot <= pool.prefix - pool.entry
+    for k in range(blocks, 0, -1):
+        entry = ring[s.hashes[q.first_hash + k - 1]]
+        had = entry.there and entry.state
+        if entry.there:
+            _forget(ring, pool, here, entry)
+        new = fit and q.begun < k * pool.prefix_block and (k == last or (k < last and pool.every > 0 and k % pool.every == 0))
+        entry.state = had or new
+        room = pool.entry + pool.snapshot * entry.state
+        while here.cached + room > pool.prefix:
+            _forget(ring, pool, here, ring[end.newer])
+        here.cached += room
+        entry.there = True
+        entry.older, entry.newer = end.older, len(ring) - 1
+        ring[end.older].newer = s.hashes[q.first_hash + k - 1]
+        end.older = s.hashes[q.first_hash + k - 1]
+
+
+@compiled
+def _forget(ring, pool, here, entry):
+    entry.there = False
+    here.cached -= pool.entry + pool.snapshot * entry.state
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older
