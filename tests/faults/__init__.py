@@ -136,7 +136,7 @@ FAULTS = (
     ),
     Fault(
         "attention scores every pair of a query and a key twice",
-        "evaluators/graph/step.py",
+        "space/layers.py",
         "return near * (near + 1) / 2 + (prompt - near) * near",
         "return near * (near + 1) + 2 * (prompt - near) * near",
         "chip=npu_dse model=llama3_8b",
@@ -145,15 +145,15 @@ FAULTS = (
     Fault(
         "decode reads the whole cache of a model that has a window",
         "evaluators/graph/step.py",
-        "n * seen(prompt + generated + guesses, window)",
-        "n * (prompt + generated)",
+        "return reach.seen(prompt + generated + ahead)",
+        "return prompt + generated",
         "chip=npu_dse model=mistral_7b workload.decode_at=last mapping.prefill.tp=4",
         ("tests/evaluators/test_transformer.py::test_decode_looks_at_all_that_was_said_within_the_window",),
     ),
     Fault(
         "a step reads every expert, touched or not",
         "evaluators/graph/transformer.py",
-        "read, stored = touched(experts, step.tokens), float(experts.count)",
+        "read, stored = touched(experts, m), float(experts.count)",
         "read, stored = float(experts.count), float(experts.count)",
         "chip=npu_dse model=mixtral_8x7b mapping.prefill.allreduce=ring chip.network.latency_per=hop",
         ("tests/evaluators/test_transformer.py::test_a_large_batch_reads_every_expert_once_and_one_token_its_own",),

@@ -47,6 +47,17 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 mapping=ladder workload.batch=[1]",
         "chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.resident_layers=2",
         "chip=wse3 model=mistral_7b workload.batch=[1,3] workload.sequence=[4096,8192] workload.decode_at=last",
+        "chip=h200 model=[gemma3_12b,llama4_scout,deepseek_v32,qwen3_next_80b_a3b,nemotron3_nano] mapping.both.tp=8 "
+        "workload.batch=[2,4] workload.prompt=9000 workload.output=64",
+        "chip=h800_ep model=[deepseek_v4_flash,minimax_m3,qwen3_235b_a22b] mapping.both.ep=64 workload.batch=[256] "
+        "workload.prompt=5000 workload.output=8",
+        "chip=npu64 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
+        "chip=wse2 model=[qwen35_27b,nemotron3_nano] workload.batch=[1] workload.sequence=[3000] mapping.resident_layers=4",
+        "chip=tile_gh200 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
+        "chip=tile_gh200 model=qwen35_27b +mapping.decode.states=0.3 workload.batch=[1] workload.sequence=[3000]",
+        "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
+        "workload.sequence=[3000]",
+        "chip=wafer64 model=qwen3_next_80b_a3b workload.batch=[64] workload.prompt=3000 workload.output=8",
         "chip=dojo model=qwen3_1b7 workload.batch=[2] workload.sequence=[512]",
         "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 fidelity=events",
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
@@ -220,6 +231,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "serving": (
         "chip=npu_dse model=qwen3_1b7 $SERVED",
+        "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
+        "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
+        "chip=npu64 model=gemma3_12b $SERVED",
+        "chip=tile_gh200 model=nemotron3_nano $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
