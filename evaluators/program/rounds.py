@@ -164,6 +164,7 @@ FUNCTIONS: dict[str, Function] = {
     "positions": Function(3, 0, lambda x, above, top: np.argsort(x <= above, axis=2, kind="stable")[:, :, : int(top)]),
     "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
+    "mask_before": Function(1, 0, lambda x, first: np.where(np.arange(x.shape[2])[:, None] < first, UNSEEN, x)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
 

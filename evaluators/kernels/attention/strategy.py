@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import Heads, Tiling, key_blocks
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array, ceil_div, even, maximum, minimum
 
@@ -62,7 +62,7 @@ def split(shape: Heads, said: Tiling, sizes: tuple[Array, ...]) -> tuple[Array, 
     parts = np.array([said.splits]) if said.splits else PARTS
     rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
     splits = np.tile(parts * 1.0, len(sizes[0]))
-    sound = (splits == 1) | (splits <= ceil_div(shape.keys, cols * keys)) | bool(said.splits)
+    sound = (splits == 1) | (splits <= key_blocks(shape, Tiling(rows, cols, queries, keys))) | bool(said.splits)
     return tuple(size[sound] for size in (rows, cols, queries, keys, splits))
 
 
