@@ -83,7 +83,7 @@ def band(shape: Heads, tiling: Tiling, blocks: Array) -> Band:
 def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
     """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
     of = cut(shape, tiling, mesh)
-    queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
+    keys = tiling.cols * tiling.keys
     first = np.arange(0, of.items, of.groups)
     active = np.minimum(of.groups, of.items - first)
     least = most = np.full(len(first), shape.keys)

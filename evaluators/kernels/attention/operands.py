@@ -136,7 +136,7 @@ def _slices(x: Array, problem: Array, begin: Array, at: Array, tiling: Tiling) -
     """Block `at` of some problems' rows from `begin` on, as (problems, members, rows of a slice, columns)."""
     width = tiling.cols * tiling.keys
     rows = (begin + at * width)[:, None] + np.arange(width)
-    return x[problem[:, None], rows].reshape(len(problem), tiling.cols, tiling.keys, x.shape[-1])
+    return np.asarray(x[problem[:, None], rows]).reshape(len(problem), tiling.cols, tiling.keys, x.shape[-1])
 
 
 def _padded(x: Array, more: int) -> Array:

@@ -5,8 +5,8 @@ so that a causal mask is a staircase. A group of tiles works on one block of a p
 keys block by block; every tile has a slice of both.
 
 Within a sliding window a block of queries sees a band of the keys. Its blocks of keys begin with the first key that its first
-query sees, wherever that is, so that as few as the band is long are loaded and computed, whatever the group; pairs beyond its two
-edges are masked. The paper has no windows.
+query sees, wherever that is, so that no more of them are loaded and computed than the band is long, whatever the group; pairs
+beyond its two edges are masked. The paper has no windows.
 """
 
 from dataclasses import dataclass, replace
