@@ -359,24 +359,28 @@ def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
 
 
 def _combinations(spec: dict[str, Any]) -> list[Attention]:
-    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v"), ("causal", "latent")
+    spec = {"window": 0, **spec}
+    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window"), ("causal", "latent")
     _refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
-    values = [_whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v") else 1) for key in sizes]
+    values = [_whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v", "window") else 1) for key in sizes]
     found = []
-    for batch, heads, kv_heads, queries, keys, qk, v in product(*values):
+    for batch, heads, kv_heads, queries, keys, qk, v, window in product(*values):
         kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
         if heads % kv_heads:
             raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
         if spec["causal"] and queries > keys:
             raise DesignError(f"workload.queries: {queries} causal queries of {keys} keys; there is a key for each query")
+        if window and not spec["causal"]:
+            raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; say true")
         if spec["latent"] and not v < qk:
             raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
         what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
         label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
-        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"]))
+        label += f", window {window}" if window else ""
+        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"], window))
     return found
 
 

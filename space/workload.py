@@ -281,6 +281,7 @@ class Attention:
         qk, v: dimensions of a head.
         causal: whether a query sees no later key.
         latent: whether values are the last columns of keys: MLA with absorbed weights.
+        window: keys that a query sees at most, its own one included, where it sees no later one; 0 for all.
     """
 
     label: str
@@ -293,6 +294,7 @@ class Attention:
     v: int
     causal: bool
     latent: bool
+    window: int = 0
 
     @property
     def subject(self) -> str:
@@ -303,7 +305,7 @@ class Attention:
     def content(self) -> str:
         """What tells it from others, its label apart."""
         sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
-        return f"{self.subject} {sizes!r}"
+        return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from dse.space.workload import Attention, Workload
 READERS: dict[str, Any] = {"closed": closed_attention, "events": EVENTS, "cycles": CYCLES}
 FIDELITIES = tuple(READERS)
 
-SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v")
+SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window")
 """Numbers of a case that make its shape."""
 
 SHOWN = {"q": "Q", "c": "Q", "k": "K", "v": "V", "s": "scores", "o": "O", "arriving": "arriving", "merge": "merging"}

@@ -65,8 +65,9 @@ def decoding(at: Step) -> Attend:
 def attended(model: Model, of: Attention, requests: int, queries: int, keys: int, *, prefilling: bool) -> Heads:
     """Prompts, of whose positions the last `queries` are new, or one token each to so many that are cached.
 
-    Within a sliding window prompts go in stretches as long as it, each with the stretch before; positions of it that a query
-    does not see any more are computed, and count for nothing. Chunks are stretches by themselves.
+    Within a sliding window nothing is asked for before the first key that a new position sees. Chunks are sequences by
+    themselves, since no query of one sees a key of another. Compressed entries beside a window are no band: such prompts go in
+    stretches as long as it, each with the stretch before, of which what no query sees stands for the entries.
 
     Args:
         model: all of whose layers are of the kind.
@@ -77,8 +78,11 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
     window, chunk, batch = model.window, model.chunk, requests
     if prefilling and chunk and keys > chunk:
         batch, queries, keys = requests * ceil_div(queries, chunk), min(queries, chunk), chunk
-    if prefilling and window and keys > window:
+    window = window if prefilling and keys > window else 0
+    if window and model.compressed is not None:
         batch, queries = requests * ceil_div(queries, window), min(queries, window)
-        keys = min(window + queries, keys)
+        keys, window = min(window + queries, keys), 0
+    keys = min(keys, queries + window - 1) if window else keys
     latent = model.latent is not None and (not prefilling or model.indexer is not None)
-    return Heads(batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim, prefilling, latent)
+    sizes = batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim
+    return Heads(*sizes, prefilling, latent, window=window)

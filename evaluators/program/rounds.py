@@ -190,6 +190,7 @@ FUNCTIONS: dict[str, Function] = {
     "digits": Function(4, 0, _digits),
     "enough": Function(2, 0, _enough),
     "mask": Function(1, 0, lambda x, seen: np.where(np.arange(x.shape[2])[:, None] < seen, x, UNSEEN)),
+    "mask_before": Function(1, 0, lambda x, first: np.where(np.arange(x.shape[2])[:, None] < first, UNSEEN, x)),
 }
 """Vector instructions by name; tiles have shape (rows, cols, first axis, ...); some reduce along the first axis."""
 

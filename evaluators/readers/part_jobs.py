@@ -77,7 +77,8 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     queries = max(share(int(shape.rows), int(tiling.rows), rows) // heads, 1)
     counted = in_turns(job.of, shape, tiling)
     before, keys = cut(shape, counted, whole), share(int(shape.keys), int(tiling.cols), cols)
-    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent, shape.piece)
+    window = share(int(shape.window), int(tiling.cols), cols)  # as the keys, so that bands are of as many blocks
+    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent, shape.piece, window)
     there = in_turns(job.of, now, group)
     of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))

@@ -109,6 +109,66 @@ def test_sharing_keys_takes_less_memory_and_bytes_and_as_much_time_where_product
     assert rows["latency"] < 0.75 * heads_["latency"]  # memory binds, and moves half as much
 
 
+WINDOW = {
+    "short": ("workload.batch=1", "workload.keys=[2048]", "workload.window=256", *tiled(8, 4, 64, 64)),
+    "wide": ("workload.batch=2", "workload.keys=[3000]", "workload.window=1500", *tiled(8, 8, 64, 64)),
+    "narrower than a group": ("workload.batch=1", "workload.keys=[2048]", "workload.window=100", *tiled(4, 16, 64, 16)),
+}
+
+
+@pytest.mark.parametrize("shape", WINDOW)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_bands_of_sliding_windows_agree(name: str, shape: str) -> None:
+    words = ("workload.heads=16", "workload.kv_heads=4", "workload.causal=true", *WINDOW[shape])
+    closed, played = (metrics(name, fidelity, *words) for fidelity in ("closed", "events"))
+    assert closed["latency"] == pytest.approx(played["latency"], rel=0.3)  # items of a block or two of keys each
+    assert closed["hbm_bytes"] == played["hbm_bytes"]
+    assert 0 < played["utilisation"] <= played["engine_utilisation"]
+
+
+def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
+    """Closed form against events of random sizes and dataflows, with a window and without."""
+    rng = np.random.default_rng(5)
+    off: dict[int, list[float]] = {0: [], 1: []}
+    for name in list(ATTENTION) * 3:
+        side, others = (int(rng.choice([1, 2, 4, 8])) for _ in range(2))
+        kv_heads, keys = int(rng.choice([1, 2, 4])), int(rng.integers(200, 1200))
+        words = [f"workload.heads={4 * kv_heads}", f"workload.kv_heads={kv_heads}", f"workload.keys=[{keys}]"]
+        words += ["workload.causal=true", "workload.batch=1", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8"]
+        words += tiled(side, others, *map(int, rng.choice([16, 32, 64, 128], 2)))
+        window = int(rng.integers(16, keys))
+        for within in (0, 1):
+            found = [metrics(name, fidelity, *words, f"workload.window={within * window}") for fidelity in ("closed", "events")]
+            assert found[0]["hbm_bytes"] == found[1]["hbm_bytes"]
+            off[within].append(abs(found[0]["latency"] / found[1]["latency"] - 1))
+    for share in (0.5, 0.9, 1.0):
+        assert np.quantile(off[1], share) <= np.quantile(off[0], share) + 0.03
+
+
+def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_are() -> None:
+    windows = [8192, 4097, 2048, 1024, 300, 17]
+    words = ("workload.keys=[4096]", "workload.causal=true")
+    question = asked(*CHIP, *words, f"workload.window={windows}")
+    together = evaluate(stacked([question.base] * 2), question.workload)
+    alone = [metrics("flat_async", "closed", *words, f"workload.window={window}")["latency"] for window in windows]
+    assert alone == sorted(alone, reverse=True)
+    assert alone[0] == metrics("flat_async", "closed", *words)["latency"]
+    assert together.columns["latency"][0] == pytest.approx(np.mean(alone))
+    for fixed in ((), tiled(4, 8, 64, 32)):
+        question = asked(*CHIP, *words, "workload.window=[0,100,4095]", *fixed)
+        designs = [_with(question, {"mapping.rows": side, "mapping.cols": cols}) for side in (4, 32) for cols in (2, 16)]
+        several = evaluate(stacked(designs), question.workload)
+        for place, design in enumerate(designs):
+            one = evaluate(stacked([design]), question.workload)
+            assert several.columns["latency"][place] == pytest.approx(one.columns["latency"][0])
+            assert several.columns["hbm_bytes"][place] == one.columns["hbm_bytes"][0]
+
+
+def test_windows_of_what_sees_later_keys_are_refused() -> None:
+    with pytest.raises(DesignError, match=r"workload\.window: 256 keys up to a query's own, and workload\.causal=false"):
+        asked(*CHIP, "workload.window=256")
+
+
 def splits(count: int, *tiles: int) -> tuple[str, ...]:
     return (*tiled(1, 1, *tiles), f"+mapping.splits={count}")
 

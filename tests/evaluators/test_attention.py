@@ -35,6 +35,10 @@ VARIANTS = {
     "causal": Heads(1, 2, 2, 13, 13, 4, 4, causal=True),
     "speculative": Heads(2, 4, 2, 3, 15, 4, 4, causal=True),
     "mla speculative": Heads(2, 4, 1, 2, 14, 6, 4, causal=True, latent=True),
+    "window": Heads(1, 2, 2, 23, 23, 4, 4, causal=True, window=5),
+    "gqa window": Heads(1, 6, 2, 9, 9, 3, 4, causal=True, window=3),
+    "window of a chunk": Heads(2, 4, 2, 7, 18, 4, 4, causal=True, window=6),
+    "mla window": Heads(1, 3, 1, 9, 11, 6, 4, causal=True, latent=True, window=4),
 }
 GROUPED = [name for name, of in ATTENTION.items() if of.grouped]
 
@@ -55,6 +59,9 @@ def plain(shape: Heads) -> Array:
     if shape.causal:
         later = np.arange(shape.keys) > np.arange(shape.queries)[:, None] + shape.keys - shape.queries
         scores = np.where(later, -np.inf, scores)
+    if shape.window:
+        past = np.arange(shape.keys) + shape.window <= np.arange(shape.queries)[:, None] + shape.keys - shape.queries
+        scores = np.where(past, -np.inf, scores)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(np.einsum("bhqk,bhkv->bhqv", weights / weights.sum(axis=-1, keepdims=True), v))
 

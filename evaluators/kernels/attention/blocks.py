@@ -19,8 +19,9 @@ class Wave(NamedTuple):
     Attributes:
         active: groups that have one.
         blocks: of queries, of each item; nothing where all are alike.
-        plain, inner: blocks of keys that everyone sees whole, and all blocks.
+        plain, inner: blocks of keys that nobody sees less of because of later ones, and all blocks.
         parts: of the keys, of each item; nothing where all are alike.
+        low: blocks of keys from the first one on that somebody's window leaves a part of.
     """
 
     active: int
@@ -28,6 +29,7 @@ class Wave(NamedTuple):
     plain: int
     inner: int
     parts: tuple[int, ...] = ()
+    low: int = 0
 
 
 def stream(slot: str, wave: Wave, of: Cut) -> str:
@@ -42,44 +44,90 @@ class Turns(NamedTuple):
     active: Array
     plain: Array
     inner: Array
+    low: Array
+
+
+class Band(NamedTuple):
+    """Keys that a block of queries sees; arrays of shape (blocks of queries,).
+
+    Attributes:
+        first: key with which its blocks of keys begin.
+        whole: from there on, keys that no query has after it.
+        every: from there on, keys that any query sees.
+        low: from there on, keys that some query's window has left behind.
+    """
+
+    first: Array
+    whole: Array
+    every: Array
+    low: Array
+
+
+def band(shape: Heads, tiling: Tiling, blocks: Array) -> Band:
+    """Of blocks of queries under a causal mask, [-], shape (blocks,).
+
+    A query at position p sees keys p - window + 1 to p. The blocks' first key is the first one that the first query sees.
+
+    >>> of = Heads(1, 1, 1, 12, 12, 4, 4, causal=True, window=5)
+    >>> [part.tolist() for part in band(of, Tiling(1, 1, 4, 2), np.arange(3))]
+    [[0, 0, 4], [1, 5, 5], [4, 8, 8], [0, 3, 3]]
+    """
+    queries = tiling.rows * tiling.queries
+    rows = blocks * queries, np.minimum((blocks + 1) * queries - 1, shape.rows - 1)
+    seen, last = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+    reach = shape.window or shape.keys
+    first = np.maximum(seen - reach, 0)
+    return Band(first, np.maximum(seen - first, 0), last - first, np.maximum(last - reach, 0) - first)
 
 
 def turns(shape: Heads, tiling: Tiling, mesh: Mesh) -> Turns:
     """Items in turn: first blocks of queries first, which see the fewest keys under a causal mask."""
     of = cut(shape, tiling, mesh)
-    queries, keys = tiling.rows * tiling.queries, tiling.cols * tiling.keys
+    keys = tiling.cols * tiling.keys
     first = np.arange(0, of.items, of.groups)
     active = np.minimum(of.groups, of.items - first)
     least = most = np.full(len(first), shape.keys)
+    low = np.zeros(len(first), int)
     alike = shape.problems * of.parts
     blocks = first // alike, (first + active - 1) // alike
     if shape.causal:
-        rows = blocks[0] * queries, np.minimum((blocks[1] + 1) * queries - 1, shape.rows - 1)
-        least, most = (shape.keys - shape.queries + 1 + row // shape.shared for row in rows)
+        bands = band(shape, tiling, np.arange(of.outer))
+        least, most, low = (_over(*some, blocks) for some in zip(_MOST, bands[1:], strict=True))
     if of.parts > 1:
         # one that goes on with the next block of queries has the last parts of this one and the first ones of that
         ends = (item // shape.problems % of.parts for item in (first, first + active - 1))
-        low, high = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
-        most, least = (
-            np.clip(seen - part * of.inner * keys, 0, of.inner * keys) for seen, part in ((most, low), (least, high))
+        start, end = (np.where(blocks[0] == blocks[1], part, over) for part, over in zip(ends, (0, of.parts - 1), strict=True))
+        most, low, least = (
+            np.clip(seen - part * of.inner * keys, 0, of.inner * keys)
+            for seen, part in ((most, start), (low, start), (least, end))
         )
         most = np.maximum(most, 1)  # a part of which nobody sees anything has a block, all of it masked
-    return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys))
+    return Turns(first, active, np.maximum(least, 0) // keys, -(-most // keys), -(-low // keys))
+
+
+_MOST = (np.minimum, np.maximum, np.maximum)
+"""Of fields of `Band` but the first, what holds for several blocks of queries side by side."""
+
+
+def _over(most: np.ufunc, values: Array, blocks: tuple[Array, Array]) -> Array:
+    """The least or most of values from the first to the last block, each of shape (waves,)."""
+    ends = np.stack([blocks[0], blocks[1] + 1], axis=1).ravel()
+    return np.asarray(most.reduceat(np.append(values, values[-1]), ends)[::2])
 
 
 def waves(shape: Heads, tiling: Tiling, mesh: Mesh) -> list[Wave]:
     """The waves of `turns` one by one."""
     found, several = [], cut(shape, tiling, mesh).parts
-    for first, active, plain, inner in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
+    for first, active, plain, inner, low in zip(*(column.tolist() for column in turns(shape, tiling, mesh)), strict=True):
         of = [item // shape.problems for item in range(first, first + active)]
         blocks = tuple(number // several for number in of) if shape.causal else ()
-        parts = tuple(number % several for number in of) if several > 1 and plain < inner else ()
-        found.append(Wave(active, blocks, plain, inner, parts))
+        parts = tuple(number % several for number in of) if several > 1 and (plain < inner or low) else ()
+        found.append(Wave(active, blocks, plain, inner, parts, low))
     return found
 
 
 def passed(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, Any]:
-    """Blocks of keys of all waves, and those of them that are masked."""
+    """Blocks of keys of all waves, and how often one of them is masked: at one edge, or at each."""
     counts = cut(shape, tiling, mesh)
     if not (shape.causal or np.any(tiling.splits > 1)):
         whole = shape.keys // (tiling.cols * tiling.keys)
@@ -95,7 +143,7 @@ def loaded(shape: Heads, tiling: Tiling, mesh: Mesh) -> Any:
 
 
 def _keys(shape: Heads, tiling: Tiling, mesh: Mesh) -> tuple[Any, ...]:
-    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal))
+    sizes = (shape.problems, shape.shared, shape.queries, shape.keys, int(shape.causal), shape.window)
     return (*sizes, tiling.rows, tiling.cols, tiling.queries, tiling.keys, tiling.splits, mesh.rows, mesh.cols)
 
 
@@ -129,9 +177,9 @@ def _row(*keys: int) -> float:
     return _rows.add(_counted(*keys))
 
 
-def _counted(problems: int, shared: int, queries: int, keys: int, causal: int, *rest: int) -> tuple[float, float, float]:
-    """Blocks of keys of all waves, those of them that are masked, and those that groups load."""
-    rows, cols, m, n, splits, *sides = rest
-    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal))
+def _counted(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
+    """Blocks of keys of all waves, how often they are masked, and those that groups load."""
+    causal, window, rows, cols, m, n, splits, *sides = rest
+    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
     of = turns(shape, Tiling(rows, cols, m, n, splits), Mesh(*sides))
-    return float(of.inner.sum()), float((of.inner - of.plain).sum()), float((of.inner * of.active).sum())
+    return float(of.inner.sum()), float((of.inner - of.plain + of.low).sum()), float((of.inner * of.active).sum())

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.attention.blocks import Wave, stream, waves
+from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, slots
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.team import Groups, Tile
@@ -177,12 +177,13 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
         yield from _spread("c", "row", p, on)
     for part in ("q", "c") if on.shape.latent else ("q",):
         yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
-    middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
+    lead, middle = _alike(wave)
     ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
-    yield from _block(wave, 0, ahead, p, on)
+    for block in range(lead):
+        yield from _block(wave, block, ahead, p, on)
     if middle:
-        yield Loop(tuple(_block(wave, 1, ahead, p, on)), middle)
-    for block in range(middle + 1, wave.inner):
+        yield Loop(tuple(_block(wave, lead, ahead, p, on)), middle)
+    for block in range(lead + middle, wave.inner):
         yield from _block(wave, block, ahead, p, on)
     whole = on.cut.parts == 1
     if whole:
@@ -190,6 +191,12 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
     yield from _combined("o", "sum", p, on)
     for slot in ("o",) if whole else PARTIAL:
         yield from on.rounds(Store(stream(p + slot, wave, on.cut), p + slot, *_loaders("row", wave, on)))
+
+
+def _alike(wave: Wave) -> tuple[int, int]:
+    """Blocks of keys before those that are alike, the first one and those that windows have left a part of; and these."""
+    lead = max(wave.low, 1)
+    return lead, max(min(wave.plain, wave.inner - 1) - lead, 0)
 
 
 def _opening(wave: Wave, p: str, on: _On) -> tuple[tuple[Step, ...], ...]:
@@ -245,7 +252,9 @@ def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterat
     s, o, top, total, m, l_, decay = (p + slot for slot in ("s", "o", "top", "total", "m", "l", "decay"))
     first = block == 0
     if block >= wave.plain:
-        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)))
+        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)[0]))
+    if block < wave.low:
+        yield from on.rounds(Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1]))
     yield from on.rounds(Vector("largest", (s,), top))
     if not first:
         yield from on.rounds(Vector("larger", (top, m), top))
@@ -271,13 +280,14 @@ def _both(wave: Wave, after: Wave | None, on: _On, *, first: bool) -> Iterator[P
     if first:
         yield from _begun(wave, on, _load("v", "column", wave, "0.", on))
         yield from _spread("v", "column", "0.", on) if on.shape.latent else ()
-    middle = max(min(wave.plain, wave.inner - 1) - 1, 0)
+    lead, middle = _alike(wave)
     period = 2 if on.shape.latent else 1
-    yield from _both_block(wave, 0, after, on)
+    for block in range(lead):
+        yield from _both_block(wave, block, after, on)
     if middle >= period:
-        body = tuple(turn for block in range(1, 1 + period) for turn in _both_block(wave, block, after, on))
+        body = tuple(turn for block in range(lead, lead + period) for turn in _both_block(wave, block, after, on))
         yield Loop(body, middle // period)
-    for block in range(middle // period * period + 1, wave.inner):
+    for block in range(middle // period * period + lead, wave.inner):
         yield from _both_block(wave, block, after, on)
     for p in BOTH:
         yield from on.rounds(Vector("divide", (p + "o", p + "l"), p + "o"))
@@ -388,15 +398,21 @@ def _moved(slot: str, into: str, on: _On) -> Send:
     return found
 
 
-def _seen(wave: Wave, block: int, on: _On, strand: int = 0) -> Array:
-    """Keys of its slice that each query of each tile sees, shape (rows, cols, 1, queries)."""
+def _seen(wave: Wave, block: int, on: _On, strand: int = 0) -> tuple[Array, Array]:
+    """Keys of its slice before the end and before the beginning of what each query of each tile sees.
+
+    Both have the shape (rows, cols, 1, queries).
+    """
     shape, tiling, mesh = on.shape, on.tiling, on.mesh
     row, col = np.indices((mesh.rows, mesh.cols))
     group = row // tiling.rows * (mesh.cols // tiling.cols) + col // tiling.cols
     blocks, parts = (np.array([*of, *([0] * (on.cut.groups - len(of)))]) for of in (wave.blocks, wave.parts))
+    begins = band(shape, in_turns(on.of, shape, tiling), blocks[group]).first[..., None] if shape.causal else 0
     blocks = 2 * blocks + strand if on.paired else blocks
     start = (blocks[group] * tiling.rows + row % tiling.rows) * tiling.queries
     query = (start[..., None] + np.arange(tiling.queries)) // shape.shared
     seen = shape.keys - shape.queries + 1 + query if shape.causal else np.full_like(query, shape.keys)
     before = ((parts[group] * on.cut.inner + block) * tiling.cols + col % tiling.cols) * tiling.keys
-    return np.asarray((np.minimum(seen, shape.keys) - before[..., None])[:, :, None, :])
+    before = before[..., None] + begins
+    ends = np.minimum(seen, shape.keys) - before, seen - (shape.window or shape.keys) - before
+    return ends[0][:, :, None, :], ends[1][:, :, None, :]

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from dse.evaluators.kernels.attention.blocks import Wave, stream, waves
+from dse.evaluators.kernels.attention.blocks import Wave, band, stream, waves
 from dse.evaluators.kernels.attention.dataflow import BOTH, Dataflow, in_turns, name, pairs
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
@@ -34,14 +34,15 @@ def place(
         numbers = _blocks(chosen.reshape(shape.problems, shape.keys, 1), whole, tiling.cols, tiling.keys)
         keys, values = (x.reshape(shape.problems, 1, 1, -1, x.shape[-1]) for x in (k, v))  # all of them, whatever the block
     else:
-        keys, values = (_blocks(x.reshape(shape.problems, shape.keys, -1), whole, tiling.cols, tiling.keys) for x in (k, v))
+        keys, values = (_padded(x.reshape(shape.problems, shape.keys, -1), whole * tiling.cols * tiling.keys) for x in (k, v))
     found: dict[str, list[Array]] = {}
     for strand, turns in _turns(of, shape, tiling, mesh):
         for first, wave in turns:
             item = np.arange(first, first + wave.active)
             problem, part, block = _places(item, shape, counts)
+            begin = band(shape, in_turns(of, shape, tiling), block).first if shape.causal else block * 0
             if pairs(of, shape, tiling):
-                _place_pair(found, (queries, keys, values), (problem, block), wave, counts, shape)
+                _place_pair(found, (queries, keys, values), (problem, block, begin), wave, counts, shape, tiling)
                 continue
             mine = queries[problem, block]
             q_name, c_name, k_name, v_name = (stream(name(strand, of) + slot, wave, counts) for slot in "qckv")
@@ -53,17 +54,25 @@ def place(
                 if chosen is not None:
                     i_name = stream(name(strand, of) + "i", wave, counts)
                     found.setdefault(i_name, []).append(numbers[problem, at])
-                    at = at * 0
-                found.setdefault(k_name, []).append(_each(keys[problem, at], tiling)[..., : shape.key_dim])
-                found.setdefault(v_name, []).append(_each(values[problem, at], tiling))
+                    mine, others = (_each(x[problem, 0], tiling) for x in (keys, values))
+                else:
+                    mine, others = (_slices(x, problem, begin, at, tiling) for x in (keys, values))
+                found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+                found.setdefault(v_name, []).append(others)
     return {key: np.stack(blocks) for key, blocks in found.items()}
 
 
 def _place_pair(
-    found: dict[str, list[Array]], of: tuple[Array, ...], at: tuple[Array, Array], wave: Wave, counts: Cut, shape: Heads
+    found: dict[str, list[Array]],
+    of: tuple[Array, ...],
+    at: tuple[Array, ...],
+    wave: Wave,
+    counts: Cut,
+    shape: Heads,
+    tiling: Tiling,
 ) -> None:
     """Two blocks of queries of each group, and the keys and values that they share."""
-    (queries, keys, values), (problem, pair) = of, at
+    (queries, keys, values), (problem, pair, begin) = of, at
     for strand, p in enumerate(BOTH):
         mine = queries[problem, 2 * pair + strand]
         found.setdefault(stream(p + "q", wave, counts), []).append(mine[..., : shape.key_dim])
@@ -71,8 +80,9 @@ def _place_pair(
             found.setdefault(stream(p + "c", wave, counts), []).append(mine[..., shape.key_dim :])
     for turn in range(wave.inner):
         k_name, v_name = (stream(f"{turn % 2 if shape.latent else 0}.{slot}", wave, counts) for slot in "kv")
-        found.setdefault(k_name, []).append(keys[problem, turn][..., : shape.key_dim])
-        found.setdefault(v_name, []).append(values[problem, turn])
+        mine, others = (_slices(x, problem, begin, np.array(turn), tiling) for x in (keys, values))
+        found.setdefault(k_name, []).append(mine[..., : shape.key_dim])
+        found.setdefault(v_name, []).append(others)
 
 
 def result(stored: dict[str, Array], of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> Array:
@@ -120,6 +130,18 @@ def _turns(of: Dataflow, shape: Heads, tiling: Tiling, mesh: Mesh) -> list[tuple
     turns = [(number * groups, wave) for number, wave in enumerate(waves(shape, in_turns(of, shape, tiling), mesh))]
     strands = 1 if pairs(of, shape, tiling) else min(of.strands, len(turns))
     return [(strand, turns[strand::strands]) for strand in range(strands)]
+
+
+def _slices(x: Array, problem: Array, begin: Array, at: Array, tiling: Tiling) -> Array:
+    """Block `at` of some problems' rows from `begin` on, as (problems, members, rows of a slice, columns)."""
+    width = tiling.cols * tiling.keys
+    rows = (begin + at * width)[:, None] + np.arange(width)
+    return np.asarray(x[problem[:, None], rows]).reshape(len(problem), tiling.cols, tiling.keys, x.shape[-1])
+
+
+def _padded(x: Array, more: int) -> Array:
+    """With rows of zeros after those of each problem."""
+    return np.pad(x, ((0, 0), (0, more), (0, 0)))
 
 
 def _blocks(x: Array, blocks: int, members: int, rows: int) -> Array:

@@ -3,6 +3,10 @@
 Heads that share keys and values are one problem: their queries make one longer sequence (section III-D), position by position,
 so that a causal mask is a staircase. A group of tiles works on one block of a problem's queries, an item, and goes through its
 keys block by block; every tile has a slice of both.
+
+Within a sliding window a block of queries sees a band of the keys. Its blocks of keys begin with the first key that its first
+query sees, wherever that is, so that no more of them are loaded and computed than the band is long, whatever the group; pairs
+beyond its two edges are masked. The paper has no windows.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +16,7 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.program.rounds import Slot
-from dse.space.elementwise import ceil_div, where
+from dse.space.elementwise import ceil_div, minimum, where
 
 STATISTIC = "float32"
 """Number format of maxima and sums of rows."""
@@ -37,6 +41,7 @@ class Heads:
         latent: whether values are columns of keys.
         piece: bytes of the contiguous pieces in which main memory has keys and values that were selected; their row numbers are
             loaded before them. 0 where they follow one another. [B]
+        window: keys that a query of a causal mask sees at most, its own one included; 0 for all.
     """
 
     batch: Any
@@ -49,6 +54,12 @@ class Heads:
     causal: bool = False
     latent: bool = False
     piece: Any = 0
+    window: Any = 0
+
+    @property
+    def windowed(self) -> bool:
+        """Whether queries see the last keys only."""
+        return bool(np.any(self.window > 0))
 
     @property
     def selected(self) -> bool:
@@ -77,8 +88,9 @@ class Heads:
 
     @property
     def macs(self) -> Any:
-        """Multiply-adds, those of masked pairs included, padding apart."""
-        return self.batch * self.heads * self.queries * self.keys * (self.qk + self.v)
+        """Multiply-adds, those of later keys included, of each query as many as its window has; padding apart."""
+        seen = where(self.window > 0, minimum(self.keys, self.window), self.keys) if self.windowed else self.keys
+        return self.batch * self.heads * self.queries * seen * (self.qk + self.v)
 
 
 def selected(of: Heads, top: Any, piece: Any) -> Heads:
@@ -93,7 +105,7 @@ def selected(of: Heads, top: Any, piece: Any) -> Heads:
     >>> one.problems, one.rows, one.keys
     (8, 128, 2048)
     """
-    return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece)
+    return replace(of, batch=of.batch * of.queries, queries=1, keys=top, causal=False, piece=piece, window=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,7 @@ class Cut(NamedTuple):
 
     Attributes:
         groups: on the mesh.
-        outer, inner: blocks of queries of a problem, and of keys of a part of it.
+        outer, inner: blocks of queries of a problem, and of keys of a part of it, or of its band within a window.
         items: blocks of queries of all problems, each with every part of the keys.
         waves: turns in which groups work on them.
         parts: of the keys of a problem that have some.
@@ -141,7 +153,7 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     Cut(groups=1024, outer=1, inner=5, items=448, waves=1, parts=7)
     """
     groups = (mesh.rows // tiling.rows) * (mesh.cols // tiling.cols)
-    outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), ceil_div(shape.keys, tiling.cols * tiling.keys)
+    outer, blocks = ceil_div(shape.rows, tiling.rows * tiling.queries), key_blocks(shape, tiling)
     if np.ndim(tiling.splits) == 0 and tiling.splits == 1:
         items = shape.problems * outer
         return Cut(groups, outer, blocks, items, ceil_div(items, groups))
@@ -149,6 +161,22 @@ def cut(shape: Heads, tiling: Tiling, mesh: Mesh) -> Cut:
     parts = ceil_div(blocks, inner)
     items = shape.problems * outer * parts
     return Cut(groups, outer, inner, items, ceil_div(items, groups), parts)
+
+
+def key_blocks(shape: Heads, tiling: Tiling) -> Any:
+    """Blocks of keys that a block of queries meets, at most: those of all keys, or of a window and the steps of its queries.
+
+    >>> key_blocks(Heads(1, 8, 1, 4096, 4096, 64, 64, causal=True, window=512), Tiling(8, 8, 128, 16))
+    5
+    """
+    width = tiling.cols * tiling.keys
+    every = ceil_div(shape.keys, width)
+    if not shape.windowed:
+        return every
+    m, shared = tiling.rows * tiling.queries, shape.shared
+    # a block that neither divides a position's heads nor is divided by them may begin amid them
+    positions = where(shared % m == 0, 1, where(m % shared == 0, m // shared, (m + shared - 2) // shared + 1))
+    return where(shape.window > 0, minimum(every, ceil_div(shape.window + positions - 1, width)), every)
 
 
 def memory_bytes(shape: Heads, tiling: Tiling, mesh: Mesh, itemsize: float) -> Any:
@@ -191,6 +219,6 @@ def slots(shape: Heads, tiling: Tiling, dtype: str, *, software: bool, prefix: s
 
 def _outputs(shape: Heads, tiling: Tiling, dtype: str) -> list[tuple[Any, str]]:
     """Queries of a slice with outputs of a format: partial ones, of split keys, have that of sums."""
-    wide = (tiling.splits > 1) & (shape.keys > tiling.cols * tiling.keys)
+    wide = (tiling.splits > 1) & (key_blocks(shape, tiling) > 1)
     some = [(where(wide, 0, tiling.queries), dtype), (where(wide, tiling.queries, 0), STATISTIC)]
     return [(queries, kind) for queries, kind in some if np.any(queries)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.kernels.attention.shape import Heads, Tiling, key_blocks
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.space.elementwise import Array, ceil_div, even, maximum, minimum
 
@@ -37,19 +37,27 @@ def options(shape: Heads, grouped: bool, mesh: Mesh, said: Tiling) -> tuple[Arra
         [
             (side, slice_)
             for side in ([own] if own else _sides(whole, size) if grouped else [1])
-            for slice_ in ([part] if part else np.unique(_even(size, side, SLICES)).tolist())
+            for slice_ in ([part] if part else np.unique([_even(each, side, SLICES) for each in (size, *other)]).tolist())
         ]
-        for whole, own, size, part in (
-            (mesh.rows, said.rows, shape.rows, said.queries),
-            (mesh.cols, said.cols, shape.keys, said.keys),
+        for whole, own, size, part, other in (
+            (mesh.rows, said.rows, shape.rows, said.queries, ()),
+            (mesh.cols, said.cols, shape.keys, said.keys, _bands(shape)),
         )
     ]
     pairs = list(product(*lines))
     if square(grouped, said):
-        blocks = (np.unique([_even(size, 1, SLICES) for size in (shape.rows, shape.keys)], axis=1)).T.tolist()
-        pairs = [((1, one), (1, other)) for one, other in blocks]
+        sides = [(shape.rows, keys) for keys in (shape.keys, *_bands(shape))]
+        blocks = np.concatenate([np.unique([_even(size, 1, SLICES) for size in side], axis=1) for side in sides], axis=1)
+        pairs = [((1, one), (1, other)) for one, other in blocks.T.tolist()]
     rows, queries, cols, keys = np.array([(*one, *other) for one, other in pairs], float).T
     return rows, cols, queries, keys
+
+
+def _bands(shape: Heads) -> tuple[Any, ...]:
+    """Keys that blocks of queries see within a window, where these are few, half as many as it has, or as many."""
+    if not shape.windowed:
+        return ()
+    return tuple(minimum(shape.keys, ceil_div(shape.window * more, 2)) for more in (2, 3, 4))
 
 
 def square(grouped: bool, said: Tiling) -> bool:
@@ -62,7 +70,7 @@ def split(shape: Heads, said: Tiling, sizes: tuple[Array, ...]) -> tuple[Array, 
     parts = np.array([said.splits]) if said.splits else PARTS
     rows, cols, queries, keys = (np.repeat(size, len(parts)) for size in sizes)
     splits = np.tile(parts * 1.0, len(sizes[0]))
-    sound = (splits == 1) | (splits <= ceil_div(shape.keys, cols * keys)) | bool(said.splits)
+    sound = (splits == 1) | (splits <= key_blocks(shape, Tiling(rows, cols, queries, keys))) | bool(said.splits)
     return tuple(size[sound] for size in (rows, cols, queries, keys, splits))
 
 

@@ -211,6 +211,10 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 workload=attention workload.keys=[600] workload.queries=2 workload.causal=true workload.heads=8",
         "chip=tile_gh200 $LATENT workload.keys=[600] workload.queries=2",
         "chip=tile32 workload=attention fidelity=events",
+        "chip=tile32 workload=attention workload.keys=[1000] workload.heads=8 workload.kv_heads=2 workload.causal=true "
+        "workload.window=[0,200]",
+        "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.causal=true workload.window=[100] "
+        "fidelity=events",
         "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.kv_heads=2 fidelity=events",
         "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.kv_heads=2 fidelity=cycles",
         "chip=tile32 $SMALL $LATENT workload.keys=[256] workload.queries=2 workload.heads=4 "
