@@ -1,0 +1,93 @@
+"""What random pieces get of a stack, of a die, of tiles and of a wafer, and what picking is worth beside reading everything."""
+
+from functools import cache
+from pathlib import Path
+
+from dse.api import study_of
+from dse.build import Question, question
+from dse.compose import compose
+from dse.evaluators import explain
+from dse.space.memory import peak
+from dse.space.units import show
+from dse.studies.write import table
+
+GENERATIONS = ("hbm2", "hbm3", "hbm4")
+PIECES = (128, 256, 512, 640, 1152, 2304, 4608)
+SPREAD = (256, 512, 1024)
+SCATTER = {"hbm2": 120.0, "hbm3": 250.0}
+"""Bytes that a piece costs beside its own, as chips say it (`chip.hbm.scatter`)."""
+
+LATENT = ("model=deepseek_v2_lite", "+model.deepseek_v2_lite.mtp=0")
+INDEX = "+model.deepseek_v2_lite.indexer={{heads: 32, dim: 128, top: 2048, block: {block}}}"
+ON = {
+    "h200": ("chip=h200", "mapping.both.tp=1"),
+    "tile_gh200": ("chip=tile_gh200",),
+    "wse2": ("chip=wse2", "mapping.resident_layers=2"),
+}
+CONTEXTS = (4096, 16384, 65536, 131072)
+BLOCKS = (1, 4, 16, 64)
+
+
+def finding() -> str:
+    """Tables: shares of a stack by piece and spread, and attention by context, chip and piece."""
+    return "\n\n".join(
+        [
+            "Share of a sequential stream that pieces at random places get, by bytes of a piece and bytes that lie in one "
+            "channel (rows hashed, played); and what chips take for it: piece over piece and `chip.hbm.scatter`.",
+            table(
+                ["memory", "a channel", *(f"{piece} B" for piece in PIECES)],
+                [row for chip in GENERATIONS for row in _stack(chip)],
+            ),
+            "Mixing of one layer for a token of eight requests, latent attention with 16 heads (rows of 1,152 B), by context: "
+            "over all positions; over 2,048 that an indexer of 32 heads picks one by one, and its part of that; and in blocks.",
+            table(
+                ["chip", "context", "all", "picked", "of that scored", *(f"blocks of {block}" for block in BLOCKS[1:])],
+                [_attention(chip, context) for chip in ON for context in CONTEXTS],
+            ),
+        ]
+    )
+
+
+def _stack(chip: str) -> list[list[str]]:
+    rows = []
+    for spread in SPREAD:
+        patterns = ",".join(f"chunk{piece}" for piece in PIECES)
+        words = (f"chip={chip}", f"chip.memory.granularity='{spread} B'", f"workload.patterns=[{patterns},sequential]")
+        asked = study_of("sparse_gather", *words).question
+        shares = [_share(asked, place) for place in range(len(PIECES) + 1)]
+        rows.append([chip, f"{spread} B", *(f"{share / shares[-1]:.0%}" for share in shares[:-1])])
+    if chip in SCATTER:
+        rows.append([chip, "as chips say", *(f"{piece / (piece + SCATTER[chip]):.0%}" for piece in PIECES)])
+    return rows
+
+
+def _share(asked: Question, place: int) -> float:
+    row = explain(asked.base, asked.workload.cases[place], fidelity="events").rows[0]
+    return float(row.nbytes / row.seconds / peak(asked.base.chip.memory))
+
+
+@cache
+def _asked(chip: str, context: int, *more: str) -> Question:
+    words = [*ON[chip], *LATENT, *more, "workload.batch=[8]", f"workload.prompt=[{context}]", "workload.output=[1]"]
+    words += ["workload.speculation=none", "model.max_position=1048576"]
+    return question(compose(words), Path(__file__).parent)
+
+
+@cache
+def _spent(chip: str, context: int, *more: str) -> dict[str, float]:
+    """Seconds of operators of one layer's mixing, of a token."""
+    of = _asked(chip, context, *more)
+    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.phase == "decode" and "attention" in row.segment]
+    found: dict[str, float] = {}
+    for row in rows:
+        found[row.operator] = found.get(row.operator, 0.0) + row.seconds / of.workload.cases[0].model.layers  # type: ignore[union-attr]
+    return found
+
+
+def _attention(chip: str, context: int) -> list[str]:
+    dense = sum(_spent(chip, context).values())
+    some = [_spent(chip, context, INDEX.format(block=block)) for block in BLOCKS]
+    each = [sum(one.values()) for one in some]
+    scored = sum(seconds for name, seconds in some[0].items() if "index" in name or "choice" in name)
+    cells = [show(dense, "s"), show(each[0], "s"), f"{scored / each[0]:.0%}"]
+    return [chip, f"{context // 1024}k", *cells, *(show(one, "s") for one in each[1:])]
