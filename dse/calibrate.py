@@ -147,7 +147,7 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
 
 
 def simulated(rows: Sequence[Measured], names: Sequence[str], vectors: Vector) -> Vector:
-    """What comes out of rows, (vectors, rows), in SI, for vectors of constants, (vectors, constants); all that ask alike at once."""
+    """What comes out of rows, (vectors, rows), in SI, for constants, (vectors, constants); all that ask alike at once."""
     found, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
     groups: dict[tuple[Any, ...], list[tuple[Vector, int, Design, bool, str]]] = {}
     for place, row in enumerate(rows):

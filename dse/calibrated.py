@@ -129,7 +129,8 @@ def constants_yaml(found: Calibration, out: Path) -> str:
     count = sum(row.role == "calibration" for row in found.rows)
     held = said.get("calibration, held out")
     after = said["calibration, after"]
-    note = f"on {count} rows of role calibration in {found.file.name}; residuals: median {after['median']:.1%}, worst {after['worst']:.1%}; "
+    note = f"on {count} rows of role calibration in {found.file.name}; residuals: "
+    note += f"median {after['median']:.1%}, worst {after['worst']:.1%}; "
     note += f"held out: median {held['median']:.1%}, 90 % {held['p90']:.1%}; " if held else ""
     note += f"physics {PHYSICS}, seed {found.seed}"
     tree: dict[str, Any] = {}

@@ -134,8 +134,8 @@ def fit(model: Model, low: Vector, high: Vector, bounds: Bounds, begun: tuple[Ve
     values = np.where(unmoved, bounds.start, values)
     residuals = logarithms(model(values[None]), low, high)[0]
     near = 1e-6 * bounds.scale
-    at_bound = {i: -1 if values[i] <= bounds.low[i] + near[i] else 1 for i in range(len(values))
-                if not unmoved[i] and (values[i] <= bounds.low[i] + near[i] or values[i] >= bounds.high[i] - near[i])}  # fmt: skip
+    lower, upper = values <= bounds.low + near, values >= bounds.high - near
+    at_bound = {int(i): -1 if lower[i] else 1 for i in np.flatnonzero((lower | upper) & ~unmoved)}
     free = [i for i in range(len(values)) if not unmoved[i] and i not in at_bound]
     weights = 1 / np.sqrt(1 + (residuals / SOFT) ** 2)
     weighted = slopes[:, free] * np.sqrt(weights)[:, None]
@@ -169,7 +169,7 @@ def _covariance(columns: Vector, free: Sequence[int]) -> tuple[Vector, dict[int,
         taking_part = np.abs(right[-1]) > 0.3
         together |= np.outer(taking_part, taking_part)
     np.fill_diagonal(together, False)
-    named = {free[i]: tuple(free[j] for j in np.flatnonzero(row)) for i, row in enumerate(together) if row.any()}
+    named = {free[i]: tuple(free[int(j)] for j in np.flatnonzero(row)) for i, row in enumerate(together) if row.any()}
     return covariance, named
 
 
