@@ -82,6 +82,7 @@ def _command(arguments: list[str]) -> int:
         "compare": _compare,
         "report": _report,
         "validate": _validate,
+        "calibrate": _calibrate,
         "list": _list,
         "show": _show,
         "export": _export,
@@ -149,6 +150,24 @@ def _validate(typed: Namespace) -> int:
     from dse.validate import validate
 
     return validate([Path(word) for word in typed.words] or sorted(STUDIES.glob("*/published.csv")), as_json=typed.json)
+
+
+def _calibrate(typed: Namespace) -> int:
+    from dse.calibrate import calibrate
+    from dse.calibrated import leave
+
+    files, words = _split(typed.words)
+    if len(files) != 1:
+        raise DesignError(f"calibrate: takes one file of measured rows; got {' '.join(files) or 'nothing'}")
+    named = [word.partition("=")[2] for word in words if word.startswith("name=")]
+    name = named[-1] if named else Path(files[0]).stem
+    if not name.replace("-", "_").replace("_", "a").isalnum() or name.startswith("-"):
+        raise DesignError(f"name: {name!r} cannot name a folder of constants; say name=NAME of letters, digits and _")
+    out = Path(typed.out) if typed.out else Path("runs") / name / "calibration.yaml"
+    if out.suffix != ".yaml":
+        raise DesignError(f"calibrate --out: {out} is no .yaml, by which the file is found when it is used")
+    leave(calibrate(Path(files[0]), [*typed.hydra, *words]), out, as_json=typed.json)
+    return 0
 
 
 def _list(typed: Namespace) -> int:

@@ -167,6 +167,29 @@ role, note.""",
             "dse validate --json mine.csv",
         ),
     ),
+    "calibrate": Command(
+        "FILE fit=[ADDRESS,...] [overrides]",
+        "fit constants of a chip or a stack to measured rows; writes them, with a page, as a file that composes",
+        """\
+Fits constants of a chip or a stack to rows of role calibration, by robust least squares on logarithms of simulated over
+measured; rows of role check and report are shown, never fitted. FILE has the columns of dse validate; overrides are put before
+those of each row. Writes runs/NAME/calibration.yaml and calibration.html, and says how to use them.
+
+words that say how:
+  fit=[ADDRESS,ADDRESS=LOW..HIGH UNIT]   constants, with a range if not the one that their declaration allows
+  folds=5 seed=0                         for the held-out error; the same seed gives the same result
+  name=NAME                              of the folder under runs/, without it that of the file""",
+        (
+            Flag(("--json",), "print everything as JSON"),
+            Flag(("--out",), "write constants there, and the page beside it", "FILE", "mine/fitted.yaml"),
+        ),
+        (
+            "dse calibrate measured.csv chip=a100 stack=tuned fit=[mapping.stack.hbm_achieved]",
+            "dse calibrate measured.csv chip=a100 stack=tuned fit=['mapping.stack.operator_overhead=0..50 us'] folds=3",
+            "dse calibrate --json measured.csv chip=a100 stack=tuned fit=[mapping.stack.matrix_achieved] name=json",
+        ),
+        hydra=True,
+    ),
     "list": Command(
         "",
         "studies that ship, studies that ran here",

@@ -95,15 +95,15 @@ def compare(path: Path) -> list[Compared]:
 def _compare(path: Path, changed: int) -> tuple[Compared, ...]:
     """Once for each state of a file: findings and READMEs come back to the same figures."""
     compared = []
-    for number, row in _rows(path):
+    for number, row in rows_of(path):
         try:
             compared.append(_compared(row))
         except DesignError as error:
-            raise DesignError(f"{path}, row {number} ({_line(row['id'][:40])}): {_line(str(error))}") from None
+            raise DesignError(f"{path}, row {number} ({one_line(row['id'][:40])}): {one_line(str(error))}") from None
     return tuple(compared)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def rows_of(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Rows of a file with the lines that they begin on, each with all columns.
 
     Raises:
@@ -136,7 +136,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise DesignError(f"{path}, row {start}: {broken(error)}") from None
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """A message that quotes a stranger's text: what a terminal would not print is escaped, and of very much the first part."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:MESSAGE]) + " ..." * (len(text) > MESSAGE)
 
@@ -152,8 +152,8 @@ def summary(rows: Sequence[Compared]) -> str:
 def _compared(row: dict[str, str]) -> Compared:
     if row["role"] not in ROLES:
         raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
-    overrides, baseline = (_words(row, column) for column in ("overrides", "baseline"))
-    low, high = _range(row["value"])
+    overrides, baseline = (words_of(row, column) for column in ("overrides", "baseline"))
+    low, high = ends(row["value"])
     simulated, fits = measured(overrides, row["metric"]), True
     if simulated is None:
         simulated, fits = measured(overrides, row["metric"], strict=False), False
@@ -163,7 +163,7 @@ def _compared(row: dict[str, str]) -> Compared:
         base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
         simulated = simulated / base if base else None
     elif simulated is not None and row["unit"] not in ("ratio", ""):
-        simulated /= parse(f"1 {row['unit']}", _unit(overrides, row["metric"]))
+        simulated /= parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
     error = None
     if simulated is not None:
         error = min(0.0, simulated / low - 1 if low else 0.0) + max(0.0, simulated / high - 1)
@@ -172,7 +172,8 @@ def _compared(row: dict[str, str]) -> Compared:
     )
 
 
-def _words(row: dict[str, str], column: str) -> tuple[str, ...]:
+def words_of(row: dict[str, str], column: str) -> tuple[str, ...]:
+    """The overrides of a column, as on the command line."""
     try:
         return tuple(as_data(shlex.split(row[column]), column))
     except ValueError as error:
@@ -180,17 +181,17 @@ def _words(row: dict[str, str], column: str) -> tuple[str, ...]:
         raise DesignError(f"column {column}: {text}; expected overrides, as on the command line") from None
 
 
-def _range(text: str) -> tuple[float, float]:
+def ends(text: str) -> tuple[float, float]:
     """The ends of a published value, which are one where it is a number."""
-    ends = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
-    low, high = (float(ends[1]), float(ends[2] or ends[1])) if ends else (0.0, 0.0)
+    found = re.fullmatch(rf"\s*({NUMBER})(?:\s*\.\.\s*({NUMBER}))?\s*", text)
+    low, high = (float(found[1]), float(found[2] or found[1])) if found else (0.0, 0.0)
     if not 0 <= low <= high < float("inf") or not high:
         raise DesignError(f"column value: {text[:40]!r} is not a number above 0, or two from low to high, as in 0.9..1.1")
     return low, high
 
 
 @lru_cache(maxsize=256)
-def _asked(overrides: tuple[str, ...]) -> tuple[Question, str]:
+def asked_of(overrides: tuple[str, ...]) -> tuple[Question, str]:
     """The question of some overrides, and the reader."""
     config = compose(overrides)
     return question(config, folder_of(config)), str(config["fidelity"])
@@ -199,14 +200,14 @@ def _asked(overrides: tuple[str, ...]) -> tuple[Question, str]:
 @lru_cache(maxsize=1024)
 def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
-    asked, fidelity = _asked(overrides)
+    asked, fidelity = asked_of(overrides)
     return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
 
 
 @lru_cache(maxsize=256)
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
-    asked, fidelity = _asked(overrides)
+    asked, fidelity = asked_of(overrides)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
@@ -234,11 +235,12 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
     return float(columns[knob][best])
 
 
-def _unit(overrides: tuple[str, ...], what: str) -> str:
+def unit_of(overrides: tuple[str, ...], what: str) -> str:
+    """The SI unit of a metric, or of the knob that an ``at_peak`` looks for."""
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
-    asked, _ = _asked(overrides)
+    asked, _ = asked_of(overrides)
     unit = asked.space.spec(found[1]).metadata["unit"]
     return str(unit)
 

@@ -55,7 +55,7 @@ def page(data: dict[str, Any], live: str = "") -> str:
         "{{style}}": (HERE / "page.css").read_text(),
         "{{live}}": html.escape(live),
         "{{data}}": embedded(data),
-        "{{plotly}}": plotly.offline.get_plotlyjs(),
+        "{{plotly}}": plotly_code(),
         "{{code}}": "\n".join((HERE / name).read_text() for name in SCRIPTS),
     }
     head, *rest = (HERE / "page.html").read_text().split("{{")
@@ -64,6 +64,11 @@ def page(data: dict[str, Any], live: str = "") -> str:
         name, _, after = piece.partition("}}")
         pieces += [filled["{{" + name + "}}"], after]
     return "".join(pieces)
+
+
+def plotly_code() -> str:
+    """The library that draws, as text for a page."""
+    return str(plotly.offline.get_plotlyjs())
 
 
 class Live:

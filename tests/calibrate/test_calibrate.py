@@ -1,0 +1,102 @@
+"""Constants come back from rows that a known chip made with noise; what rows do not say is named; bad input is one line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.calibrate import Calibration, calibrate
+from dse.calibrated import constants_yaml, determined, leave, record
+from dse.compose import compose
+from dse.fit import Bounds, fit, logarithms, starts
+from dse.space.errors import DesignError
+from tests.calibrate.rows import CHIP, SAMPLE, TRUTH, rows
+
+FIT = f"fit=[{','.join(TRUTH)}]"
+
+
+@pytest.fixture(scope="module")
+def sample() -> Calibration:
+    return calibrate(SAMPLE, [*CHIP, FIT])
+
+
+def test_the_sample_is_what_its_program_writes() -> None:
+    assert SAMPLE.read_text() == rows(TRUTH, 0.03, 1)
+
+
+def test_known_constants_come_back_within_their_intervals(sample: Calibration) -> None:
+    for one, (low, high), truth in zip(sample.constants, sample.fitted.interval, TRUTH.values(), strict=True):
+        assert low <= truth <= high, one.address
+    after = np.abs(sample.errors("check", sample.after))
+    assert np.median(after) < 0.06 < np.median(np.abs(sample.errors("check", sample.before)))
+    assert sample.held_out is not None
+    assert np.median(np.abs(sample.held_out)) < 0.06
+
+
+def test_the_same_seed_gives_the_same(sample: Calibration) -> None:
+    assert record(calibrate(SAMPLE, [*CHIP, FIT])) == record(sample)
+
+
+def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
+    leave(sample, tmp_path / "mine" / "calibration.yaml", as_json=True)
+    config = compose(["--config-dir", str(tmp_path), "+mine@_global_=calibration", *CHIP])
+    said = config["mapping"]["stack"]["hbm_achieved"]
+    assert said["source"] == "fitted"
+    assert said["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
+    assert "Plotly.newPlot" in (tmp_path / "mine" / "calibration.html").read_text()
+
+
+def test_what_rows_do_not_say_is_named() -> None:
+    found = calibrate(
+        SAMPLE, [*CHIP, "folds=2", "fit=[chip.network.nodes.bandwidth,chip.hbm.bandwidth,mapping.stack.hbm_achieved]"]
+    )
+    assert "no row depends on it" in determined(found, 0)
+    assert "chip.hbm.bandwidth" in determined(found, 2)
+    assert "nodes" not in constants_yaml(found, Path("x/y.yaml"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(1e-6, 5e-5), st.floats(0.2, 1.0), st.integers(0, 1000))
+def test_random_constants_come_back(overhead: float, share: float, seed: int) -> None:
+    work = np.geomspace(1e-7, 1e-2, 24)
+    truth = np.array([overhead, share])
+
+    def model(vectors: np.ndarray) -> np.ndarray:
+        return np.asarray(vectors[:, :1] + work / vectors[:, 1:])
+
+    measured = model(truth[None])[0]
+    bounds = Bounds(np.array([1e-5, 0.5]), np.array([0.0, 1e-3]), np.array([np.inf, 1.0]), np.array([1e-5, 0.5]))
+    found = fit(model, measured, measured, bounds, starts(model, bounds, seed))
+    assert found.values == pytest.approx(truth, rel=1e-3)
+    assert np.abs(logarithms(model(found.values[None]), measured, measured)).max() < 1e-3
+
+
+HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
+GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "hint"),
+    [
+        (f"a,,{GEMM},,latency,5,us,fitted,\n", FIT, "row 2 (a): column role: no role 'fitted'"),
+        (f"a,,{GEMM},,latency,-5,us,calibration,\n", FIT, "row 2 (a): column value: '-5' is not a number above 0"),
+        (f"a,,{GEMM},,latency,5,B,calibration,\n", FIT, "row 2 (a): column unit: '1 B' is a quantity of B, expected one of s"),
+        (f"a,,{GEMM},,latncy,5,us,calibration,\n", FIT, "column metric: "),
+        ("a,,workload=gem,,latency,5,us,calibration,\n", FIT, "column overrides: workload: no option 'gem'"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", FIT, "1 rows of role calibration for 3 constants"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gapp]", "did you mean 'gap'"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.cores]", "chip.cores: 108 is a whole number of things"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gap]", "say a range, as in chip.hbm.gap=0..20 s"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.gap=9..2 ns]", "is not a range within"),
+        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[]", "say what to fit"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(text: str, word: str, hint: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(HEAD + text)
+    with pytest.raises(DesignError) as error:
+        calibrate(path, [*CHIP, word])
+    assert hint in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
