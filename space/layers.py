@@ -45,7 +45,7 @@ class Reach(NamedTuple):
         """Positions that a query attends to, of some that are there; within a chunk what it is on average.
 
         >>> Reach(window=4).seen(10), Reach(chunk=4).seen(10), Reach(window=4, ratio=2, top=3).seen(10)
-        (4, 2.5, 7.0)
+        (4, 2.5, 7)
         """
         if self.chunk:
             return where(context > self.chunk, (self.chunk + 1) / 2, context)

@@ -87,7 +87,7 @@ def on_cores(rng: Random) -> Iterator[Played]:
             m, k, n = (int(rng.integers(1, TILE * max(mesh.rows, mesh.cols) + 1)) for _ in range(3))
             options: dict[str, Any] = {"into": _mesh(rng, mesh)} if name == "reshuffle" else {}
             options |= {"function": "gate"} if name == "elementwise" else {}
-            options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax") else {}
+            options |= {"allreduce": str(rng.choice(LINES))} if name in ("norm", "softmax", "choice") else {}
             shape = Shape(1 if family in ("gemv", "kv") else m, k, n)
             yield Played(family, name, "wse2", _said(shape, mesh), of.steps(shape, mesh, "float16", **options), on)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dse.evaluators.graph.experts import busiest, chosen, touched
@@ -16,7 +16,7 @@ from dse.evaluators.layouts.devices import blocks, footprint
 from dse.space.layers import Reach
 from dse.space.mapping import Precision
 from dse.space.model import Experts, Model
-from dse.space.parameters import active_parameters, kv_values
+from dse.space.parameters import STATE_BYTES, active_parameters, drafting, growths
 from tests.samples import asked
 
 MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))
@@ -43,7 +43,8 @@ def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: st
     model = model_of(name)
     parts = transformer(model, Step(phase, 1.0, 1.0, 0.0, 0.0))
     table = 0 if model.tied_embeddings else model.vocab * model.hidden  # a look-up
-    products = sum(flop(parts).values())
+    found = flop(parts)
+    products = sum(found.values()) - found.get("state", 0.0)  # whose values are no weights
     assert products == pytest.approx(2 * (active_parameters(model) - table), rel=5e-4)  # norms and biases are no products
 
 
@@ -54,7 +55,12 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
     guesses = case.guesses
     cut = blocks(transformer(model, step), line(model, step), 1, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
-    assert read == (model.layers + guesses) * kv_values(model) * 2 * 3 * (120 + guesses)
+    drafted, wanted = drafting(model)[0].name, 0.0
+    for of in growths(model):
+        times, context = of.layer.times + guesses * (of.layer.name == drafted), 120 + guesses
+        wanted += times * 2 * (of.kv * of.reach.seen(context) + of.scores * of.indexed.seen(context))
+        wanted += times * 2 * STATE_BYTES * of.state  # read and written
+    assert read == pytest.approx(3 * wanted, rel=1e-12)
 
 
 @given(st.integers(1, 300), st.integers(0, 320))
@@ -78,6 +84,7 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""
     model, step = replace(model_of(name), window=0), Step("decode", 1.0, 1.0, float(context), float(context))
+    assume(all(of.state == of.scores == 0 for of in growths(model)))  # what is read of these is not what is held
     parts = transformer(model, step)
     cut = blocks(parts, line(model, step), tp, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")

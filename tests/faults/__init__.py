@@ -169,8 +169,8 @@ FAULTS = (
     Fault(
         "cores of a wafer hold one expert of all",
         "evaluators/layouts/held.py",
-        "of.stored * times / model.layers",
-        "times / model.layers",
+        "of.stored * part.times / model.layers",
+        "part.times / model.layers",
         "chip=wse2 model=mixtral_8x7b mapping.resident_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
         ("tests/contract/test_one_transcription.py::test_cores_of_a_region_hold_the_weights_of_its_products",),
     ),
