@@ -238,7 +238,6 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
         "chip=npu64 model=gemma3_12b $SERVED",
-        "chip=tile_gh200 model=nemotron3_nano $SERVED",
         "chip=ascend910b model=deepseek_v2_lite $SERVED workload.arrivals=fixed workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=a100 model=mixtral_8x7b $SERVED workload.arrivals=gamma workload.cv=2 mapping.serving.prefill_instances=1",
