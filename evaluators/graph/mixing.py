@@ -199,7 +199,7 @@ def _recurrent(of: Model, state: Recurrence, at: Step) -> list[Operator]:
     found += [
         Recur(
             "state", needs, state.rule, Dim(state.heads, split=True), state.heads // state.key_heads, state.key_dim,
-            state.value_dim, m, at.sequences, chunk,
+            state.value_dim, m, at.sequences, at.states, chunk,
         ),
         norm("state_norm", ("state",), m, values),
         Elementwise("output_activation", ("state_norm", "gate_up"), m, values, *GATE),

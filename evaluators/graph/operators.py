@@ -101,6 +101,7 @@ class Recur:
         heads: of values; those of keys are `shared` by as many of these.
         key_dim, value_dim: of a head.
         tokens, sequences: that pass through, and that they are of.
+        resumed: sequences whose states are read; all are written.
         chunk: tokens of a sequence that are worked out together by products; 1 for one by one, as in decode.
     """
 
@@ -113,6 +114,7 @@ class Recur:
     value_dim: int
     tokens: Any
     sequences: Any
+    resumed: Any
     chunk: int
 
     @property
@@ -187,7 +189,7 @@ def shapes(of: Recur) -> tuple[tuple[float, float, float], ...]:
     Source:
         chunked forms of [yang2024] section 3.3, [dao2024] section 6.
 
-    >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 64)
+    >>> delta = Recur("", (), "delta", Dim(1), 1, 128, 128, 64, 1, 0, 64)
     >>> sum(m * k * n for m, k, n in shapes(delta)) / 64 / 128 / 128
     5.5
     """

@@ -21,6 +21,7 @@ class Step:
         pairs: query-key pairs that attention scores, per head.
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
+        resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
 
     Where layers of a model look back differently far, pairs and positions have an axis more in front, of its reaches.
     """
@@ -31,6 +32,7 @@ class Step:
     pairs: Any
     positions: Any
     guesses: int = 0
+    resumed: Any = 0.0
 
     def at(self, reach: int) -> "Step":
         """As attention of one reach of the model has it."""
@@ -40,6 +42,11 @@ class Step:
     def sequences(self) -> Any:
         """Sequences that its tokens are of."""
         return self.requests / (1 + self.guesses) if self.guesses else self.requests
+
+    @property
+    def states(self) -> Any:
+        """Sequences whose states are read; all are written."""
+        return self.sequences if self.phase == "decode" else self.resumed
 
 
 def prefill(case: Case) -> Step:

@@ -140,7 +140,8 @@ def iteration(
     prompts = Step("prefill", prompt, (prompt > 0) * 1.0, pairs, past)
     generating = Step("decode", decodes, decodes, own, own)
     tokens, requests = prompt + decodes, decodes + prompts.requests
-    at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions)
+    resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
+    at = Step(phase, tokens, requests, prompts.pairs + generating.pairs, past + generating.positions, resumed=resumed)
     laid = blocks(model, at, of.plan, of.precision, (prompts, generating))
     crossing = tokens * of.stages.carried * BYTES[of.precision.activations]
     held = of.held._replace(kv_here=1 - spilled)

@@ -67,7 +67,7 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
 
     Within a sliding window nothing is asked for before the first key that a new position sees. Chunks are sequences by
     themselves, since no query of one sees a key of another. Compressed entries beside a window are no band: such prompts go in
-    stretches as long as it, each with the stretch before, of which what no query sees stands for the entries.
+    stretches as long as it, each with the stretch before and as many entries as there are on average.
 
     Args:
         model: all of whose layers are of the kind.
@@ -80,8 +80,10 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
         batch, queries, keys = requests * ceil_div(queries, chunk), min(queries, chunk), chunk
     window = window if prefilling and keys > window else 0
     if window and model.compressed is not None:
+        ratio = model.compressed.ratio if model.indexer is None else 0
+        entries = ceil_div(keys, 2 * ratio) if ratio else 0
         batch, queries = requests * ceil_div(queries, window), min(queries, window)
-        keys, window = min(window + queries, keys), 0
+        keys, window = min(window + queries, keys) + entries, 0
     keys = min(keys, queries + window - 1) if window else keys
     latent = model.latent is not None and (not prefilling or model.indexer is not None)
     sizes = batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim

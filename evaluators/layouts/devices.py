@@ -259,8 +259,7 @@ def _recur(part: Part, of: Recur, tp: Any, precision: Precision, rates: Rates | 
     macs = products(of)
     decays = each * (float(of.state) * of.chunk if of.chunk == 1 else float(of.state))
     # a prompt starts from nothing
-    passes = 2.0 if of.chunk == 1 else 1.0
-    fetch = of.sequences * heads * (passes * STATE_BYTES * of.state)
+    fetch = (of.sequences + of.resumed) * heads * (STATE_BYTES * of.state)
     act, met = BYTES[precision.activations], multiplied(precision.activations, precision.activations, rates)
     return Call(
         part.name, of.name, of.needs, part.rows, (of.tokens, of.key_dim, of.value_dim),

@@ -195,8 +195,7 @@ def _recur(part: Part, of: Recur, plan: TilePlan, precision: Precision) -> Call:
     rows = 1.0 if plan.partition == "k" else plan.tp
     each = ceil_div(of.tokens, rows) * heads / of.chunk
     sizes = shapes(of)
-    written = of.sequences * of.heads.units * (STATE_BYTES * of.state)
-    fetch = written * (2.0 if of.chunk == 1 else 1.0)
+    fetch = (of.sequences + of.resumed) * of.heads.units * (STATE_BYTES * of.state)
     elements = of.tokens * of.heads.units * float(of.state) / (1 if of.chunk == 1 else of.chunk)
     flop = useful(of)
     return Call(

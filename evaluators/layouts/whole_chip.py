@@ -185,8 +185,11 @@ def _attention(part: Part, of: Attention, some: Attending, on: On) -> Call:
 
 def _index(part: Part, of: Index, some: Attending, on: On) -> Call:
     """Scores of an indexer, and what it picks."""
+    keys, causal = some.keys, some.queries > 1
+    if part.of.compressed is not None:  # entries are fewer than queries: as many for each as on average
+        keys, causal = max(ceil_div(some.pairs, some.queries), 1), False
     job = indexed(
-        index.Index(of.heads, of.dim, some.requests, some.queries, some.keys, causal=some.queries > 1, block=of.block),
+        index.Index(of.heads, of.dim, some.requests, some.queries, keys, causal=causal, block=of.block),
         of.top, on.chip, on.itemsize,
     )  # fmt: skip
     flop = 2.0 * some.requests * some.pairs * of.heads * of.dim

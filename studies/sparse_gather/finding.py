@@ -1,6 +1,7 @@
 """What random pieces get of a stack, of a die, of tiles and of a wafer, and what picking is worth beside reading everything."""
 
 from functools import cache
+from math import log
 from pathlib import Path
 
 from dse.api import study_of
@@ -14,8 +15,11 @@ from dse.studies.write import table
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PIECES = (128, 256, 512, 640, 1152, 2304, 4608)
 SPREAD = (256, 512, 1024)
-SCATTER = {"hbm2": 120.0, "hbm3": 250.0}
+SCATTER = {"hbm2": 120.0, "hbm3": 290.0}
 """Bytes that a piece costs beside its own, as chips say it (`chip.hbm.scatter`)."""
+
+LAID = 512
+"""Bytes in one channel at which these are fitted."""
 
 LATENT = ("model=deepseek_v2_lite", "+model.deepseek_v2_lite.mtp=0")
 INDEX = "+model.deepseek_v2_lite.indexer={{heads: 32, dim: 128, top: 2048, block: {block}}}"
@@ -55,10 +59,23 @@ def _stack(chip: str) -> list[list[str]]:
         words = (f"chip={chip}", f"chip.memory.granularity='{spread} B'", f"workload.patterns=[{patterns},sequential]")
         asked = study_of("sparse_gather", *words).question
         shares = [_share(asked, place) for place in range(len(PIECES) + 1)]
-        rows.append([chip, f"{spread} B", *(f"{share / shares[-1]:.0%}" for share in shares[:-1])])
+        parts = [share / shares[-1] for share in shares[:-1]]
+        rows.append([chip, f"{spread} B", *(f"{share:.0%}" for share in parts)])
+        if spread == LAID:
+            fitted = _fitted(parts)
+    rows.append([chip, f"fitted, {fitted} B", *(f"{piece / (piece + fitted):.0%}" for piece in PIECES)])
     if chip in SCATTER:
         rows.append([chip, "as chips say", *(f"{piece / (piece + SCATTER[chip]):.0%}" for piece in PIECES)])
     return rows
+
+
+def _fitted(shares: list[float]) -> int:
+    """Bytes beside a piece with which piece / (piece + bytes) is nearest to shares, by least squares of logarithms."""
+
+    def missed(scatter: int) -> float:
+        return sum(log(piece / (piece + scatter) / share) ** 2 for piece, share in zip(PIECES, shares, strict=True))
+
+    return min(range(1, 1000), key=missed)
 
 
 def _share(asked: Question, place: int) -> float:

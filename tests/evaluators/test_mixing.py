@@ -3,10 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.evaluators.account import whole_chip
+from dse.evaluators.account.services import whole_chip as tiles
+from dse.evaluators.account.stretches import by_case
 from dse.evaluators.graph.operators import Attention, Index, MatMul, Part, Recur, useful
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import line, transformer
@@ -17,7 +21,7 @@ from dse.space.mapping import Precision
 from dse.space.model import Model
 from dse.space.parameters import parameters
 from dse.space.workload import Case
-from tests.samples import asked, metrics
+from tests.samples import asked, load_of, metrics
 
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
 
@@ -195,3 +199,32 @@ def test_picked_pieces_open_rows_on_a_die_and_smaller_ones_more_of_them() -> Non
     assert scattered - whole == pytest.approx(lost, rel=0.05)
     with pytest.raises(DesignError, match=r"chip\.hbm\.scatter: missing"):
         token("chip.hbm.scatter=null")
+
+
+def test_decodes_beside_a_prompt_read_and_write_their_states() -> None:
+    """In an iteration of both, where only the prompt's own state begins from nothing."""
+    model = case_of("delta").model
+
+    def moved(resumed: float) -> float:
+        at = Step("prefill", 100.0 + 8.0, 8.0 + 1.0, 1.0, 1.0, resumed=resumed)
+        found = blocks(transformer(model, at), line(model, at), 1, BF16, "ring")
+        return sum(call.fetch for block in found for call in block.calls if call.name == "state")
+
+    heads, keys, values = state(model)
+    kinds = 1 + (layers(model).line[0][0] == "delta")  # a first layer is a block of its own
+    assert moved(0.0) == kinds * 9 * heads * keys * values * 4
+    assert moved(8.0) == kinds * (9 + 8) * heads * keys * values * 4
+
+
+@pytest.mark.parametrize("name", ["delta", "indexed"])
+def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(name: str) -> None:
+    """An iteration of decodes alone is what the same step of a batch is."""
+    small = ("chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8", "model.qwen3_1b7.layers=4")
+    order = () if name == "indexed" else ("model.qwen3_1b7.order='3 delta, full'",)
+    words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
+    batch = asked(*words, "workload.batch=[8]", "workload.prompt=600", "workload.output=1", "workload.decode_at=last")
+    (job,) = by_case(batch.workload)
+    step = whole_chip.phases(batch.base, job, "closed")[1].seconds
+    served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
+    prices = tiles._prices(served, load, "decode", "closed", np.array([600.0]))
+    assert prices.layers(8, 8) + prices.head(8) + prices.tokens(8, 601) == pytest.approx(float(step), rel=1e-9)

@@ -148,11 +148,12 @@ def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tup
 
 def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) -> tuple[Timed, ...]:
     """Blocks of iterations, counts of shape (iterations, 1)."""
-    prompt, _, decodes, _ = made_of
+    prompt, prompt_context, decodes, _ = made_of
     chip, mapping = _of(design)
     plan: Plan = replaced(getattr(mapping, phase), {"tp": tp})
     pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
-    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions)
+    resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
+    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions, resumed=resumed)
     operators, order = transformer(load.model, at), line(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
     cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded)

@@ -131,17 +131,21 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     return tiles.remedy(worst, design)
 
 
+ATTENDING = ("attention", "index")
+"""Operators that depend on how long requests are."""
+
+
 class _Prices(NamedTuple):
     """Seconds of parts of an iteration, each shape priced once.
 
     Attributes:
-        layers: all but attention and the head, of so many tokens.
+        layers: all but attention and the head, of so many tokens of some sequences.
         head: of so many requests that get a token.
         prompts: attention in all layers, of (requests, queries, keys).
         tokens: likewise of one token of each, of (requests, keys).
     """
 
-    layers: Callable[[int], float]
+    layers: Callable[[int, int], float]
     head: Callable[[int], float]
     prompts: Callable[[int, int, int], float]
     tokens: Callable[[int, int], float]
@@ -163,14 +167,14 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         cached = np.ceil(np.maximum(context, 1.0))
         prompts = _each(first.prompts, count, np.rint(own), keys)
         tokens = np.where(at_once > 0, _each(then.tokens, at_once, cached), 0.0)
-        alone = np.where(at_once > 0, _each(then.layers, at_once) + _each(then.head, at_once) + tokens, 0.0)
+        alone = np.where(at_once > 0, _each(then.layers, at_once, at_once) + _each(then.head, at_once) + tokens, 0.0)
         if latent:
-            mixed = _each(first.layers, new) + _each(first.head, count) + prompts + alone
+            mixed = _each(first.layers, new, count) + _each(first.head, count) + prompts + alone
         else:
             beside = tokens if first is then else np.where(at_once > 0, _each(first.tokens, at_once, cached), 0.0)
             # compositions that a table is compared with are priced as they are
             of = _each if prompt.ndim == 1 else between
-            mixed = of(first.layers, new + at_once) + of(first.head, count + at_once) + prompts + beside
+            mixed = of(lambda many: first.layers(many, 1), new + at_once) + of(first.head, count + at_once) + prompts + beside
         return np.where(new > 0, mixed, np.where(at_once > 0, alone, np.nan))
 
     return pricing
@@ -186,24 +190,23 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
         return float(sums(timed(of, machine, reader))[0])
 
     def attention(some: Attend, on: On = on) -> list[tuple[float, Any]]:
-        """How often each job of attention runs; those of other kinds are priced with what depends on tokens alone."""
+        """How often each job of attention and of indexers runs; all others depend on tokens and sequences alone."""
         calls = ((block.times, of) for block in blocks(_step(phase, 1, 1), some, on) for of in block.calls)
-        return [(times, of.job) for times, of in calls if isinstance(asked(of.job), Job)]
+        return [(times, of.job) for times, of in calls if of.name in ATTENDING]
 
     def attending(some: Attend, on: On = on) -> float:
         return sum(times * float(reader.job(job).seconds) for times, job in attention(some, on))
 
     @cache
     def sliced(length: int) -> list[On]:
-        found = [
-            asked(job).tiling for requests in (1, SEVERAL) for _, job in attention(_prompts(model, requests, length, length))
-        ]
+        several = (job for requests in (1, SEVERAL) for _, job in attention(_prompts(model, requests, length, length)))
+        found = [of.tiling for of in map(asked, several) if isinstance(of, Job)]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
 
     @cache
-    def others(tokens: int) -> float:
-        return seconds([of for of in blocks(_step(phase, tokens, 1), nobody, on) if of.name != "head"])
+    def others(tokens: int, sequences: int) -> float:
+        return seconds([of for of in blocks(_step(phase, tokens, sequences), nobody, on) if of.name != "head"])
 
     @cache
     def head(requests: int) -> float:
