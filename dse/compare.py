@@ -160,7 +160,7 @@ def _base(config: Mapping[str, Any]) -> Question:
 def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> Side:
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
     usual = _base(config)
-    asked = question({**config, "space": _knobs(config["space"], usual, others)}, folder_of(config))
+    asked = question({**config, "space": free_knobs(config["space"], usual, others)}, folder_of(config))
     space = asked.space
     assert isinstance(space, Space)
     rows = _played(asked) if plays(asked.base, asked.workload, "closed") else _screened(asked)
@@ -190,7 +190,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     return Side(name, evaluation(design, asked, config), values, looked)
 
 
-def _knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
+def free_knobs(space: Mapping[str, Any], usual: Question, words: Sequence[str]) -> dict[str, Any]:
     """The knobs of a space that a chip's mapping has and the user has not set, and that depend on none that is left out."""
     typed = {word.lstrip("+").partition("=")[0] for word in words}
     kept = {}

@@ -80,6 +80,7 @@ def _command(arguments: list[str]) -> int:
         "run": _run,
         "evaluate": _evaluate,
         "compare": _compare,
+        "capacity": _capacity,
         "report": _report,
         "validate": _validate,
         "calibrate": _calibrate,
@@ -124,6 +125,18 @@ def _compare(typed: Namespace) -> int:
     from dse.compare import OBJECTIVE
 
     beside([*typed.hydra, *typed.words], typed.objective or OBJECTIVE, as_json=typed.json, trust=typed.trust)
+    return 0
+
+
+def _capacity(typed: Namespace) -> int:
+    from dse.capacities import leave
+    from dse.capacity import capacity
+
+    names, words = _split(typed.words)
+    if names:
+        raise DesignError(f"capacity: takes devices=N or rate=R, and overrides; got {' '.join(names)}")
+    out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
+    leave(capacity([*typed.hydra, *words], trust=typed.trust), out, as_json=typed.json)
     return 0
 
 

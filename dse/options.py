@@ -140,6 +140,36 @@ overrides that count:
         ),
         hydra=True,
     ),
+    "capacity": Command(
+        "chip=NAME devices=N [overrides]",
+        "the largest rate of requests that keeps bounds on latency, by the best deployment; or the fewest devices",
+        """\
+Looks for the deployment of a model on N devices that serves most requests while a share of them keeps bounds on time to first
+token and time per output token: instances that do both phases, or pools that prefill and that decode, by parallelism, policy,
+token budget and batch. The loop plays them; at 1.05 times the printed rate a bound is broken. Writes
+runs/capacity/capacity.html: a user's tokens against a device's, latency against load. chip=[A,B] compares chips.
+
+words that say how:
+  devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
+  percentile=90                 share of the requests that keep each bound, in %
+  apart=false                   no instances that only prefill
+overrides that count:
+  workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
+  workload.requests=2000 workload.arrivals=poisson seed=0     what is played
+  space=NAME mapping.both.tp=4     what is looked through (conf/space/capacity.yaml); what is set is not searched""",
+        (
+            Flag(("--json",), "print everything as JSON"),
+            Flag(("--out",), "write the page there", "FILE", "capacity.html"),
+            TRUSTED,
+        ),
+        (
+            "dse capacity chip=h200 model=qwen3_32b devices=16 workload.prompt=4000 workload.output=500 workload.ttft='2 s' "
+            "workload.tpot='50 ms'",
+            "dse capacity chip=[h100,h200] model=llama3_8b devices=4 workload.ttft='1 s' workload.tpot='30 ms'",
+            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' apart=false workload.ttft='1 s' workload.tpot='30 ms'",
+        ),
+        hydra=True,
+    ),
     "report": Command(
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",

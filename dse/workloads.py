@@ -192,7 +192,9 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     where = ("arrivals", "rate", "cv", "scale", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip")
-    _refuse_others(spec, (*where, "ttft", "tpot"), "workload: served requests have ")
+    _refuse_others(spec, (*where, "ttft", "tpot", "percentile"), "workload: served requests have ")
+    largest = LARGEST in (spec.get("rate"), spec.get("scale"))
+    share = _share(spec, largest)
     count = None if spec.get("requests") is None else _whole_numbers(spec, "requests")[0]
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import read
@@ -208,13 +210,46 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     if spec["arrivals"] == "trace":
         if not served.timed:
             raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
-        served = served.scaled(parsed(spec.get("scale", 1.0), "1", "workload.scale"))
+        said = spec.get("scale", 1.0)
+        served = served if said == LARGEST else served.scaled(parsed(said, "1", "workload.scale"))
     else:
-        rate, cv = parsed(spec.get("rate"), "Hz", "workload.rate"), parsed(spec.get("cv", 1.0), "1", "workload.cv")
+        said = spec.get("rate")
+        rate = 1.0 if said == LARGEST else parsed(said, "Hz", "workload.rate")
+        cv = parsed(spec.get("cv", 1.0), "1", "workload.cv")
         served = served.arriving(str(spec["arrivals"]), rate=rate, cv=cv, seed=given.seed)
     slo = [parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot")]
-    label = f"{len(served):,} requests at {served.rate:.3g} a second"
-    return [Load(f"{model.name} {label}", model, served, *slo) for model in models(given.model).values()]
+    if largest and not np.isfinite(served.rate):
+        raise DesignError(
+            "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
+        )
+    at = "the largest rate that keeps its bounds" if largest else f"{served.rate:.3g} a second"
+    label = f"{len(served):,} requests at {at}"
+    nominal = 0.0 if spec["arrivals"] == "trace" else rate
+    ttft, tpot = slo
+    return [Load(f"{of.name} {label}", of, served, ttft, tpot, share, nominal) for of in models(given.model).values()]
+
+
+LARGEST = "largest"
+"""The rate of requests, or the scale of a trace's, that is looked for."""
+
+
+def _share(spec: dict[str, Any], largest: bool) -> float:
+    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
+    said = spec.get("percentile")
+    if not largest:
+        if said is not None:
+            raise DesignError(
+                "workload.percentile: of the largest rate only; say workload.rate=largest, or workload.scale=largest"
+            )
+        return 0.0
+    wrong = "scale" if spec.get("rate") != LARGEST else "rate"
+    if (wrong == "scale") != (spec["arrivals"] == "trace"):
+        right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
+        raise DesignError(f"workload.{wrong}: {LARGEST} is for other arrivals than {spec['arrivals']}; say {right}={LARGEST}")
+    share = parsed(90 if said is None else said, "1", "workload.percentile") / 100
+    if not 0 < share <= 1:
+        raise DesignError(f"workload.percentile: {said!r} is not above 0 and at most 100")
+    return share
 
 
 def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:

@@ -317,6 +317,9 @@ class Load:
         model: the model that is served.
         requests: with times of arrival.
         ttft, tpot: what a request must keep to count as good: time to first token, and mean time per output token. [s]
+        largest: share of the requests that must keep each of these at the largest rate, which is looked for: all gaps between
+            arrivals are longer or shorter alike; 0 where requests come as they are.
+        said: rate of the process that the requests are drawn from; 0 where their own counts. [1/s]
     """
 
     label: str
@@ -324,6 +327,17 @@ class Load:
     requests: Requests
     ttft: float
     tpot: float
+    largest: float = 0.0
+    said: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Requests over time, as it is said. [1/s]"""
+        return self.said or self.requests.rate
+
+    def at(self, rate: float) -> Requests:
+        """The same requests at another rate: all gaps between arrivals are longer or shorter alike."""
+        return self.requests.scaled(rate / self.rate)
 
     @property
     def longest(self) -> int:
@@ -338,7 +352,8 @@ class Load:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
+        most = f" largest {self.largest!r}" if self.largest else ""
+        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}"
 
 
 Asked = Case | Product | Stream | Traffic | Collective | Attention | Load

@@ -130,6 +130,13 @@ METRICS: dict[str, Metric] = {
     "goodput": Metric(
         "Hz", "max", "requests served within the bounds on time to first token and per output token, over that time"
     ),
+    "max_rate": Metric(
+        "Hz",
+        "max",
+        "the largest rate at which a share of the requests keeps each bound; the other metrics are at that rate",
+        "min",
+    ),
+    "devices": Metric("1", "min", "chips that serve requests", "max"),
     "slo_attainment": Metric("1", "max", "share of the requests that are served within these bounds"),
     "load_verdict": Metric(
         "1",

@@ -5,6 +5,7 @@ A kind of chip says of one design and one load what came of it; its iterations a
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -12,20 +13,29 @@ import numpy as np
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
-from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.capacity import Bounds, checked, largest
+from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
 from dse.evaluators.serving.price import Error, Price, Pricing, error, spread, tabled
+from dse.evaluators.serving.state import Stop
+from dse.evaluators.serving.steady import steady
 from dse.evaluators.silicon import limits as silicon
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import leaves, replaced
 from dse.space.later import now
 from dse.space.limits import Limit
+from dse.space.requests import Requests
 from dse.space.workload import Load, Workload
 
 KEPT = 10_000
 """Iterations that a breakdown keeps, for its trace."""
+
+
+MOST_TABLES = 256
+TABLES: dict[tuple[Any, ...], tuple[Price, Error]] = {}
+"""Tables that were made, and their errors, those used last at the end: designs whose prices are equal share them."""
 
 
 class Mean(NamedTuple):
@@ -99,6 +109,37 @@ def limited(design: Design, workload: Workload, limits: Callable[[Design, Load],
     return [limit for load in loads for limit in _stacked([limits(single, load) for single in singles])]
 
 
+def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | None:
+    """A load played: as it comes, or at the largest rate that keeps its bounds; None where no rate does.
+
+    Args:
+        at: what is deployed for requests as they come.
+        load: requests, and what they must keep.
+        log: how many iterations to keep.
+    """
+    asked = load.requests
+    if not load.largest:
+        return at(asked).serve(asked, log=log)
+    bounds = checked(Bounds(load.ttft, load.tpot, load.largest))
+
+    def play(rate: float, stop: Stop) -> Served:
+        scaled = load.at(rate)
+        return at(scaled).serve(scaled, stop=stop)
+
+    guess = steady(at(asked), asked, tpot=load.tpot)
+    begin = guess.rate or 1 / (guess.ttft + float(asked.output.mean()) * load.tpot)
+    rate = largest(play, bounds, len(asked), begin).rate
+    if not 0 < rate < inf:
+        return None
+    scaled = load.at(rate)
+    return at(scaled).serve(scaled, log=log)
+
+
+def rate_of(served: Served, load: Load) -> float:
+    """The rate of a run of a load's requests, as the load says rates. [1/s]"""
+    return served.requests.rate / load.requests.rate * load.rate
+
+
 def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
     """What a run is worth."""
     values = measures(served, Slo(load.ttft, load.tpot))
@@ -114,6 +155,7 @@ def table(
     *,
     spread: Callable[..., list[Array]] = spread,
     checks: int = COMPOSITIONS,
+    key: str = "",
 ) -> tuple[Price, Error]:
     """A table of iterations, and its error.
 
@@ -123,11 +165,20 @@ def table(
         batch: requests of an iteration.
         longest: positions of a request.
         spread: points of the table, of the largest counts.
-        checks: compositions at which its error is measured.
+        checks: compositions at which its error is measured; 0 for none.
+        key: equal for equal prices; "" where nobody says, and the table is made anew.
     """
     axes = spread(most_prompts(rule, batch, longest), longest, batch, longest)
-    price = tabled(pricing, axes)
-    return price, error(price, pricing, axes, compositions=checks)
+    place = (key, checks, *(values.tobytes() for values in axes))
+    found = TABLES.pop(place, None) if key else None
+    if found is None:
+        price = tabled(pricing, axes)
+        found = price, error(price, pricing, axes, compositions=checks) if checks else Error(0.0, 0.0, 0)
+    if key:
+        TABLES[place] = found  # last, as it was used last
+        while len(TABLES) > MOST_TABLES:
+            TABLES.pop(next(iter(TABLES)))
+    return found
 
 
 def longest(load: Load) -> int:

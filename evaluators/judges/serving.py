@@ -16,7 +16,7 @@ from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done
 from dse.evaluators.judges import served
 from dse.evaluators.serving.kvcache import paged, prefixes
-from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.evaluators.serving.state import Transfer
@@ -77,14 +77,19 @@ def service_for(software: str) -> ModuleType:
 def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     service = service_of(design)
     run, off = _served(design, load, fidelity, 0)
+    if run is None:
+        return {"max_rate": 0.0}
     used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity)
     die, system = service.areas(design)
-    return served.worth(run, load, die, system, off) | used
+    found = {"devices": float(service.devices(design))} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
+    return served.worth(run, load, die, system, off) | used | found
 
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     service = service_of(design)
     run = _served(design, load, fidelity, served.KEPT)[0]
+    if run is None:
+        return Breakdown((), 0.0, service.area_parts(design), {})
 
     def operators(pool: int, mean: served.Mean) -> Sequence[Row]:
         found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, fidelity)
@@ -98,15 +103,26 @@ def _done(run: Served) -> Done:
     return [[(mean.times, mean.composition) for mean in served.means(run, pool)] for pool in range(len(run.pools))]
 
 
-def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served, Error]:
-    """A run, and the largest error of its prices; with room for the longest request, which is a limit."""
+def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True) -> tuple[Deployment, Error]:
+    """What serves a load, and the largest error of its prices; with room for the longest request, which is a limit.
+
+    Args:
+        design, load, fidelity: what is asked.
+        checked: whether the error is worked out; it is 0 where not.
+    """
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, fidelity)
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     pools, off = [], Error(0.0, 0.0, 0)
     for rule, of, count in zip(policies(serving), instances, counts, strict=True):
         price, here = served.table(
-            of.pricing, rule, int(serving.batch), served.longest(load) + 1, spread=of.axes, checks=of.checks
+            of.pricing,
+            rule,
+            int(serving.batch),
+            served.longest(load) + 1,
+            spread=of.axes,
+            checks=of.checks * checked,
+            key=of.key,
         )
         off = max(off, here)
         kept = of.free * float(serving.prefix)
@@ -120,7 +136,12 @@ def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served
         way, latency = service.transfer(design, load)
         # an instance sends or takes one cache at a time
         transfer = Transfer(way.growing, latency, min(counts), True, fixed=way.fixed, windows=way.windows)
-    return serve(load.requests, pools, transfer=transfer, routing=serving.routing, log=log), off
+    return Deployment(tuple(pools), transfer, serving.routing), off
+
+
+def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, Error]:
+    found, off = deployed(design, load, fidelity)
+    return served.run(lambda requests: found, load, log), off
 
 
 def _serving(design: Design) -> Serving:

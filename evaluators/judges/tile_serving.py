@@ -17,6 +17,7 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.services import priced_by
 from dse.evaluators.judges import served
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
@@ -27,7 +28,7 @@ from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
 from dse.evaluators.serving.kvcache import Memory, Prefixes, Room, prefixes, room_of, two_level
-from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, spread
 from dse.evaluators.serving.state import Transfer
@@ -40,6 +41,7 @@ from dse.space.fields import replaced
 from dse.space.layers import two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, PoolPlan
+from dse.space.requests import Requests
 from dse.space.workload import Load
 
 FIDELITIES = tuple(READERS)
@@ -81,8 +83,11 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     """What a run is worth, and what it has used."""
     chip, fleet, reader = _chip(design), fleet_of(design, load), READERS[fidelity]
     apart = decode_cores(design)
-    run, off, between = _served(design, load, fleet, reader, 0)
+    run, off, between = _served(design, load, fleet, fidelity, 0)
+    if run is None:
+        return {"max_rate": 0.0}
     values = served.worth(run, load, float(area.die(chip, apart)), float(area.total(chip, apart)), off)
+    values |= {"devices": 1.0} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
     values["sram_used"] = max(float(of.held.sram) for of in fleet)
     counts = run.state.work
     read = counts["positions"].sum() + counts["past"].sum()
@@ -107,7 +112,9 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
     reader, fleet = READERS[fidelity], fleet_of(design, load)
-    run = _served(design, load, fleet, reader, served.KEPT)[0]
+    run = _served(design, load, fleet, fidelity, served.KEPT)[0]
+    if run is None:
+        return Breakdown((), 0.0, area.parts(_chip(design), decode_cores(design)), {})
     beside = {"HBM": np.zeros(len(run.log)), "links": np.zeros(len(run.log))}
     of_pool = run.state.instances["pool"][run.log["instance"]]
     for number, of in enumerate(fleet):
@@ -208,10 +215,25 @@ def _mean_iteration(load: Load, of: Pipelines, reader: Reader, mean: served.Mean
 
 
 def _served(
-    design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader, log: int
-) -> tuple[Served, Error, Ways | None]:
-    """A run, the largest error of its prices, and how caches are moved, where they are."""
-    mapping, longest = _mapping(design), served.longest(load)
+    design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str, log: int
+) -> tuple[Served | None, Error, Ways | None]:
+    """A run, the largest error of its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+    found: dict[float, tuple[Deployment, Error, Ways | None]] = {}
+
+    def at(requests: Requests) -> Deployment:
+        # how much is on the links at a time depends on the rate
+        rate = requests.rate if len(fleet) == 2 else 0.0
+        if rate not in found:
+            found[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
+        return found[rate][0]
+
+    run = served.run(at, load, log)
+    _, off, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
+    return run, off, between
+
+
+def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str) -> tuple[Deployment, Error, Ways | None]:
+    mapping, longest, reader = _mapping(design), served.longest(load), READERS[fidelity]
     between = _ways(design, load, fleet, reader) if len(fleet) == 2 else None
     pools, off = [], Error(0.0, 0.0, 0)
     for place, of in enumerate(fleet):
@@ -228,7 +250,10 @@ def _served(
             # latent attention and states are computed otherwise where nothing is prefilled
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
-        price, here = served.table(pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True))
+        price, here = served.table(
+            pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True),
+            key=priced_by(design, load, place, crowding, fidelity, without=()),
+        )  # fmt: skip
         off = max(off, here)
         memory, known = _memory(of, load, mapping)
         parts, _ = paces(load, of, reader)
@@ -241,7 +266,7 @@ def _served(
         transfer = Transfer(
             way.growing, between.latency, between.together, True, between.blocks, fixed=way.fixed, windows=way.windows
         )
-    return serve(load.requests, pools, transfer=transfer, routing=mapping.serving.routing, log=log), off, between
+    return Deployment(tuple(pools), transfer, mapping.serving.routing), off, between
 
 
 def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, Prefixes]:

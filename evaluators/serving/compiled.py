@@ -27,7 +27,7 @@ not yet: it has worked for a while and is to be called again, so that the caller
 
 PLENTY = 1 << 40
 
-compiled = cached_njit(error_model="numpy")
+compiled = cached_njit(error_model="numpy", nogil=True)
 
 
 @compiled
@@ -44,14 +44,14 @@ def play(s, prices, transfer, stop):
         t = _next(s, s.requests[coming].arrival if coming < n else np.inf, now)
         if t == np.inf:
             return STUCK
-        if t > stop.seconds or total.queued > stop.waiting:
+        if t > stop.seconds or total.queued > stop.waiting or max(total.late, total.slow) > stop.misses:
             return STOPPED
         total.system_area += (t - now) * total.in_system
         total.queue_area += (t - now) * total.queued
         now = t
         for i in range(len(s.lanes)):
             if s.lanes[i].end <= t:
-                _finish(s, s.lanes[i], transfer, t)
+                _finish(s, s.lanes[i], transfer, stop, t)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             _receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
@@ -337,7 +337,7 @@ def _chunk(f, pool, q, tokens):
 
 
 @compiled
-def _finish(s, lane, transfer, t):
+def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
     pool = s.pools[here.pool]
@@ -353,9 +353,9 @@ def _finish(s, lane, transfer, t):
                     remember(s, here, pool, q, q.target)
             q.part = 0
             if q.done == q.target:
-                _token(gaps, q, t)
+                _token(s.total[0], gaps, q, stop, t)
                 if q.made == q.output or pool.hands_over:
-                    _leave(s, here, pool, r, q, transfer, t)
+                    _leave(s, here, pool, r, q, transfer, stop, t)
                     continue
         running[keep] = r
         keep += 1
@@ -363,22 +363,24 @@ def _finish(s, lane, transfer, t):
 
 
 @compiled
-def _token(gaps, q, t):
+def _token(total, gaps, q, stop, t):
     """One more token of a request is there."""
     q.made += 1
     if q.made == 1:
         q.first = t
+        total.late += t - q.arrival > stop.ttft
     else:
         _gap(gaps, t - q.last, 1)
     q.last = t
 
 
 @compiled
-def _leave(s, here, pool, r, q, transfer, t):
+def _leave(s, here, pool, r, q, transfer, stop, t):
     """A request that is done here is completed, or waits for its cache to be sent."""
     here.held -= 1
     if q.made == q.output:
         q.completed = t
+        s.total[0].slow += q.output > 1 and (t - q.first) / (q.output - 1) > stop.tpot
         s.total[0].served += 1
         s.total[0].in_system -= 1
         release(pool, here, q)

@@ -6,6 +6,7 @@ here knows a chip.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dse.space.errors import DesignError, nearest
 from dse.space.mapping import ROUTING
 from dse.space.requests import Requests
 
-UNBOUNDED = Stop(float("inf"), 1 << 40)
+UNBOUNDED = Stop()
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,24 @@ class Pool:
     def stages(self) -> int:
         """Of the pipeline of an instance."""
         return len(self.shares)
+
+
+class Deployment(NamedTuple):
+    """Pools that serve, and what is between them.
+
+    Attributes:
+        pools: one, or one that prefills and one that decodes.
+        transfer: of caches between two pools; None for one.
+        routing: a word of `space.mapping.ROUTING`.
+    """
+
+    pools: tuple[Pool, ...]
+    transfer: Transfer | None
+    routing: str
+
+    def serve(self, requests: Requests, *, stop: Stop = UNBOUNDED, log: int = 0) -> "Served":
+        """Plays requests on it; see `serve`."""
+        return serve(requests, self.pools, transfer=self.transfer, routing=self.routing, stop=stop, log=log)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +164,11 @@ def serve(
     never = _never(requests, pools)
     if never:
         return Served(requests, tuple(pools), state, sent, never=never)
+    # a price has room to work in: several runs may go on at a time
+    prices = tuple(of.price._replace(places=of.price.places.copy(), weights=of.price.weights.copy()) for of in pools)
     ended = PAUSED
     while ended == PAUSED:  # compiled code hears of no Ctrl-C: it comes back for it every tenth of a second
-        ended = play(state, (pools[0].price, pools[-1].price), sent._replace(windows=()), stop)
+        ended = play(state, (prices[0], prices[-1]), sent._replace(windows=()), stop)
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"

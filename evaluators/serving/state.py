@@ -1,6 +1,7 @@
 """What the compiled loop reads and writes: tables of records, one a request, an instance, a lane; made anew for each run."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +52,14 @@ earlier positions that prompts read, how many of both have overflowed, positions
 how many of a block that is with all that a request has."""
 
 TOTAL = _fields(
-    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work",
+    "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
+    "late slow",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
-sent; iterations kept; requests that have come; work that is left before a pause; request-seconds; the last instant."""
+sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
+time per token, was beyond the bounds of `Stop`; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
@@ -72,11 +75,22 @@ SLICE = 1 << 20
 
 
 class Stop(NamedTuple):
-    """Bounds beyond which a run is stopped: seconds played, and requests in queues; and the work after which it pauses."""
+    """Bounds beyond which a run is stopped.
 
-    seconds: float
-    waiting: int
+    Attributes:
+        seconds: played. [s]
+        waiting: requests in queues.
+        work: after which it pauses.
+        ttft, tpot: what a request may take to its first token, and from token to token in the mean. [s]
+        misses: requests that may take longer than one of these, each by itself.
+    """
+
+    seconds: float = inf
+    waiting: int = 1 << 40
     work: int = SLICE
+    ttft: float = inf
+    tpot: float = inf
+    misses: int = 1 << 40
 
 
 class Transfer(NamedTuple):

@@ -6,6 +6,7 @@ Each module has
     limits(design, load)                                that the model and a longest request fit, and what else binds
     instances(design, load, fidelity)                   an `Instance` of each pool: that prefills, if any, and that decodes
     transfer(design, load)                              what a request has, on its way between instances, and its start [s]
+    devices(design)                                     chips of all instances
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
     used(design, load, done, seconds, fidelity)         metrics of what is used, of iterations `done` in some time
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
@@ -16,11 +17,14 @@ that each reads (`serving/price.py`). ``done`` are pools, each a list of (times,
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import Pricing, spread
+from dse.space.design import Design, entry, hashed
 from dse.space.elementwise import Array
+from dse.space.fields import leaves, told
+from dse.space.workload import Load
 
 Composition = tuple[float, ...]
 """Counts of an iteration, in the order of `serving.price.AXES`."""
@@ -33,6 +37,18 @@ COMPOSITIONS = 300
 """At which a table's error is measured, where prices are quick."""
 
 
+HERE = ("mapping.serving.",)
+"""Leaves of a design that say how instances are used, not what an iteration of them takes."""
+
+
+def priced_by(design: Design, load: Load, *others: Any, without: tuple[str, ...] = HERE) -> str:
+    """The key of prices that depend on a design but for some leaves, on a model and lengths, and on what else is said."""
+    of = (entry(address, value) for address, value, _ in leaves(design) if not address.startswith(without))
+    asked = load.requests
+    lengths = asked.prompt.max(), asked.prompt.mean(), asked.output.max(), asked.longest
+    return hashed([*of, told(load.model), *map(repr, (*lengths, *others))])
+
+
 class Instance(NamedTuple):
     """An instance of the model, of a pool of instances that are alike.
 
@@ -42,6 +58,7 @@ class Instance(NamedTuple):
         room: what a request has there.
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
         checks: compositions between them at which the table is compared with prices.
+        key: equal for instances of equal prices, whatever design they are of.
     """
 
     pricing: Pricing
@@ -49,3 +66,4 @@ class Instance(NamedTuple):
     room: Room
     axes: Callable[[int, int, int, int], list[Array]] = spread
     checks: int = COMPOSITIONS
+    key: str = ""

@@ -14,7 +14,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
 from dse.evaluators.account.devices import done_in, port_limit, seconds, step
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -62,7 +62,9 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
             return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
 
         held = _held(design, load, tp, 0)
-        return Instance(pricing, float(chip.hbm.capacity) - held.weights - held.activations, _room(design, load, tp))
+        free = float(chip.hbm.capacity) - held.weights - held.activations
+        key = priced_by(design, load, float(tp), without=(*HERE, "mapping.prefill.tp", "mapping.decode.tp"))
+        return Instance(pricing, free, _room(design, load, tp), key=key)
 
     return tuple(instance(plan.tp) for plan in _plans(mapping))
 
@@ -78,7 +80,7 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
 def areas(design: Design) -> tuple[float, float]:
     """Of one die, and of those of all instances. [mm2]"""
     chip, _ = _of(design)
-    return float(area.die(chip)), float(area.total(chip)) * _dies(design)
+    return float(area.die(chip)), float(area.total(chip)) * devices(design)
 
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
@@ -94,7 +96,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
             timed = _iteration(design, load, plan.tp, made_of)
             here = done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
             work = work.plus(here.times(count * float(plan.tp)).summed())
-    dies = _dies(design)
+    dies = devices(design)
     values = {
         "utilisation": 2.0 * float(work.macs) * float(matrix) / (dies * seconds),
         "hbm_utilisation": float(work.memory_bytes) / (dies * float(chip.hbm.bandwidth) * seconds),
@@ -117,7 +119,8 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     return ""
 
 
-def _dies(design: Design) -> float:
+def devices(design: Design) -> float:
+    """Chips of all instances."""
     _, mapping = _of(design)
     return float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
 

@@ -25,7 +25,7 @@ from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
-from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.stretches import Job
 from dse.evaluators.graph.operators import useful
@@ -76,7 +76,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 
         free = min(_free(design, load, name, room) for name in names)
         axes = partial(points, steps=_places(design, load), begun=float(load.requests.prompt.mean()))
-        found.append(Instance(pricing, free, room, axes))
+        found.append(Instance(pricing, free, room, axes, key=priced_by(design, load, names, fidelity)))
     return tuple(found)
 
 
@@ -88,7 +88,7 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
 def areas(design: Design) -> tuple[float, float]:
     """Of one die, and of those of all chips. [mm2]"""
     die, whole = (float(value) for value in regions.areas(design))
-    return die, whole * _wafers(design)
+    return die, whole * devices(design)
 
 
 def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
@@ -101,7 +101,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
             for _, phase in _phases(design, load, pool, made_of, fidelity):
                 assert phase.activity is not None
                 activity = activity + phase.activity * times
-    wafers, tokens = _wafers(design), float(load.requests.output.sum())
+    wafers, tokens = devices(design), float(load.requests.output.sum())
     rows, cols = float(chip.mesh.rows), float(chip.mesh.cols)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
     return {
@@ -300,7 +300,8 @@ def _useful(load: Load, made_of: Composition) -> float:
     )
 
 
-def _wafers(design: Design) -> float:
+def devices(design: Design) -> float:
+    """Chips of all instances."""
     serving = _of(design)[1].serving
     return float(serving.instances + serving.prefill_instances)
 

@@ -20,7 +20,7 @@ from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import Composition, Done, Instance
+from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -75,7 +75,8 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     for rule in policies(mapping.serving):
         axes = _axes(load, most_prompts(rule, int(mapping.serving.batch), load.longest), int(mapping.serving.batch))
         pricing = _pricing(design, load, fidelity, axes)
-        found.append(Instance(pricing, free, room, lambda *largest, axes=axes: axes, CHECKS))
+        key = priced_by(design, load, fidelity)
+        found.append(Instance(pricing, free, room, lambda *largest, axes=axes: axes, CHECKS, key))
     return tuple(found)
 
 
@@ -87,7 +88,7 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
 def areas(design: Design) -> tuple[float, float]:
     """Of one die, and of those of all chips. [mm2]"""
     chip = _of(design)[0]
-    return float(area.die(chip)), float(area.total(chip)) * _chips(design)
+    return float(area.die(chip)), float(area.total(chip)) * devices(design)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
     for times, made_of in (one for pool in done for one in pool):
         _, work, flop = sums(_iteration(design, load, made_of, fidelity))
         activity, operations = activity + work * times, operations + flop * times
-    whole = _chips(design) * seconds
+    whole = devices(design) * seconds
     rows, cols, engine = float(chip.mesh.rows), float(chip.mesh.cols), chip.tile.matrix
     peak = 2.0 * rows * cols * float(engine.rows * engine.cols * chip.clock)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
@@ -113,7 +114,10 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
         "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
         **of_phases(
-            chip, lambda: [(float(dynamic(activity, chip, itemsize_of(_of(design)[1]))), seconds)], tokens, chips=_chips(design)
+            chip,
+            lambda: [(float(dynamic(activity, chip, itemsize_of(_of(design)[1]))), seconds)],
+            tokens,
+            chips=devices(design),
         ),
     }
 
@@ -361,7 +365,8 @@ def _room(design: Design, load: Load) -> Room:
     return room_of(load.model, nbytes)
 
 
-def _chips(design: Design) -> float:
+def devices(design: Design) -> float:
+    """Chips of all instances."""
     serving = _of(design)[1].serving
     return float(serving.instances + serving.prefill_instances)
 

@@ -1,0 +1,209 @@
+"""What ``dse capacity`` leaves: a table for the terminal, a page with pictures, or all as JSON."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from dse.capacity import Side, Tried, of_few, worth
+from dse.drafts import draft
+from dse.evaluators.evaluation import PHYSICS
+from dse.evaluators.serving.capacity import BEYOND, spent
+from dse.json_text import json_text
+from dse.progress import Terminal, say
+from dse.signals import held_back
+from dse.space.units import show
+
+SHOWN = 12
+"""Deployments in a chip's table."""
+
+
+def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
+    """Writes the page, and prints what was found."""
+    from dse.report.capacity import capacity_page
+
+    data = record(sides)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with held_back(), draft(out) as place:
+        place.write_text(capacity_page(data), encoding="utf-8")
+    if as_json:
+        print(json_text(data, indent=1))
+        return
+    console = Terminal(150)
+    for side in sides:
+        if side.why:
+            console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+            continue
+        console.print(_answer(side))
+        console.print(_deployments(side))
+        console.print(_load(side))
+        if note := few(side):
+            console.print(f"[yellow]note:[/] {escape(note)}")
+    if len(sides) > 1:
+        console.print(_chips(sides))
+    say(f"wrote   {escape(str(out))}")
+
+
+def few(side: Side) -> str:
+    """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
+    assert side.best is not None
+    count = len(side.load.requests)
+    more = of_few(side.best.candidate.estimate.rate, count, side.bounds)
+    if more < 1.1:
+        return ""
+    enough = int(-(-10 * count * (1 - 1 / more) // 100) * 100) if more < float("inf") else 10 * count
+    faster = f"{more:.2g} times as fast as they are served" if more < float("inf") else "at any rate"
+    bound = show(side.bounds.ttft, "s")
+    return f"{count:,} requests are few: they may come {faster} and keep {bound}; workload.requests={enough} is steadier"
+
+
+def record(sides: Sequence[Side]) -> dict[str, Any]:
+    """The answer as plain values, in SI."""
+    return {"physics": PHYSICS, "chips": [_side(side) for side in sides]}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "chip": side.chip,
+        "why_not": side.why or None,
+        "note": (few(side) or None) if side.best else None,
+        "model": side.load.model.name,
+        "requests": {
+            "count": len(side.load.requests),
+            "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
+            "mean_output_tokens": float(side.load.requests.output.mean()),
+        },
+        "bounds": {"ttft_s": side.bounds.ttft, "tpot_s": side.bounds.tpot, "share_of_requests": side.bounds.share},
+        "devices": side.devices,
+        "best": _deployment(side.best, side) if side.best else None,
+        "deployments": [_deployment(one, side) for one in _ranked(side)],
+        "looked_at": {
+            "fit": len(side.candidates),
+            "played": len(side.tried),
+            "refused_by": side.refused,
+        },
+        "front": [
+            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": _candidate(one).text}
+            for user, device, one in side.front
+        ],
+        "load": [
+            {"of_largest": times, "rate_hz": rate, "ttft_s": ttft, "tpot_s": tpot, "breaks": broken or None}
+            for times, rate, ttft, tpot, broken in side.curve
+        ],
+    }
+
+
+def _candidate(one: Any) -> Any:
+    return one.candidate if isinstance(one, Tried) else one
+
+
+def _deployment(one: Tried, side: Side) -> dict[str, Any]:
+    found = one.capacity
+    assert found is not None
+    assert found.served is not None
+    ttft, tpot = spent(found.served, side.bounds.share)
+    device, user = worth(found.served, one.candidate.devices)
+    return {
+        "deployment": one.candidate.text,
+        "overrides": one.candidate.words,
+        "phases": "apart" if one.candidate.apart else "together",
+        "devices": one.candidate.devices,
+        "max_rate_hz": one.rate,
+        "rate_override": _rate(one.rate, side),
+        "estimate_hz": one.candidate.estimate.rate,
+        "breaks_beyond": found.binds,
+        "ttft_s": ttft,
+        "tpot_s": tpot,
+        "tokens_per_s_device": device,
+        "tokens_per_s_user": user,
+        "runs": len(found.tried),
+    }
+
+
+def _ranked(side: Side) -> list[Tried]:
+    """Deployments whose rate is known, the largest first."""
+    return sorted((one for one in side.tried if one.rate > 0), key=lambda one: -one.rate)
+
+
+def _answer(side: Side) -> str:
+    best = side.best
+    assert best is not None
+    assert best.capacity is not None
+    share = f"{100 * side.bounds.share:g} % of requests"
+    bound = f"{show(side.bounds.ttft, 's')} to the first token, {show(side.bounds.tpot, 's')} a token"
+    asked = side.load.requests
+    lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
+    return (
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests, {lengths}; "
+        f"{share} within {bound}\n"
+        f"[bold]{best.rate:.4g} requests/s[/] by {escape(best.candidate.text)}; at {BEYOND} times that "
+        f"{best.capacity.binds} is broken\nas     {escape(' '.join([*best.candidate.words, _rate(best.rate, side)]))}"
+    )
+
+
+def _rate(rate: float, side: Side) -> str:
+    """As an override."""
+    return f"workload.rate='{rate:.6g} Hz'" if side.load.said else f"workload.scale={rate / side.load.rate:.6g}"
+
+
+def _deployments(side: Side) -> Table:
+    fit, played = len(side.candidates), len(side.tried)
+    title = (
+        f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("deployment")
+    for name in (
+        "devices",
+        "requests/s",
+        "closed estimate",
+        "tokens/s a device",
+        "tokens/s a user",
+        "TTFT",
+        "TPOT",
+        "breaks next",
+    ):
+        table.add_column(name, justify="right")
+    for one in _ranked(side)[:SHOWN]:
+        data = _deployment(one, side)
+        table.add_row(
+            escape(one.candidate.text),
+            str(one.candidate.devices),
+            f"{one.rate:.4g}",
+            f"{one.candidate.estimate.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
+            f"{data['tokens_per_s_user']:.4g}",
+            show(data["ttft_s"], "s"),
+            show(data["tpot_s"], "s"),
+            data["breaks_beyond"],
+            style="bold" if one is side.best else "",
+        )
+    return table
+
+
+def _load(side: Side) -> Table:
+    table = Table(title="latency against load, of the best", title_justify="left")
+    share = f"{100 * side.bounds.share:g} %"
+    for name in ("of the largest rate", "requests/s", f"TTFT, {share}", f"TPOT, {share}", "breaks"):
+        table.add_column(name, justify="right")
+    for times, rate, ttft, tpot, broken in side.curve:
+        table.add_row(f"{times:g}", f"{rate:.4g}", show(ttft, "s"), show(tpot, "s"), broken)
+    return table
+
+
+def _chips(sides: Sequence[Side]) -> Table:
+    table = Table(title="chips, each by its best deployment", title_justify="left")
+    for name in ("chip", "devices", "requests/s", "tokens/s a device", "tokens/s a user", "deployment"):
+        table.add_column(name, justify="left" if name in ("chip", "deployment") else "right")
+    for side in sides:
+        if side.best is None:
+            table.add_row(escape(side.chip), str(side.devices), "-", "-", "-", "")
+            continue
+        data = _deployment(side.best, side)
+        table.add_row(
+            escape(side.chip), str(data["devices"]), f"{side.best.rate:.4g}", f"{data['tokens_per_s_device']:.4g}",
+            f"{data['tokens_per_s_user']:.4g}", escape(data["deployment"]),
+        )  # fmt: skip
+    return table

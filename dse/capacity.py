@@ -1,0 +1,531 @@
+"""``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
+
+A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
+state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far:
+who breaks a bound there is out, who keeps them is searched for its own rate.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dse.build import Question, question
+from dse.compose import compose, folder_of
+from dse.evaluators.evaluation import binding
+from dse.evaluators.judges.serving import deployed
+from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, checked, largest, spent
+from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Served
+from dse.evaluators.serving.state import Stop
+from dse.evaluators.serving.steady import Steady, steady
+from dse.progress import Progress
+from dse.records import parsed as number
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import at, replaced
+from dse.space.knobs import Space, Value
+from dse.space.software import SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.units import show
+from dse.space.workload import Load
+
+WORDS = ("devices", "rate", "percentile", "apart")
+"""What is said of the question itself; all else is an override."""
+
+LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
+
+MARGIN = 1.4
+"""By how much the loop's rate may exceed an estimate of many requests: in `studies/capacity` it is 0.93 to 1.31 times."""
+
+WAVE = 4
+"""Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
+
+MOST_DEVICES = 1 << 16
+
+COARSE = 1.05
+"""As `NEAR`, of deployments that the best one is compared with."""
+
+OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
+"""Times the largest rate, at which the best deployment is drawn."""
+
+INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
+PHASE = ("mapping.prefill.", "mapping.decode.")
+TP = ("mapping.prefill.tp", "mapping.decode.tp")
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A deployment that could be asked.
+
+    Attributes:
+        values: leaves that tell it from the others.
+        devices: that it takes.
+        apart: whether some instances only prefill.
+        estimate: of its steady state.
+        most: what the loop's rate may be, from the estimate. [1/s]
+    """
+
+    design: Design
+    values: dict[str, Any]
+    devices: int
+    apart: bool
+    deployment: Deployment = field(repr=False)
+    estimate: Steady
+    most: float
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
+        if self.apart:
+            who = f"{counts['prefill_instances']} that prefill{_tp(self.design, TP[0])}, "
+            who += f"{counts['instances']} that decode{_tp(self.design, TP[1])}"
+        else:
+            who = f"{counts['instances']} alike{_tp(self.design, TP[0])}"
+        rest = [
+            f"{address.rpartition('.')[2]} {value}"
+            for address, value in self.values.items()
+            if address not in (*TP, INSTANCES, PREFILL) and not (self.apart and address.endswith(".policy"))
+        ]
+        return ", ".join([who, *rest])
+
+    @property
+    def words(self) -> list[str]:
+        """As overrides of ``dse evaluate``."""
+        both = {
+            PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
+        }
+        alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
+        found = []
+        for address, value in self.values.items():
+            if address in alike:
+                found.append(f"mapping.both.{address.removeprefix(PHASE[0])}={value}")
+            elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
+                found.append(f"{address}={value}")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A deployment that the loop has played.
+
+    Attributes:
+        capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
+        points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
+    """
+
+    candidate: Candidate
+    capacity: Capacity | None
+    points: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def rate(self) -> float:
+        """The largest rate; 0 where it is not known. [1/s]"""
+        return self.capacity.rate if self.capacity else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What a chip can serve.
+
+    Attributes:
+        tried: in the order of the search.
+        candidates: that fit, by falling estimate; `refused` do not, by what limit.
+        curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
+        why: why there is none; "" where there is one.
+    """
+
+    chip: str
+    load: Load
+    bounds: Bounds
+    devices: int
+    tried: tuple[Tried, ...]
+    candidates: tuple[Candidate, ...]
+    refused: dict[str, int]
+    curve: tuple[tuple[float, float, float, float, str], ...] = ()
+    why: str = ""
+
+    @cached_property
+    def best(self) -> Tried | None:
+        """Which serves most; of equals the first."""
+        found = [one for one in self.tried if one.rate > 0]
+        return max(found, key=lambda one: one.rate) if found else None
+
+    @cached_property
+    def front(self) -> list[tuple[float, float, Tried | Candidate]]:
+        """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
+        points = [(user, device, one) for one in self.tried for _, device, user in one.points]
+        found: list[tuple[float, float, Tried | Candidate]] = []
+        for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
+            if not found or device > found[-1][1]:
+                found.append((user, device, one))
+        return found[::-1]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question of capacity.
+
+    Attributes:
+        devices: that there are; 0 where the fewest are asked for that serve `rate`.
+        rate: to be served; 0 where the largest is asked for. [1/s]
+        apart: whether instances that only prefill are looked at.
+    """
+
+    chips: tuple[str, ...]
+    overrides: tuple[str, ...]
+    devices: int
+    rate: float
+    share: float
+    apart: bool
+
+
+def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
+    """What chips can serve, each by its best deployment.
+
+    Args:
+        words: those of `WORDS`, and overrides.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: what cannot be asked, in one line.
+    """
+    asked = parsed(words)
+    sides = [_side(chip, asked, trust) for chip in asked.chips]
+    if len(sides) == 1 and sides[0].why:
+        raise DesignError(f"capacity: {sides[0].why}")
+    return sides
+
+
+def parsed(words: Sequence[str]) -> Asked:
+    """The question that is typed.
+
+    >>> asked = parsed(["chip=[h200,h100]", "devices=16", "model=qwen3_32b"])
+    >>> asked.chips, asked.devices, asked.overrides
+    (('h200', 'h100'), 16, ('model=qwen3_32b',))
+    """
+    said = {key: value for key, _, value in (word.partition("=") for word in words) if key in WORDS}
+    chips = [word.partition("=")[2] for word in words if word.startswith("chip=")]
+    names = [name.strip() for name in chips[-1].strip("[]").split(",")] if chips else []
+    if not names or not all(names):
+        raise DesignError(f"capacity: say which chip, as in {LIKE}")
+    if len(set(names)) < len(names):
+        raise DesignError(f"capacity: a chip stands twice among {', '.join(names)}")
+    others = tuple(word for word in words if word.partition("=")[0] not in (*WORDS, "chip"))
+    for word in others:
+        if word.startswith(("study=", "chips=", "mappings=")):
+            raise DesignError(f"capacity: {word.partition('=')[0]} is of studies; say chip=[...], and what is served")
+    rate = number(said["rate"].strip("'\""), "Hz", "rate") if "rate" in said else 0.0
+    if "devices" not in said and not rate:
+        raise DesignError(
+            f"capacity: say devices=16 for the largest rate of so many, or rate='10 Hz' for the fewest, as in {LIKE}"
+        )
+    if "devices" in said and rate:
+        raise DesignError("capacity: devices and rate at once leave nothing to ask; say one of them")
+    try:
+        devices = int(said.get("devices", 0))
+    except ValueError:
+        devices = -1
+    if not (rate or 1 <= devices <= MOST_DEVICES):
+        raise DesignError(f"devices: {said['devices']!r} is not a whole number from 1 to {MOST_DEVICES}")
+    if rate and not 0 < rate < math.inf:
+        raise DesignError(f"rate: {said['rate']!r} is not above 0")
+    share = number(said.get("percentile", "90"), "1", "percentile") / 100
+    if said.get("apart", "true") not in ("true", "false"):
+        raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
+    return Asked(tuple(names), others, devices, rate, share, said.get("apart", "true") == "true")
+
+
+def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    words = [f"chip={chip}", *asked.overrides]
+    if not any(word.startswith("workload=") for word in words):
+        words.insert(1, "workload=serving")
+    if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
+        words.append("workload.requests=2000")
+    if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
+        words.append("space=capacity")
+    config = compose(words, trust=trust)
+    if config["fidelity"] != "closed":
+        raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
+    usual = question({**config, "space": {}}, folder_of(config))
+    load = usual.workload.cases[0]
+    if not isinstance(load, Load):
+        raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
+    if len(usual.workload.cases) > 1:
+        raise DesignError(f"capacity: {len(usual.workload.cases)} models; serve one, as in model=qwen3_32b")
+    if not math.isfinite(load.requests.rate):
+        raise DesignError(
+            "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
+        )
+    bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
+    if software_of(usual.base.mapping) not in (SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP):
+        raise DesignError(
+            f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
+            "choose mapping=flat_serving for tiles"
+        )
+    knobs = _space(config, usual, words)
+    if asked.devices:
+        return _most(chip, asked, usual, load, bounds, knobs, asked.devices)
+    return _fewest(chip, asked, usual, load, bounds, knobs)
+
+
+def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
+    """The knobs of an instance that its mapping has and the user has not set."""
+    from dse.compare import free_knobs
+
+    asked = question({**config, "space": free_knobs(config["space"], usual, words)}, folder_of(config))
+    assert isinstance(asked.space, Space)
+    return asked.space
+
+
+def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> Side:
+    """The best deployment on so many devices."""
+    found, refused = _candidates(asked, usual, load, bounds, knobs, devices)
+    side = Side(chip, load, bounds, devices, (), tuple(found), refused)
+    if not found:
+        return replace(side, why=_why_none(chip, usual, refused, devices))
+    with Progress(f"capacity of {chip} on {devices}") as progress, ThreadPoolExecutor(threads()) as several:
+        tried = _raced(found, load, bounds, progress, several)
+        side = replace(side, tried=tuple(tried))
+        if side.best is not None:
+            side = replace(side, tried=(*tried, *_beside(side, several)), curve=_curve(side.best, load, bounds, several))
+    if side.best is None:
+        return replace(side, why=_unloaded(chip, found, load, bounds))
+    return side
+
+
+def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space) -> Side:
+    """The fewest devices of which some deployment keeps the bounds at a rate."""
+
+    def keeper(devices: int) -> Candidate | None:
+        found, _ = _candidates(asked, usual, load, bounds, knobs, devices)
+        for one in found:
+            if one.most >= asked.rate and not bounds.broken(_play(one, load, asked.rate, bounds)):
+                return one
+        return None
+
+    few, many = 0, 1
+    with Progress(f"capacity of {chip}") as progress:
+        while keeper(many) is None:
+            progress.update(0, 1, f"{many} devices are too few")
+            few, many = many, many * 2
+            if many > 4096:
+                found, refused = _candidates(asked, usual, load, bounds, knobs, few)
+                why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, usual, refused, few)
+                side = Side(chip, load, bounds, few, (), tuple(found), refused)
+                return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if keeper(middle) is None else (few, middle)
+            progress.update(0, 1, f"between {few} and {many} devices")
+    return _most(chip, asked, usual, load, bounds, knobs, many)
+
+
+def _candidates(
+    asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int
+) -> tuple[list[Candidate], dict[str, int]]:
+    """Deployments that fit, by falling estimate; and how many each limit refuses."""
+    found: list[Candidate] = []
+    refused: dict[str, int] = {}
+    fits: dict[str, str] = {}
+    for values, apart in _plans(asked, usual, knobs, devices):
+        design = replaced(usual.base, values)
+        alone = replaced(design, {INSTANCES: 1, PREFILL: int(apart)})
+        key = repr(sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL)))
+        if key not in fits:
+            worst = binding(alone, replace(usual.workload, cases=(load,)))
+            fits[key] = worst.limit if worst else ""
+        if fits[key]:
+            refused[fits[key]] = refused.get(fits[key], 0) + 1
+            continue
+        deployment, _ = deployed(design, load, "closed", checked=False)
+        estimate = steady(deployment, load.requests, tpot=bounds.tpot)
+        most = estimate.rate * MARGIN * of_few(estimate.rate, len(load.requests), bounds)
+        found.append(Candidate(design, values, _devices(design), apart, deployment, estimate, most))
+    order = sorted(range(len(found)), key=lambda place: (-found[place].estimate.rate, found[place].devices, place))
+    return [found[place] for place in order], refused
+
+
+def of_few(rate: float, count: int, bounds: Bounds) -> float:
+    """By how much so few requests may come faster than they are served: queues grow, and are gone before the bound is broken.
+
+    The last one that has to keep it comes when the backlog is as long as the bound: `n p (1 / served - 1 / coming) = ttft`.
+
+    >>> round(of_few(50.0, 2000, Bounds(2.0, 0.05, 0.9)), 3), of_few(1e4, 100, Bounds(2.0, 0.05, 0.9))
+    (1.059, inf)
+    """
+    gained = rate * bounds.ttft / (count * bounds.share)
+    return 1 / (1 - gained) if gained < 1 else math.inf
+
+
+def _plans(asked: Asked, usual: Question, knobs: Space, devices: int) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Leaves of each deployment on so many devices at most, and whether phases are apart."""
+    base = usual.base
+    rows = _rows(knobs)
+    said = int(at(base, INSTANCES)), int(at(base, PREFILL))
+    for values in rows:
+        leaves = _leaves(knobs, values)
+        each = [_each(base, leaves, phase) for phase in TP]
+        if not said[1] and each[0] == each[1] and each[0] <= devices:
+            yield {**leaves, INSTANCES: devices // each[0]}, False
+    if not asked.apart:
+        return
+    seen = set()
+    for values in rows:
+        leaves = {
+            a: v for a, v in _leaves(knobs, values).items() if not a.startswith("mapping.serving.") or a.endswith("batch")
+        }
+        for other in rows:
+            decode = _leaves(knobs, other)
+            both = {**leaves, **({TP[1]: decode[TP[1]]} if TP[1] in decode else {})}
+            if "mapping.serving.policy" in knobs.targets:
+                both["mapping.serving.policy"] = "prefill_first"  # decode instances have no prompts to mix
+            each = [_each(base, both, phase) for phase in TP]
+            key = tuple(sorted(both.items()))
+            if key in seen:
+                continue
+            seen.add(key)
+            for prefill in range(1, (devices - each[1]) // each[0] + 1):
+                yield {**both, PREFILL: prefill, INSTANCES: (devices - prefill * each[0]) // each[1]}, True
+
+
+def _rows(knobs: Space) -> list[Mapping[str, Value]]:
+    if not knobs.knobs:
+        return [{}]
+    total = knobs.combinations
+    if total is None:
+        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
+    columns = knobs.grid(0, total)
+    return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
+
+
+def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
+    return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
+
+
+def _each(base: Design, leaves: Mapping[str, Any], address: str) -> int:
+    """Devices of an instance, of a phase."""
+    if software_of(base.mapping) != SERVED_DEVICES:
+        return 1
+    return int(leaves.get(address, at(base, address)))
+
+
+def _tp(design: Design, address: str) -> str:
+    return f" of TP {int(at(design, address))}" if software_of(design.mapping) == SERVED_DEVICES else ""
+
+
+def _devices(design: Design) -> int:
+    prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))
+    return prefill * _each(design, {}, TP[0]) + instances * _each(design, {}, TP[1])
+
+
+def threads() -> int:
+    """Runs at a time: the loop is compiled, and does not hold others up."""
+    return max(1, min(WAVE, os.cpu_count() or 1))
+
+
+def _raced(
+    found: Sequence[Candidate], load: Load, bounds: Bounds, progress: Progress, several: ThreadPoolExecutor
+) -> list[Tried]:
+    """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
+    tried: list[Tried] = []
+    best, place = 0.0, 0
+    while place < len(found) and found[place].most > best:
+        wave = [one for one in found[place : place + WAVE] if one.most > best]
+        tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
+        best = max(one.rate for one in tried)
+        place += len(wave)
+        left = sum(one.most > best for one in found[place:])
+        progress.update(place, place + left, f"best {best:.3g} requests/s")
+    return tried
+
+
+def _beside(side: Side, several: ThreadPoolExecutor) -> list[Tried]:
+    """Of each other kind of instance the one of the best estimate, searched for its own rate, to compare the best with."""
+    known = {_kind(one.candidate) for one in side.tried if one.capacity}
+    first: dict[tuple[Any, ...], Candidate] = {}
+    for one in side.candidates:
+        if _kind(one) not in known and one.estimate.rate:
+            first.setdefault(_kind(one), one)
+    return list(several.map(lambda one: _against(one, side.load, side.bounds, 0.0, COARSE), first.values()))
+
+
+def _kind(one: Candidate) -> tuple[Any, ...]:
+    """What tells kinds of instances apart that are compared: phases apart, or by their devices."""
+    return (True,) if one.apart else (False, one.values.get(TP[0]))
+
+
+def _against(one: Candidate, load: Load, bounds: Bounds, best: float, near: float = NEAR) -> Tried:
+    """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
+    if best and bounds.broken(_play(one, load, best * NEAR, bounds)):
+        return Tried(one, None)
+    points: list[tuple[float, float, float]] = []
+
+    def play(rate: float, stop: Stop) -> Served:
+        served = _play(one, load, rate, stop)
+        if not served.stopped and not served.never:
+            points.append((rate, *worth(served, one.devices)))
+        return served
+
+    guess = max(one.estimate.rate, best * NEAR) or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
+    return Tried(one, largest(play, bounds, len(load.requests), guess, near), tuple(points))
+
+
+def _play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:
+    stop = until.stop(len(load.requests)) if isinstance(until, Bounds) else until
+    return one.deployment.serve(load.at(rate), stop=stop)
+
+
+def worth(served: Served, devices: int) -> tuple[float, float]:
+    """Output tokens over time and devices, and one user's tokens over time, in the mean over users. [token/s]"""
+    span = float(np.nanmax(served["completed"])) - float(served.requests.arrival[0])
+    several = served.requests.output > 1
+    each = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
+    return float(served.requests.output.sum()) / span / devices, 1 / float(each.mean()) if several.any() else math.nan
+
+
+def _curve(
+    best: Tried, load: Load, bounds: Bounds, several: ThreadPoolExecutor
+) -> tuple[tuple[float, float, float, float, str], ...]:
+    """Latency against load."""
+
+    def at_load(times: float) -> tuple[float, float, float, float, str]:
+        ttft, tpot = spent(_play(best.candidate, load, times * best.rate, UNBOUNDED), bounds.share)
+        late, slow = ttft > bounds.ttft, tpot > bounds.tpot
+        return times, times * best.rate, ttft, tpot, "tpot" if slow else "ttft" if late else ""
+
+    return tuple(several.map(at_load, OF_LOAD))
+
+
+def _why_none(chip: str, usual: Question, refused: Mapping[str, int], devices: int) -> str:
+    if not refused:
+        return f"{chip}: no instance of the space is of {devices} devices or fewer"
+    most = max(refused, key=lambda name: refused[name])
+    return f"{chip}: none of {sum(refused.values())} deployments on {devices} devices fits; {most} refuses {refused[most]}"
+
+
+def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
+    """What the quickest deployments take for a request that is alone, against the bounds."""
+    alone = []
+    for one in _distinct(found):
+        first = load.requests.first(min(len(load.requests), 20))
+        gap = 10 * (one.estimate.ttft + float(first.output.max()) * bounds.tpot)
+        served = one.deployment.serve(replace(first, arrival=gap * np.arange(len(first))), stop=UNBOUNDED)
+        alone.append(spent(served, bounds.share))
+    ttft, tpot = (min(values) for values in zip(*alone, strict=True))
+    return (
+        f"{chip}: no deployment keeps {show(bounds.ttft, 's')} to the first token and {show(bounds.tpot, 's')} a token; "
+        f"a request alone takes {show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
+    )
+
+
+def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
+    """One of each kind of instance."""
+    kinds: dict[tuple[Any, ...], Candidate] = {}
+    for one in found:
+        kinds.setdefault((one.apart, *(one.values.get(address) for address in TP)), one)
+    return list(kinds.values())

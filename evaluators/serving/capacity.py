@@ -1,0 +1,154 @@
+"""The largest rate at which requests keep their bounds: the loop, played at one rate after another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, inf, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.state import Stop
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+
+NEAR = 1.02
+"""Ratio of a rate that breaks a bound to one that keeps all, between which no further one is tried."""
+
+BEYOND = 1.05
+"""Times the largest rate: there a bound is broken, which is tried."""
+
+STEP, FARTHEST = 1.1, 4.0
+"""From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
+
+SLOWEST = 2.0**-20
+"""Times the guess: rates below count as none."""
+
+
+class Bounds(NamedTuple):
+    """What a share of the requests must keep, each bound by itself.
+
+    Attributes:
+        ttft, tpot: time to first token, and mean time per output token of requests with two or more. [s]
+        share: of the requests that keep it: 0.9 for the 90th percentile.
+    """
+
+    ttft: float = inf
+    tpot: float = inf
+    share: float = 0.9
+
+    def misses(self, count: int) -> int:
+        """Of so many requests, those that may take longer: the percentile is the least value that the share keeps."""
+        return count - ceil(self.share * count - 1e-9)
+
+    def stop(self, count: int) -> Stop:
+        """At which a run of so many requests is over: a bound can no longer be kept."""
+        return Stop(ttft=self.ttft, tpot=self.tpot, misses=self.misses(count))
+
+    def broken(self, served: Served) -> str:
+        """Which bound a run breaks: ttft or tpot; "" where it keeps both."""
+        if served.never:
+            return "memory"
+        total, several = served.total, int((served.requests.output > 1).sum())
+        if total["slow"] > self.misses(several):
+            return "tpot"
+        return "ttft" if served.stopped or total["late"] > self.misses(len(served.requests)) else ""
+
+
+Played = Callable[[float, Stop], Served]
+"""A run at a rate, up to a bound."""
+
+
+@dataclass(frozen=True, eq=False)
+class Capacity:
+    """What some deployment can serve.
+
+    Attributes:
+        rate: the largest that was found to keep the bounds; 0 where none does. [1/s]
+        served: the run at that rate; None where there is none.
+        binds: the bound that is broken at `BEYOND` times that rate, or at the slowest one.
+        tried: by rate, which bound was broken.
+    """
+
+    rate: float
+    served: Served | None
+    binds: str
+    tried: dict[float, str]
+
+
+def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR) -> Capacity:
+    """The largest rate that keeps the bounds.
+
+    The rate is bracketed in growing steps from the guess, and the bracket halved until it is near. At `BEYOND` times the rate
+    a bound is broken: where the draw of arrivals has it otherwise, the search goes on from there.
+
+    Args:
+        play: the same requests at any rate.
+        bounds: to keep.
+        count: requests.
+        guess: where to begin. [1/s]
+        near: at which ratio the bracket is narrow enough.
+    """
+    tried: dict[float, str] = {}
+    runs: dict[float, Served] = {}
+
+    def broken(rate: float) -> str:
+        if rate not in tried:
+            served = play(rate, bounds.stop(count))
+            tried[rate] = bounds.broken(served)
+            if not tried[rate]:
+                runs[rate] = served
+        return tried[rate]
+
+    low, high, step = guess, guess, STEP
+    if broken(guess):
+        while broken(low):
+            high, low, step = low, low / step, min(step * step, FARTHEST)
+            if low < guess * SLOWEST:
+                return Capacity(0.0, None, tried[high], tried)
+    else:
+        while not broken(high):
+            low, high, step = high, high * step, min(step * step, FARTHEST)
+            if high > guess / SLOWEST:
+                return Capacity(inf, runs[low], "", tried)
+    while True:
+        while high > near * low:
+            middle = (low * high) ** 0.5
+            low, high = (low, middle) if broken(middle) else (middle, high)
+        if why := broken(BEYOND * low):
+            return Capacity(low, runs[low], why, tried)
+        low = high = BEYOND * low
+        while not broken(high):
+            low, high = high, high * BEYOND
+
+
+def at_rate(arrival: Array, rate: float, new: float) -> Array:
+    """Times of arrival of the same requests at another rate: all gaps are longer or shorter alike. [s]"""
+    return arrival * (rate / new)
+
+
+def percentile(values: Array, share: float) -> float:
+    """The smallest value that at least a share of them does not exceed; NaN of none."""
+    return float(np.percentile(values, 100 * share, method="inverted_cdf")) if len(values) else nan
+
+
+def spent(served: Served, share: float) -> tuple[float, float]:
+    """Percentiles of time to first token and of mean time per output token, of requests that are done. [s]"""
+    done = ~np.isnan(served["completed"])
+    several = done & (served.requests.output > 1)
+    ttft = (served["first"] - served.requests.arrival)[done]
+    tpot = (served["completed"] - served["first"])[several] / (served.requests.output[several] - 1)
+    return percentile(ttft, share), percentile(tpot, share)
+
+
+def checked(bounds: Bounds) -> Bounds:
+    """Bounds that mean something.
+
+    Raises:
+        DesignError: a share that is none, or no bound at all.
+    """
+    if not 0 < bounds.share <= 1:
+        raise DesignError(f"percentile: {100 * bounds.share:g} is not above 0 and at most 100")
+    if min(bounds.ttft, bounds.tpot) == inf:
+        raise DesignError("workload: no bound is said; give workload.ttft and workload.tpot")
+    return bounds

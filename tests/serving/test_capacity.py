@@ -1,0 +1,210 @@
+"""The largest rate: kept there and broken a little beyond, on random loads and pools; and deployments against all of them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import question
+from dse.capacities import leave, record
+from dse.capacity import Candidate, capacity, parsed
+from dse.capacity import _play as play_one
+from dse.compose import compose, folder_of
+from dse.evaluators import evaluate
+from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
+from dse.evaluators.serving.policy import SHIPPED, policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.state import Stop, Transfer
+from dse.evaluators.serving.steady import steady
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
+
+
+def _draw(seed: int) -> tuple[Deployment, Requests]:
+    rng = np.random.default_rng(seed)
+    lengths = [(int(rng.integers(1, 600)), int(rng.integers(1, 80))) for _ in range(int(rng.integers(60, 200)))]
+    asked = requests(lengths).arriving("poisson", rate=1.0, seed=seed)
+    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+
+    def pool(rule: str, instances: int) -> Pool:
+        return Pool(price, policy(rule), Memory(int(rng.integers(700, 20_000))), instances, batch=int(rng.integers(4, 65)))
+
+    count = int(rng.integers(1, 4))
+    if rng.random() < 0.4:
+        pools = (pool("prefill_first", int(rng.integers(1, 4))), pool("chunked", count))
+        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True), "least_loaded"), asked
+    return Deployment((pool(str(rng.choice(list(SHIPPED))), count),), None, "least_loaded"), asked
+
+
+def _bounds(of: Deployment, asked: Requests, rng: np.random.Generator) -> Bounds:
+    """Some times what requests take when they are alone."""
+    served = of.serve(replace(asked, arrival=1e3 * np.arange(len(asked))))
+    ttft, tpot = spent(served, 0.9)
+    return Bounds(float(rng.uniform(1.2, 8)) * ttft, float(rng.uniform(1.2, 5)) * tpot, float(rng.choice([0.5, 0.9, 0.99])))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9))
+def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> None:
+    of, asked = _draw(seed)
+    bounds = _bounds(of, asked, np.random.default_rng(seed))
+
+    def play(rate: float, stop: Stop) -> Served:
+        return of.serve(asked.scaled(rate / asked.rate), stop=stop)
+
+    found = largest(play, bounds, len(asked), 1.0)
+    if found.rate == 0:
+        return
+    if found.rate == np.inf:  # bounds are kept whatever comes
+        assert not bounds.broken(play(1e12, UNBOUNDED))
+        return
+    # percentiles of whole runs say the same as what stopped the runs
+    for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
+        ttft, tpot = spent(play(rate, UNBOUNDED), bounds.share)
+        assert (ttft <= bounds.ttft and not tpot > bounds.tpot) == kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.01, 100))
+def test_a_run_that_stops_early_says_what_the_whole_one_does(seed: int, rate: float) -> None:
+    of, asked = _draw(seed)
+    bounds = _bounds(of, asked, np.random.default_rng(seed))
+    scaled = asked.scaled(rate / asked.rate)
+    ttft, tpot = spent(whole := of.serve(scaled), bounds.share)
+    if whole.never:
+        return
+    stopped = of.serve(scaled, stop=bounds.stop(len(asked)))
+    late = ttft > bounds.ttft
+    assert (bounds.broken(stopped) != "") == (late or tpot > bounds.tpot)
+
+
+def test_requests_alone_are_no_faster_than_the_steady_state_says() -> None:
+    """Where nothing queues, the steady state's prompt is the loop's to rounding."""
+    price = linear(1e-3, 1e-5, 1e-9, 1e-4, 1e-8)
+    for rule in ("chunked", "prefill_first", "orca"):
+        of = Deployment((Pool(price, policy(rule), Memory(10_000), batch=16),), None, "least_loaded")
+        asked = requests([(1000, 50)] * 20, [100.0 * i for i in range(20)])
+        ttft, _ = spent(of.serve(asked), 0.5)
+        assert steady(of, asked, tpot=1.0).ttft == pytest.approx(ttft, rel=1e-6)
+
+
+QUICK = [
+    "chip=h200", "model=llama3_8b", "workload.prompt=700", "workload.output=60", "workload.requests=300",
+    "workload.ttft='400 ms'", "workload.tpot='15 ms'", "space=empty", "+space.mapping.both.tp='choice(1,2,4)'",
+    "+space.mapping.serving.batch='choice(16,64)'", "+space.mapping.serving.tokens='choice(512,2048)'",
+]  # fmt: skip
+
+
+def test_the_winner_is_that_of_all_deployments() -> None:
+    """Every deployment searched by itself, without estimates: none serves three percent more."""
+    (side,) = capacity([*QUICK, "devices=4"])
+    assert side.best is not None
+
+    def own(one: Candidate) -> float:
+        count = len(side.load.requests)
+        return largest(lambda rate, stop: play_one(one, side.load, rate, stop), side.bounds, count, one.estimate.rate).rate
+
+    rates = [own(one) for one in side.candidates if one.estimate.rate]
+    assert max(rates) <= 1.03 * side.best.rate
+    assert len(side.tried) < len(rates)
+    assert any(one.candidate.apart for one in side.tried if one.capacity)
+
+
+def test_what_is_printed_is_what_an_evaluation_finds() -> None:
+    """Overrides of the best deployment, evaluated by themselves at the printed rate and beyond it."""
+    (side,) = capacity([*QUICK, "devices=4"])
+    assert side.best is not None
+    base = [word for word in QUICK if not word.lstrip("+").startswith("space")]
+    for times, kept in ((1.0, True), (BEYOND, False)):
+        config = compose(
+            [*base, "workload=serving", *side.best.candidate.words, f"workload.rate={times * side.best.rate!r} Hz"]
+        )
+        asked = question({**config, "space": {}}, folder_of(config))
+        found = evaluate(stacked([asked.base]), asked.workload).columns
+        good = found["ttft_p90"][0] <= 0.4
+        assert found["devices"][0] == side.best.candidate.devices
+        if kept:
+            assert good
+        else:
+            assert not good or (side.best.capacity is not None and side.best.capacity.binds == "tpot")
+
+
+def test_a_largest_rate_is_a_metric() -> None:
+    words = [
+        "chip=h200",
+        "model=llama3_8b",
+        "workload=serving",
+        "workload.requests=300",
+        "workload.prompt=500",
+        "workload.output=50",
+    ]
+    config = compose([*words, "workload.rate=largest", "workload.ttft='300 ms'", "workload.percentile=95"])
+    asked = question({**config, "space": {}}, folder_of(config))
+    found = evaluate(stacked([asked.base]), asked.workload).columns
+    rate = float(found["max_rate"][0])
+    for times in (1.0, BEYOND):
+        config = compose([*words, f"workload.rate={times * rate!r} Hz", "workload.ttft='300 ms'"])
+        again = question({**config, "space": {}}, folder_of(config))
+        one = evaluate(stacked([again.base]), again.workload).columns
+        if times == 1.0:
+            assert one["ttft"][0] == pytest.approx(float(found["ttft"][0]), rel=1e-9)
+            assert one["ttft_p50"][0] <= 0.3
+        load = again.workload.cases[0]
+        assert load.content != asked.workload.cases[0].content
+
+
+def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
+    rates = []
+    for devices in (1, 2, 4):
+        (side,) = capacity([*QUICK, f"devices={devices}"])
+        assert side.best is not None
+        rates.append(side.best.rate)
+    assert rates[0] < rates[1] * 1.05
+    assert rates[1] < rates[2] * 1.05
+    (fewest,) = capacity([*QUICK, f"rate='{rates[1] * 0.9} Hz'"])
+    assert fewest.devices == 2
+    assert fewest.best is not None
+    assert fewest.best.rate >= rates[1] * 0.9 / NEAR
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["devices=4"], "say which chip"),
+        (["chip=h200"], "say devices=16 for the largest rate"),
+        (["chip=h200", "devices=4", "rate='1 Hz'"], "leave nothing to ask"),
+        (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
+        (["chip=[h200,h200]", "devices=1"], "stands twice"),
+        (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
+        (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
+        (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
+        (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
+        (["chip=npu64", "devices=1", "model=qwen3_4b"], "counts whole chips"),
+        (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
+        (["chip=h200", "devices=1", "model=llama3_70b", "mapping.precision.weights=bf16"], "none of"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(words: list[str], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        capacity([*words, "workload.requests=50"] if "workload=static" not in words else words)
+
+
+def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    sides = capacity([*QUICK, "devices=2"])
+    leave(sides, tmp_path / "page.html", as_json=True)
+    data = json.loads(capsys.readouterr().out)
+    assert data == json.loads(json.dumps(record(sides)))
+    assert data["chips"][0]["best"]["max_rate_hz"] == data["chips"][0]["deployments"][0]["max_rate_hz"]
+    assert "Plotly.newPlot" in (tmp_path / "page.html").read_text()
+
+
+def test_words_are_told_from_overrides() -> None:
+    asked = parsed(["chip=[h200,h100]", "rate='10 Hz'", "percentile=99", "model=qwen3_32b", "apart=false"])
+    assert (asked.chips, asked.rate, asked.share, asked.apart) == (("h200", "h100"), 10.0, 0.99, False)
+    assert asked.overrides == ("model=qwen3_32b",)
