@@ -472,7 +472,12 @@ def _against(one: Candidate, load: Load, bounds: Bounds, best: float, near: floa
         return served
 
     guess = max(one.estimate.rate, best * NEAR) or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
-    return Tried(one, largest(play, bounds, len(load.requests), guess, near), tuple(points))
+    found = largest(play, bounds, len(load.requests), guess, near)
+    if math.isinf(found.rate):
+        raise DesignError(
+            f"workload.requests: {len(load.requests):,} requests keep their bounds however fast they come: play more"
+        )
+    return Tried(one, found, tuple(points))
 
 
 def _play(one: Candidate, load: Load, rate: float, until: Bounds | Stop) -> Served:

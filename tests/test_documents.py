@@ -34,6 +34,11 @@ LESS = [
     (r"^run study=waferllm_gemm", "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.side=4"),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
+    (
+        r"^capacity ",
+        "workload.requests=500 workload.prompt=512 apart=false mapping.serving.batch=32 mapping.serving.tokens=512",
+    ),
+    (r"^capacity .*devices=16", "devices=2"),
     (r"^evaluate .*workload=stream", "workload.requests=400"),
     (r"^evaluate .*workload=traffic", "workload.packets=100"),
     (r"^validate$", "mine.csv"),
