@@ -99,6 +99,8 @@ def of_load(metrics: Mapping[str, float], design: Design) -> str:
     """What holds back requests that wait longer than they run, and the knobs that move it; "" where they do not."""
     if not metrics.get("load_verdict"):
         return ""
+    if metrics["load_verdict"] == 3:
+        return "requests come in little more time than one of them takes; play more (workload.requests)"
     serving: Any = design.mapping.serving
     prefill, decode = metrics["prefill_busy"], metrics["decode_busy"]
     tiles = hasattr(serving, "prefill_cores")

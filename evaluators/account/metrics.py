@@ -141,9 +141,13 @@ METRICS: dict[str, Metric] = {
     "load_verdict": Metric(
         "1",
         "min",
-        "0 stable; 1 backlogged: requests wait longer than they run; 2 overloaded: queues grow",
+        "0 stable; 1 backlogged: load above 0.95, or queues grow by more than chance; 2 overloaded: load above 1; "
+        "3 too short to say: requests come within three times what the quickest tenth takes",
         "max",
-        ("stable", "backlogged", "overloaded"),
+        ("stable", "backlogged", "overloaded", "too short to say"),
+    ),
+    "offered_load": Metric(
+        "1", "min", "rate of requests over what is served of them in a closed loop, or below 0.5 over the steady state's", "max"
     ),
     "queue_growth": Metric(
         "1", "min", "requests left in queues over those that came, in the second half of the arrivals", "max"

@@ -94,6 +94,7 @@ class Served:
         transfer: of caches between two pools.
         stopped: whether it was ended at the caller's bound.
         never: why the load can never be served, in one line; empty where it can.
+        routing: of requests to instances.
     """
 
     requests: Requests
@@ -102,6 +103,12 @@ class Served:
     transfer: Transfer
     stopped: bool = False
     never: str = ""
+    routing: str = "least_loaded"
+
+    @property
+    def deployment(self) -> Deployment:
+        """What has served them."""
+        return Deployment(self.pools, self.transfer if len(self.pools) == 2 else None, self.routing)
 
     @property
     def total(self) -> dict[str, float]:
@@ -163,7 +170,7 @@ def serve(
     )  # fmt: skip
     never = _never(requests, pools)
     if never:
-        return Served(requests, tuple(pools), state, sent, never=never)
+        return Served(requests, tuple(pools), state, sent, never=never, routing=routing)
     # a price has room to work in: several runs may go on at a time
     prices = tuple(of.price._replace(places=of.price.places.copy(), weights=of.price.weights.copy()) for of in pools)
     ended = PAUSED
@@ -172,7 +179,7 @@ def serve(
     if ended == UNPRICED:
         raise DesignError(f"step price: an iteration of {_composition(state)} has no time above 0")
     assert ended in (ENDED, STOPPED), "requests are left, and nothing happens any more"
-    return Served(requests, tuple(pools), state, sent, ended == STOPPED)
+    return Served(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)
 
 
 def _asked(requests: Requests, sent: Transfer) -> Array:

@@ -6,18 +6,31 @@ last. From these: time to first token = done - arrival; time between tokens = th
 requests but the first ones; time per output token = (completed - done) / (output - 1), of requests with two tokens or more;
 end to end = completed - arrival. Percentiles are the smallest value that at least that share does not exceed.
 
-Time is counted from the first arrival to the last completion. A load is *overloaded* where queues grow as long as requests
-come; *backlogged* where requests wait longer than they are served, but queues do not keep growing; else *stable*.
+Time is counted from the first arrival to the last completion. A load is the rate of requests over what the same instances
+serve of the same requests when there are always some that wait (a closed loop). It is *overloaded* above 1, *backlogged* above
+0.95 or where queues grow by more than chance, else *stable*; requests that come within a few times what the quick ones of them
+take are *too short to say*.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dse.evaluators.serving.loop import Served
+from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.steady import steady
 from dse.space.elementwise import Array
+from dse.space.requests import Requests
 
-VERDICTS = ("stable", "backlogged", "overloaded")
+VERDICTS = ("stable", "backlogged", "overloaded", "too short to say")
+NEAR = 0.95
+"""Load above which waiting grows with every further request."""
+
+CLEAR = 0.5
+"""Load by the steady state's estimate up to which no closed loop is played: the loop's is 0.9 to 1.4 times it."""
+
+SHORT = 3.0
+"""Times that requests must come as long as one takes, for anything to be said of a load that goes on."""
+
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 GROWTH = 0.05
 """Share of the requests of the second half that must be left in queues at its end, for a load to count as too much."""
@@ -56,19 +69,63 @@ def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
         "recomputed": served.total["lost"] / max(1, served.total["prefilled"]),
         "prefix_reused": float(served["hit"].sum()) / float(requests.prompt.sum()),
         "queue_growth": growth(served),
-        "load_verdict": float(VERDICTS.index(verdict(served))),
+        "offered_load": (load := offered_load(served)),
+        "load_verdict": float(VERDICTS.index(verdict(served, load))),
     }
     return {**values, **_utilisation(served, span)}
 
 
-def verdict(served: Served) -> str:
-    """A word of `VERDICTS`: whether the instances keep up with what comes."""
+def verdict(served: Served, load: float | None = None) -> str:
+    """A word of `VERDICTS`: whether the instances keep up with what comes.
+
+    Args:
+        served: a run.
+        load: of it, where it is known.
+    """
     arrival = served.requests.arrival
-    if served.never or served.stopped or growth(served) > GROWTH:
+    if served.never or served.stopped:
         return "overloaded"
     done = ~np.isnan(served["completed"])
     waited, ran = (served["scheduled"] - arrival)[done], (served["completed"] - served["scheduled"])[done]
-    return "backlogged" if waited.mean() > ran.mean() else "stable"
+    if arrival[-1] == arrival[0]:  # no rate: only whether some wait longer than they run
+        return "backlogged" if waited.mean() > ran.mean() else "stable"
+    load = offered_load(served) if load is None else load
+    if load < CLEAR and not growth(served):
+        return "stable"
+    if arrival[-1] - arrival[0] < SHORT * np.quantile(ran, 0.1):
+        return "too short to say"
+    if load > 1:
+        return "overloaded"
+    return "backlogged" if load > NEAR or growth(served) > GROWTH else "stable"
+
+
+def offered_load(served: Served) -> float:
+    """The rate of requests over what the instances serve of the same in a closed loop; infinite where they come at once.
+
+    Where it is clearly low by the steady state's estimate, that estimate is taken.
+    """
+    requests = served.requests
+    if served.never or not np.isfinite(requests.rate):
+        return float("inf")
+    of = served.deployment
+    estimate = steady(of, requests, tpot=float("inf")).rate
+    if estimate and requests.rate < CLEAR * estimate:
+        return requests.rate / estimate
+    return requests.rate / saturated(of, requests)
+
+
+def saturated(of: Deployment, requests: Requests) -> float:
+    """Requests over time that instances serve where some always wait: of all at once, the middle four fifths. [1/s]"""
+    completed = np.sort(of.serve(replace(requests, arrival=np.zeros(len(requests))))["completed"])
+    count = len(completed)
+    first, last = (count // 10, count - 1 - count // 10) if count >= FEW else (0, count - 1)
+    begin = float(completed[first]) if count >= FEW else 0.0
+    over = float(completed[last]) - begin
+    return (last - first) / over if over > 0 and last > first else count / float(completed[-1])
+
+
+FEW = 100
+"""Requests below which the first and the last ones of a closed loop count as well."""
 
 
 def growth(served: Served) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import Pool, Served, serve
-from dse.evaluators.serving.measures import Slo, measures, verdict
+from dse.evaluators.serving.measures import CLEAR, Slo, measures, offered_load, verdict
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, linear
 from dse.evaluators.serving.state import Stop, Transfer
@@ -86,6 +86,30 @@ def test_the_verdict_turns_where_the_load_is_more_than_can_be_served() -> None:
     words = [verdict(loaded(rate)) for rate in (5, 15, 18, 22, 30, 60)]
     assert words == ["stable"] * 3 + ["overloaded"] * 3
     assert measures(loaded(40))["queue_growth"] == pytest.approx(1 - 20 / 40, abs=0.03)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.1, 1.6), st.integers(1, 3), st.integers(2, 30), st.integers(0, 10**6))
+def test_the_load_is_the_rate_over_what_a_closed_loop_serves(share: float, instances: int, batch: int, seed: int) -> None:
+    """Iterations of 10 ms make as many tokens as requests run: batch / (10 ms x output) a second are all there is."""
+    most = instances * batch / 0.1
+    many = requests([(10, 10)] * 1500).arriving("poisson", rate=share * most, seed=seed)
+    served = serve(many, [Pool(constant(0.01), policy("orca"), Memory(10_000), instances, batch=batch)])
+    load = offered_load(served)
+    assert load == pytest.approx(many.rate / most, rel=0.05 if load > CLEAR else 0.3)
+    if abs(load - 1) > 0.06:
+        assert verdict(served, load) == ("overloaded" if load > 1 else "stable")
+
+
+def test_short_bounds_and_short_waits_do_not_make_a_backlog() -> None:
+    """Half a load of requests that run for one iteration wait about as long as they run: nothing is the matter."""
+    many = requests([(100, 1)] * 2000).arriving("poisson", rate=4.0, seed=1)
+    served = serve(many, [Pool(constant(0.1), policy("prefill_first", tokens=100), Memory(10_000), batch=1)])
+    waited, ran = served["scheduled"] - many.arrival, served["completed"] - served["scheduled"]
+    assert waited.mean() > 0.2 * ran.mean()
+    assert verdict(served) == "stable"
+    few = serve(many.first(3), [Pool(constant(10.0), policy("prefill_first"), Memory(10_000), batch=1)])
+    assert verdict(few) == "too short to say"
 
 
 def test_a_burst_is_a_backlog_that_goes_away() -> None:
