@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.capacity import Side, Tried, of_few, worth
+from dse.capacity import Side, Tried, worth
 from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
@@ -15,6 +15,9 @@ from dse.json_text import json_text
 from dse.progress import Terminal, say
 from dse.signals import held_back
 from dse.space.units import show
+
+LONG = 5
+"""Times what a request may take: so long requests must come for a rate to be one that goes on."""
 
 SHOWN = 12
 """Deployments in a chip's table."""
@@ -50,13 +53,16 @@ def few(side: Side) -> str:
     """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
     assert side.best is not None
     count = len(side.load.requests)
-    more = of_few(side.best.candidate.estimate.rate, count, side.bounds)
-    if more < 1.1:
+    asked, bounds = side.load.requests, side.bounds
+    may_take = bounds.ttft + float(asked.output.mean()) * bounds.tpot
+    comes = count / side.best.rate
+    if comes > LONG * may_take:
         return ""
-    enough = int(-(-10 * count * (1 - 1 / more) // 100) * 100) if more < float("inf") else 10 * count
-    faster = f"{more:.2g} times as fast as they are served" if more < float("inf") else "at any rate"
-    bound = show(side.bounds.ttft, "s")
-    return f"{count:,} requests are few: they may come {faster} and keep {bound}; workload.requests={enough} is steadier"
+    enough = int(-(-LONG * may_take * side.best.rate // 1000) * 1000)
+    return (
+        f"{count:,} requests come in {show(comes, 's')}, and one may take {show(may_take, 's')}: part is served after the "
+        f"last has come; workload.requests={enough} tells what goes on for long"
+    )
 
 
 def record(sides: Sequence[Side]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ who breaks a bound there is out, who keeps them is searched for its own rate.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,18 +17,14 @@ import numpy as np
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from dse.evaluators.evaluation import binding
-from dse.evaluators.judges.serving import deployed
+from dse.deployments import TP, Candidate, candidates
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, checked, largest, spent
-from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Served
+from dse.evaluators.serving.loop import UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
-from dse.evaluators.serving.steady import Steady, steady
 from dse.progress import Progress
 from dse.records import parsed as number
-from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced
-from dse.space.knobs import Space, Value
+from dse.space.knobs import Space
 from dse.space.software import SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.units import show
 from dse.space.workload import Load
@@ -38,8 +34,6 @@ WORDS = ("devices", "rate", "percentile", "apart")
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
-MARGIN = 1.4
-"""By how much the loop's rate may exceed an estimate of many requests: in `studies/capacity` it is 0.93 to 1.31 times."""
 
 WAVE = 4
 """Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
@@ -51,62 +45,6 @@ COARSE = 1.05
 
 OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
 """Times the largest rate, at which the best deployment is drawn."""
-
-INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
-PHASE = ("mapping.prefill.", "mapping.decode.")
-TP = ("mapping.prefill.tp", "mapping.decode.tp")
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A deployment that could be asked.
-
-    Attributes:
-        values: leaves that tell it from the others.
-        devices: that it takes.
-        apart: whether some instances only prefill.
-        estimate: of its steady state.
-        most: what the loop's rate may be, from the estimate. [1/s]
-    """
-
-    design: Design
-    values: dict[str, Any]
-    devices: int
-    apart: bool
-    deployment: Deployment = field(repr=False)
-    estimate: Steady
-    most: float
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
-        if self.apart:
-            who = f"{counts['prefill_instances']} that prefill{_tp(self.design, TP[0])}, "
-            who += f"{counts['instances']} that decode{_tp(self.design, TP[1])}"
-        else:
-            who = f"{counts['instances']} alike{_tp(self.design, TP[0])}"
-        rest = [
-            f"{address.rpartition('.')[2]} {value}"
-            for address, value in self.values.items()
-            if address not in (*TP, INSTANCES, PREFILL) and not (self.apart and address.endswith(".policy"))
-        ]
-        return ", ".join([who, *rest])
-
-    @property
-    def words(self) -> list[str]:
-        """As overrides of ``dse evaluate``."""
-        both = {
-            PHASE[0] + leaf.removeprefix(PHASE[1]): value for leaf, value in self.values.items() if leaf.startswith(PHASE[1])
-        }
-        alike = {leaf for leaf, value in both.items() if self.values.get(leaf) == value}
-        found = []
-        for address, value in self.values.items():
-            if address in alike:
-                found.append(f"mapping.both.{address.removeprefix(PHASE[0])}={value}")
-            elif not (address.startswith(PHASE[1]) and PHASE[0] + address.removeprefix(PHASE[1]) in alike):
-                found.append(f"{address}={value}")
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +179,18 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    _, usual, load, bounds, knobs = posed(chip, asked, trust=trust)
+    if asked.devices:
+        return _most(chip, asked, usual, load, bounds, knobs, asked.devices)
+    return _fewest(chip, asked, usual, load, bounds, knobs)
+
+
+def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Mapping[str, Any], Question, Load, Bounds, Space]:
+    """The question of a chip: its configuration, without knobs, what is served within which bounds, and the knobs.
+
+    Raises:
+        DesignError: what cannot be asked of it.
+    """
     words = [f"chip={chip}", *asked.overrides]
     if not any(word.startswith("workload=") for word in words):
         words.insert(1, "workload=serving")
@@ -267,10 +217,7 @@ def _side(chip: str, asked: Asked, trust: bool) -> Side:
             f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
             "choose mapping=flat_serving for tiles"
         )
-    knobs = _space(config, usual, words)
-    if asked.devices:
-        return _most(chip, asked, usual, load, bounds, knobs, asked.devices)
-    return _fewest(chip, asked, usual, load, bounds, knobs)
+    return config, usual, load, bounds, _space(config, usual, words)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
@@ -284,7 +231,7 @@ def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> 
 
 def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> Side:
     """The best deployment on so many devices."""
-    found, refused = _candidates(asked, usual, load, bounds, knobs, devices)
+    found, refused = candidates(usual, load, bounds, knobs, devices, apart=asked.apart)
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
         return replace(side, why=_why_none(chip, usual, refused, devices))
@@ -302,7 +249,7 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
     """The fewest devices of which some deployment keeps the bounds at a rate."""
 
     def keeper(devices: int) -> Candidate | None:
-        found, _ = _candidates(asked, usual, load, bounds, knobs, devices)
+        found, _ = candidates(usual, load, bounds, knobs, devices, apart=asked.apart)
         for one in found:
             if one.most >= asked.rate and not bounds.broken(_play(one, load, asked.rate, bounds)):
                 return one
@@ -314,7 +261,7 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
             if many > 4096:
-                found, refused = _candidates(asked, usual, load, bounds, knobs, few)
+                found, refused = candidates(usual, load, bounds, knobs, few, apart=asked.apart)
                 why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, usual, refused, few)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
                 return replace(side, why=f"{why}; {few} devices do not serve {asked.rate:g} requests a second")
@@ -323,104 +270,6 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
     return _most(chip, asked, usual, load, bounds, knobs, many)
-
-
-def _candidates(
-    asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int
-) -> tuple[list[Candidate], dict[str, int]]:
-    """Deployments that fit, by falling estimate; and how many each limit refuses."""
-    found: list[Candidate] = []
-    refused: dict[str, int] = {}
-    fits: dict[str, str] = {}
-    for values, apart in _plans(asked, usual, knobs, devices):
-        design = replaced(usual.base, values)
-        alone = replaced(design, {INSTANCES: 1, PREFILL: int(apart)})
-        key = repr(sorted((address, value) for address, value in values.items() if address not in (INSTANCES, PREFILL)))
-        if key not in fits:
-            worst = binding(alone, replace(usual.workload, cases=(load,)))
-            fits[key] = worst.limit if worst else ""
-        if fits[key]:
-            refused[fits[key]] = refused.get(fits[key], 0) + 1
-            continue
-        deployment, _ = deployed(design, load, "closed", checked=False)
-        estimate = steady(deployment, load.requests, tpot=bounds.tpot)
-        most = estimate.rate * MARGIN * of_few(estimate.rate, len(load.requests), bounds)
-        found.append(Candidate(design, values, _devices(design), apart, deployment, estimate, most))
-    order = sorted(range(len(found)), key=lambda place: (-found[place].estimate.rate, found[place].devices, place))
-    return [found[place] for place in order], refused
-
-
-def of_few(rate: float, count: int, bounds: Bounds) -> float:
-    """By how much so few requests may come faster than they are served: queues grow, and are gone before the bound is broken.
-
-    The last one that has to keep it comes when the backlog is as long as the bound: `n p (1 / served - 1 / coming) = ttft`.
-
-    >>> round(of_few(50.0, 2000, Bounds(2.0, 0.05, 0.9)), 3), of_few(1e4, 100, Bounds(2.0, 0.05, 0.9))
-    (1.059, inf)
-    """
-    gained = rate * bounds.ttft / (count * bounds.share)
-    return 1 / (1 - gained) if gained < 1 else math.inf
-
-
-def _plans(asked: Asked, usual: Question, knobs: Space, devices: int) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Leaves of each deployment on so many devices at most, and whether phases are apart."""
-    base = usual.base
-    rows = _rows(knobs)
-    said = int(at(base, INSTANCES)), int(at(base, PREFILL))
-    for values in rows:
-        leaves = _leaves(knobs, values)
-        each = [_each(base, leaves, phase) for phase in TP]
-        if not said[1] and each[0] == each[1] and each[0] <= devices:
-            yield {**leaves, INSTANCES: devices // each[0]}, False
-    if not asked.apart:
-        return
-    seen = set()
-    for values in rows:
-        leaves = {
-            a: v for a, v in _leaves(knobs, values).items() if not a.startswith("mapping.serving.") or a.endswith("batch")
-        }
-        for other in rows:
-            decode = _leaves(knobs, other)
-            both = {**leaves, **({TP[1]: decode[TP[1]]} if TP[1] in decode else {})}
-            if "mapping.serving.policy" in knobs.targets:
-                both["mapping.serving.policy"] = "prefill_first"  # decode instances have no prompts to mix
-            each = [_each(base, both, phase) for phase in TP]
-            key = tuple(sorted(both.items()))
-            if key in seen:
-                continue
-            seen.add(key)
-            for prefill in range(1, (devices - each[1]) // each[0] + 1):
-                yield {**both, PREFILL: prefill, INSTANCES: (devices - prefill * each[0]) // each[1]}, True
-
-
-def _rows(knobs: Space) -> list[Mapping[str, Value]]:
-    if not knobs.knobs:
-        return [{}]
-    total = knobs.combinations
-    if total is None:
-        raise DesignError("space: dse capacity takes choices, as in choice(1, 2, 4); an interval has no end of deployments")
-    columns = knobs.grid(0, total)
-    return [knobs.canonical(knobs.row(columns, place)) for place in range(len(next(iter(columns.values()))))]
-
-
-def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
-    return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
-
-
-def _each(base: Design, leaves: Mapping[str, Any], address: str) -> int:
-    """Devices of an instance, of a phase."""
-    if software_of(base.mapping) != SERVED_DEVICES:
-        return 1
-    return int(leaves.get(address, at(base, address)))
-
-
-def _tp(design: Design, address: str) -> str:
-    return f" of TP {int(at(design, address))}" if software_of(design.mapping) == SERVED_DEVICES else ""
-
-
-def _devices(design: Design) -> int:
-    prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))
-    return prefill * _each(design, {}, TP[0]) + instances * _each(design, {}, TP[1])
 
 
 def threads() -> int:

@@ -4,7 +4,8 @@ import time
 
 import numpy as np
 
-from dse.capacity import OF_LOAD, Candidate, Side, capacity
+from dse.capacity import OF_LOAD, Side, capacity, parsed, posed
+from dse.deployments import Candidate, candidates
 from dse.evaluators.serving.capacity import largest
 from dse.evaluators.serving.state import Stop
 from dse.space.units import show
@@ -75,8 +76,16 @@ def _asked(words: tuple[str, ...]) -> tuple[Side, Rates, float, float]:
     start = time.process_time()
     (side,) = capacity(words)
     middle = time.process_time()
-    rates = [(one, _own(one, side)) for one in side.candidates if one.estimate.rate]
+    rates = [(one, _own(one, side)) for one in _every(words, side) if one.estimate.rate]
     return side, rates, middle - start, time.process_time() - middle
+
+
+def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
+    """All deployments, those too that the quick answer leaves out."""
+    asked = parsed(words)
+    _, usual, load, bounds, knobs = posed(asked.chips[0], asked, trust=False)
+    found, _ = candidates(usual, load, bounds, knobs, side.devices, apart=True, every=True)
+    return found
 
 
 def _own(one: Candidate, side: Side) -> float:

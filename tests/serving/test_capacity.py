@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from dse.build import question
 from dse.capacities import leave, record
-from dse.capacity import Candidate, capacity, parsed
 from dse.capacity import _play as play_one
+from dse.capacity import capacity, parsed
 from dse.compose import compose, folder_of
+from dse.deployments import Candidate
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
 from dse.evaluators.serving.kvcache import Memory
