@@ -6,7 +6,7 @@ and only read here. A band says how far off rows were; it is no confidence inter
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -125,19 +125,18 @@ def bands(
         kind = kind_of(names, kernel, question, name, fidelity)
         if (kind.phase, kind.measure) in shown:
             continue
-        found = band(kind, name, float(metrics[name]))
-        if found.rows and changed:
-            found = replace(found, of=", ".join(filter(None, (found.of, "the chip as it ships"))))
+        found = band(kind, name, float(metrics[name]), changed=changed)
         if name in always or found.rows:
             shown[kind.phase, kind.measure] = found
     return tuple(shown.values())
 
 
-def band(kind: Kind, metric: str, value: float) -> Band:
-    """The band of one metric."""
+def band(kind: Kind, metric: str, value: float, *, changed: bool = False) -> Band:
+    """The band of one metric; `changed` as `bands` has it."""
     rows, of = nearest(kind, residuals())
     if not rows:
         return Band(metric, value, kind)
+    of = ", ".join(filter(None, (of, "the chip as it ships" if changed else "")))
     errors = np.array([row.error for row in rows])
     if measure_of(metric).sign < 0:
         errors = 1 / (1 + errors) - 1

@@ -481,6 +481,21 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     assert open_design(page) != before
 
 
+def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    assert run_study(asked) == 0
+    part = Loaded(asked).part()
+    page = opened(part)
+    shown = page.locator(".bands tr").all_inner_texts()
+    (study,) = payload([part])["studies"]
+    assert len(shown) == len(study["bands"]) >= len(asked.objectives)
+    for band, text in zip(study["bands"], shown, strict=True):
+        assert band["text"] in text
+        assert (band["low"] is None) == ("no measured row" in text)
+    gemm = {knob.address: knob.values for knob in asked.question.space.knobs}["mapping.gemm"]
+    assert {band["software"] for band in study["bands"] if band["metric"] == "latency"} == {f"product: {one}" for one in gemm}
+
+
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
     rows = rerun(places(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
