@@ -235,8 +235,12 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert found.verified is not None
     page.wait_for_selector("#verified .point")
     assert page.locator("#verified .plot").count() == 1  # cores are the same by both
-    assert page.locator("#verified .point").count() == len(found.verified.after) == 12
-    assert page.locator("#verified tbody tr").count() == len(found.verified.shifts())
+    assert len(found.verified.after) == 12
+    assert page.locator("#verified .point").count() == 12 + len(found.verified.off.after) == 20
+    assert page.locator("#verified .shifts tbody tr").count() == len(found.verified.shifts())
+    assert page.locator("#verified .ranks tbody tr").count() == len(found.verified.ranks) == 2
+    said = page.inner_text("#verified .shares")
+    assert all(part in said for part in (*found.verified.shared, *found.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()
     box = page.locator("#verified .point").last.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
