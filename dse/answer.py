@@ -15,10 +15,13 @@ from dse.evaluators import METRICS, evaluate, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.evaluation import infeasible, on_part
 from dse.evaluators.passes.part import PART
+from dse.kind import kernel_of
 from dse.records import Source
+from dse.residuals import Band, bands
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
+from dse.space.kinds import called
 from dse.space.limits import Infeasible
 from dse.space.units import show
 from dse.space.workload import Case, Workload
@@ -53,6 +56,7 @@ class Evaluation:
         infeasible: what binds, None where every limit holds.
         fidelity: the reader that it was evaluated by.
         names: what was chosen by name, as ``chip: a100``.
+        question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
     """
 
     design: Design
@@ -63,6 +67,15 @@ class Evaluation:
     sources: tuple[Source, ...]
     fidelity: str
     names: dict[str, str]
+    question: str
+
+    @cached_property
+    def bands(self) -> tuple[Band, ...]:
+        """How far off measured rows of this kind were, metric by metric; of a part of a mesh nothing was measured."""
+        if PART in self.fidelity:
+            return ()
+        kernel = kernel_of(self.design, self.question)
+        return bands(self.metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self._changed))
 
     @cached_property
     def breakdown(self) -> Breakdown:
@@ -79,14 +92,18 @@ class Evaluation:
 
     def about(self) -> list[tuple[str, str]]:
         """What was evaluated: parts by name, what was set of the chip, the plan of each phase, number formats, the fidelity."""
-        changed = [s for s in self.sources if s.source == "override" and s.address.startswith("chip.")]
-        values = "".join(f", {source.address}={source.value}" for source in changed)
+        values = "".join(f", {source.address}={source.value}" for source in self._changed)
         plans = _plans(self.design)
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
         found += [*(plan for plan in plans if plan not in formats), *formats, *self._guessed(), ("fidelity", self.fidelity)]
         return [*found, *([("on a part", self.part)] if self.part else [])]
+
+    @property
+    def _changed(self) -> list[Source]:
+        """What was set of the chip."""
+        return [source for source in self.sources if source.source == "override" and source.address.startswith("chip.")]
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
@@ -115,12 +132,15 @@ class Evaluation:
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
         lines = [f"{name:11}{text}" for name, text in self.about()]
-        return "\n".join([_titled(self.cases), *lines, *verdict, *(f"  {name:32}{text}" for name, text, _ in self.rows())])
+        measured = [f"  {band.metric:32}{band}" for band in self.bands]
+        metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
+        return "\n".join([_titled(self.cases), *lines, *verdict, *metrics, *measured])
 
     def _repr_html_(self) -> str:
         """The same as a table, for notebooks."""
         verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
         rows = [*((name, text, "") for name, text in self.about()), *verdict, *self.rows()]
+        rows += [(band.metric, str(band), "") for band in self.bands]
         cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
         return f"<table><caption>{escape(_titled(self.cases))}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
@@ -152,7 +172,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
     metrics = own((name, column[0]) for name, column in found.columns.items())
     why = infeasible(design, workload)
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
-    return Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names)
+    return Evaluation(design, workload, metrics, tuple(each), why, asked.sources, fidelity, names, called(config["workload"]))
 
 
 def shown(name: str, value: float) -> str:

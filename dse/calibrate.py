@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dse.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import metric
 from dse.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
@@ -23,7 +22,7 @@ from dse.space.errors import DesignError, nearest
 from dse.space.fields import addresses, at, replaced, spec_at
 from dse.space.machines import machine_of
 from dse.space.units import parse
-from dse.validate import ROLES, asked_of, ends, one_line, rows_of, unit_of, words_of
+from dse.validate import ROLES, Asked, asked_of, ends, one_line, rows_of, unit_of, words_of
 
 WORDS = ("fit", "folds", "seed", "name")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
@@ -54,8 +53,8 @@ class Measured:
     divisor: float
     low: float
     high: float
-    asked: tuple[Question, str]
-    base: tuple[Question, str] | None
+    asked: Asked
+    base: Asked | None
     base_fixed: bool
 
 
@@ -153,8 +152,8 @@ def simulated(rows: Sequence[Measured], names: Sequence[str], vectors: Vector) -
     for place, row in enumerate(rows):
         for into, asked, fixed in ((found, row.asked, False), (base, row.base, row.base_fixed)):
             if asked is not None:
-                entry = (into, place, asked[0].base, fixed, row.metric)
-                groups.setdefault((asked[0].workload, asked[1]), []).append(entry)
+                entry = (into, place, asked.question.base, fixed, row.metric)
+                groups.setdefault((asked.question.workload, asked.fidelity), []).append(entry)
     changes = [dict(zip(names, map(float, vector), strict=True)) for vector in vectors]
     for (workload, fidelity), entries in groups.items():
         designs = [one if fixed else replaced(one, change) for _, _, one, fixed, _ in entries for change in changes]
@@ -178,7 +177,7 @@ def _read(path: Path, overrides: Sequence[str], wanted: Sequence[str]) -> tuple[
             row = _row(cells, overrides)
         except DesignError as error:
             raise DesignError(f"{where}: {one_line(str(error))}") from None
-        design = row.asked[0].base
+        design = row.asked.question.base
         if not constants:
             constants = tuple(_constant(text, design) for text in wanted)
             if len({one.address for one in constants}) < len(constants):

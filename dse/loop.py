@@ -221,8 +221,9 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> 
             lambda text: say(f"  {text}"),
             elapsed,
         )
-    failed = int(found.after["error"].notna().sum())
-    say(f"  verify: {len(found.after):,} designs at {found.high}" + (f", {failed} failed" if failed else ""))
+    failed = int(found.after["error"].notna().sum() + found.off.after["error"].notna().sum())
+    aside = f" and {len(found.off.after):,} off the front" if len(found.off.after) else ""
+    say(f"  verify: {len(found.after):,} designs{aside} at {found.high}" + (f", {failed} failed" if failed else ""))
     return found
 
 

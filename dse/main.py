@@ -159,10 +159,19 @@ def _report(typed: Namespace) -> int:
 
 
 def _validate(typed: Namespace) -> int:
-    from dse.compose import STUDIES
-    from dse.validate import validate
+    files = [word for word in typed.words if word.endswith(".csv") or Path(word).is_file()]
+    if files and files != typed.words:
+        raise DesignError(f"validate: takes files or studies; got {' '.join(typed.words)}")
+    if files:
+        from dse.validate import validate
 
-    return validate([Path(word) for word in typed.words] or sorted(STUDIES.glob("*/published.csv")), as_json=typed.json)
+        if typed.out:
+            raise DesignError("validate --out: the page is of studies; of files everything is printed")
+        return validate([Path(word) for word in files], as_json=typed.json)
+    from dse.validation import validation
+
+    out = Path(typed.out) if typed.out else Path("runs") / "validation" / "validation.html"
+    return validation(typed.words, out, as_json=typed.json)
 
 
 def _calibrate(typed: Namespace) -> int:

@@ -184,16 +184,23 @@ Nothing is evaluated but what breaks the time of the best designs down.""",
         ),
     ),
     "validate": Command(
-        "[FILE...]",
-        "published figures against simulated ones; --json for machines",
+        "[STUDY...|FILE...]",
+        "published figures against simulated ones, of all studies that ship, of some, or of a file; --json for machines",
         """\
-Simulates each row of files of published figures and prints published, simulated and error, with a summary of each file;
-without a file, of the studies that ship. A file is CSV with these columns: id, where, overrides, baseline, metric, value, unit,
-role, note.""",
-        (Flag(("--json",), "print the rows as JSON"),),
+Simulates each published row of the studies that ship, or of those that are named: counts by role the rows that are further off
+than their study's tolerance (studies/tolerances.csv), prints mean, 90 % and worst error by study, chip and phase, and what took
+longest, and writes the page (measured against simulated). Ends with 1 where a row of role check fails that is said to hold:
+one that is not in studies/misses.csv, which says why. Of a study, its rows are printed too.
+
+Of files, prints published, simulated and error of each row, with a summary. A file is CSV with these columns: id, where,
+overrides, baseline, metric, value, unit, role, note.""",
+        (
+            Flag(("--json",), "print the rows as JSON"),
+            Flag(("--out",), "write the page there", "FILE", "validation.html"),
+        ),
         (
             "dse validate",
-            "dse validate mine.csv",
+            "dse validate waferllm_gemv noc_curves",
             "dse validate --json mine.csv",
         ),
     ),

@@ -55,6 +55,8 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     if found.infeasible is not None:
         console.print(f"[red]infeasible:[/] {escape(str(found.infeasible))}")
     console.print(_metrics_table(found))
+    if found.bands:
+        console.print(_bands_table(found))
     if held := of_load(found.metrics, found.design):
         console.print(f"{shown('load_verdict', found.metrics['load_verdict'])}: {held}")
     if cases > 1:
@@ -84,6 +86,25 @@ def record(found: Evaluation) -> dict[str, Any]:
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "metrics": _with_units(found.metrics),
+        "bands": [
+            {
+                "metric": one.metric,
+                "value": one.value,
+                "unit": METRICS[one.metric].unit,
+                **one.kind._asdict(),
+                "low": one.low,
+                "high": one.high,
+                "measured": one.measured,
+                "rows": one.rows,
+                "fitted": one.fitted,
+                "of": one.of,
+                "compares": one.compares,
+                "physics": one.physics,
+                "stale": one.stale,
+                "text": str(one),
+            }
+            for one in found.bands
+        ],
         "operators": [row.record() for row in found.breakdown.rows],
         "seconds_by_bound": found.breakdown.by_bound(),
         "area_mm2": found.breakdown.area,
@@ -129,6 +150,17 @@ def _metrics_table(found: Evaluation) -> Table:
         table.add_column()
     for name, text, definition in found.rows():
         table.add_row(name, text, f"[dim]{definition}[/]")
+    return table
+
+
+def _bands_table(found: Evaluation) -> Table:
+    """How far off measured rows of this kind were, and where that would have the answer measured."""
+    table = Table(box=None, title="how far off measured rows of this kind were: simulated over measured", title_justify="left")
+    for name in ("metric", "here", "off by", "so it would be measured as"):
+        table.add_column(name)
+    for one in found.bands:
+        ends = dict.fromkeys(shown(one.metric, end) for end in one.measured or ())
+        table.add_row(one.metric, shown(one.metric, one.value), escape(one.said), " to ".join(ends))
     return table
 
 

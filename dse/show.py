@@ -15,6 +15,7 @@ from rich.table import Table
 from dse.advice import rejections, smallest_relaxation
 from dse.evaluators import METRICS
 from dse.progress import Terminal
+from dse.ranks import Rank
 from dse.space.errors import DesignError
 from dse.space.units import show
 from dse.study import Study, stored_at
@@ -108,6 +109,7 @@ def verified_table(asked: Study, found: Verified) -> None:
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {found.high} and {fall:,} fall off; "
             f"{come:,} come on from behind"
         )
+    _ranks_table(console, asked, found)
     shown = found.shown(ROWS)
     if not shown:
         return
@@ -131,6 +133,43 @@ def verified_table(asked: Study, found: Verified) -> None:
             cells += [*(show(value, METRICS[name].unit) for value in (low, high)), f"{high / low - 1:+.1%}" if low else "-"]
         table.add_row(*cells)
     console.print(table)
+
+
+def _ranks_table(console: Terminal, asked: Study, found: Verified) -> None:
+    """Whether both rank alike, on the front and off it, what moves most, and what the two share."""
+    off = found.off
+    table = Table(
+        title=f"rank correlation, 95 %: {len(found.after):,} of the best and {len(off.after):,} off the front",
+        title_justify="left",
+    )
+    for column in ("metric", "on the front", "off the front", "overall", "moves most", "order of the front"):
+        table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
+    for one in found.ranks:
+        moved = f"{_knobs(asked, found, one.row)}: {one.before} to {one.after}" if one.row >= 0 else "none moves"
+        decided = f"{one.decided} of {one.pairs} neighbours decided" if one.pairs else "-"
+        table.add_row(one.metric, *(rank_text(group) for group in (one.front, one.off, one.overall)), moved, decided)
+    if found.ranks:
+        console.print(table)
+    if int(off.better.sum()) and not found.part:
+        console.print(f"of {len(off.after):,} designs off the front, {int(off.better.sum()):,} would be on it at {found.high}")
+    if found.shared:
+        console.print(escape(f"{found.high} and {found.low} share: {'; '.join(found.shared)}"))
+        console.print(escape(f"each gives in its own way: {'; '.join(found.own)}"))
+
+
+def _knobs(asked: Study, found: Verified, row: int) -> str:
+    """A verified design by the values of its knobs."""
+    values = found.before.loc[row] if row in found.before.index else found.off.before.loc[row]
+    shown = {knob.address: knob_text(asked, knob.address, values[knob.address]) for knob in asked.question.space.knobs}
+    return ", ".join(f"{address} {text}" for address, text in shown.items() if text != "-")
+
+
+def rank_text(of: Rank) -> str:
+    """A rank correlation with its interval and how many designs it is of."""
+    if of.tau is None:
+        return f"- ({of.designs})"
+    span = f", {of.low:.2f} to {of.high:.2f}" if of.low is not None and of.high is not None else ""
+    return f"{of.tau:.2f}{span} ({of.designs})"
 
 
 def _failing(row: pd.Series) -> str:

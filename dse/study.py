@@ -28,7 +28,7 @@ from dse.workers import Crew
 SETTINGS = {
     "screen": {"run", "limit", "keep"},
     "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
-    "verify": {"fidelity", "designs", "side"},
+    "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
     "report": {"lines", "bars"},
@@ -313,6 +313,9 @@ def _verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         raise DesignError(f"verify.designs: {designs!r} is not a whole number of at least 1")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
         raise DesignError(f"verify.side: {side!r} is not a whole number of cores, or 0 for meshes as they are")
+    for key, low in (("off_front", 0), ("strata", 1)):
+        if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
+            raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")
     return dict(config)
 
 

@@ -10,10 +10,12 @@ check, report (compared, not scored).
 import csv
 import re
 import shlex
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.markup import escape
@@ -25,14 +27,18 @@ from dse.evaluators import METRICS, Outcomes, evaluate
 from dse.evaluators.account.metrics import metric
 from dse.evaluators.serving.traces import broken, undecodable
 from dse.json_text import json_text
+from dse.kind import Kind, kernel_of, kind_of
 from dse.progress import Terminal
 from dse.space.design import stacked
 from dse.space.errors import DesignError, nearest
+from dse.space.kinds import called
 from dse.space.units import parse
 from dse.strangers import as_data
 
 COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
 ROLES = ("calibration", "check", "report")
+ORDER = 1.25
+"""Upper over lower end of a published range from which on it says an order, as in 1..100, and no figure."""
 MESSAGE = 1000
 """Characters of a message."""
 
@@ -47,6 +53,10 @@ class Compared:
         simulated: None where no design of a space is feasible.
         error: relative; 0 inside a published range.
         fits: whether every limit holds; else the figure is what it would be if it fitted.
+        kind: what it is a figure of; of a comparison, the design that is compared.
+        compares: whether it is a design's over a baseline's.
+        order: whether the published range is so wide that it says an order, no figure: more than `ORDER` from end to end.
+        seconds: that it took to simulate.
     """
 
     id: str
@@ -58,7 +68,20 @@ class Compared:
     simulated: float | None
     error: float | None
     note: str
-    fits: bool = True
+    fits: bool
+    kind: Kind
+    compares: bool
+    order: bool
+    seconds: float = 0.0
+
+
+class Asked(NamedTuple):
+    """What a row asks: a question, the reader, what was chosen by name, and what the question is called."""
+
+    question: Question
+    fidelity: str
+    names: dict[str, str]
+    called: str
 
 
 def validate(files: Sequence[Path], *, as_json: bool) -> int:
@@ -69,15 +92,20 @@ def validate(files: Sequence[Path], *, as_json: bool) -> int:
         return 0
     console = Terminal(150)
     for path, rows in report.items():
-        table = Table(title=escape(path), title_justify="left", box=None)
-        for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
-            table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
-        for row in rows:
-            shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
-            table.add_row(*(escape(text) for text in shown))
-        console.print(table)
+        console.print(rows_table(path, rows))
         console.print(f"  {summary(rows)}\n")
     return 0
+
+
+def rows_table(title: str, rows: Sequence[Compared]) -> Table:
+    """Rows for people: published, simulated and error of each."""
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for column in ("id", "where", "metric", "published", "simulated", "unit", "error", "role"):
+        table.add_column(column, justify="right" if column in ("published", "simulated", "error") else "left")
+    for row in rows:
+        shown = (row.id, row.where, row.metric, row.published, _number(row), row.unit, _error(row), row.role)
+        table.add_row(*(escape(text) for text in shown))
+    return table
 
 
 def compare(path: Path) -> list[Compared]:
@@ -94,13 +122,22 @@ def compare(path: Path) -> list[Compared]:
 @lru_cache(maxsize=64)
 def _compare(path: Path, changed: int) -> tuple[Compared, ...]:
     """Once for each state of a file: findings and READMEs come back to the same figures."""
-    compared = []
+    return tuple(simulated(path))
+
+
+def simulated(path: Path) -> Iterator[Compared]:
+    """The same row by row, as each is done.
+
+    Raises:
+        DesignError: as `compare` does.
+    """
     for number, row in rows_of(path):
+        begun = time.perf_counter()
         try:
-            compared.append(_compared(row))
+            found = _compared(row)
         except DesignError as error:
             raise DesignError(f"{path}, row {number} ({one_line(row['id'][:40])}): {one_line(str(error))}") from None
-    return tuple(compared)
+        yield replace(found, seconds=time.perf_counter() - begun)
 
 
 def rows_of(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -154,21 +191,34 @@ def _compared(row: dict[str, str]) -> Compared:
         raise DesignError(f"column role: no role {row['role'][:40]!r}; {nearest(row['role'], ROLES)}")
     overrides, baseline = (words_of(row, column) for column in ("overrides", "baseline"))
     low, high = ends(row["value"])
-    simulated, fits = measured(overrides, row["metric"]), True
-    if simulated is None:
-        simulated, fits = measured(overrides, row["metric"], strict=False), False
-    if baseline and simulated is not None:
+    value, fits = measured(overrides, row["metric"]), True
+    if value is None:
+        value, fits = measured(overrides, row["metric"], strict=False), False
+    if baseline and value is not None:
         alone = any(override.startswith("chip=") for override in baseline)
         # where another chip is the baseline, both are judged alike: by what they would do if they fitted
         base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
-        simulated = simulated / base if base else None
-    elif simulated is not None and row["unit"] not in ("ratio", ""):
-        simulated /= parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
+        value = value / base if base else None
+    elif value is not None and row["unit"] not in ("ratio", ""):
+        value /= parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
     error = None
-    if simulated is not None:
-        error = min(0.0, simulated / low - 1 if low else 0.0) + max(0.0, simulated / high - 1)
+    if value is not None:
+        error = min(0.0, value / low - 1 if low else 0.0) + max(0.0, value / high - 1)
+    asked = asked_of(overrides)
     return Compared(
-        row["id"], row["where"], row["role"], row["metric"], row["unit"], row["value"], simulated, error, row["note"], fits
+        row["id"],
+        row["where"],
+        row["role"],
+        row["metric"],
+        row["unit"],
+        row["value"],
+        value,
+        error,
+        row["note"],
+        fits,
+        kind_of(asked.names, kernel_of(asked.question.base, asked.called), asked.called, row["metric"].strip(), asked.fidelity),
+        bool(baseline),
+        high > ORDER * low,
     )
 
 
@@ -191,23 +241,24 @@ def ends(text: str) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=256)
-def asked_of(overrides: tuple[str, ...]) -> tuple[Question, str]:
-    """The question of some overrides, and the reader."""
+def asked_of(overrides: tuple[str, ...]) -> Asked:
+    """What some overrides ask."""
     config = compose(overrides)
-    return question(config, folder_of(config)), str(config["fidelity"])
+    names = {group: str(config["choices"].get(group, "")) for group in ("chip", "mapping", "stack")}
+    return Asked(question(config, folder_of(config)), str(config["fidelity"]), names, called(config["workload"]))
 
 
 @lru_cache(maxsize=1024)
 def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
     """One design, of which rows ask several metrics."""
-    asked, fidelity = asked_of(overrides)
+    asked, fidelity, *_ = asked_of(overrides)
     return evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
 
 
 @lru_cache(maxsize=256)
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
-    asked, fidelity = asked_of(overrides)
+    asked, fidelity, *_ = asked_of(overrides)
     found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
@@ -240,7 +291,7 @@ def unit_of(overrides: tuple[str, ...], what: str) -> str:
     found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
-    asked, _ = asked_of(overrides)
+    asked = asked_of(overrides).question
     unit = asked.space.spec(found[1]).metadata["unit"]
     return str(unit)
 

@@ -1,8 +1,9 @@
-"""A study's best designs evaluated once more, at a higher fidelity, and how far the two agree.
+"""A study's best designs evaluated once more, at a higher fidelity, and some off the front; and how far the two agree.
 
-The front comes first, then layer by layer what is next to it, as the best at one fidelity may be second at another. Results
-are stored as any others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too large
-to be played flit by flit are compared on a part: both readers play the same part there.
+The front comes first, then layer by layer what is next to it, as the best at one fidelity may be second at another. Designs
+off the front are drawn from all over the others (`dse.strata`): ranks among the best alone say little of the two readers.
+Results are stored as any others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too
+large to be played flit by flit are compared on a part: both readers play the same part there.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,18 @@ import pandas as pd
 
 from dse.actors import hired
 from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.passes.part import PART
+from dse.evaluators.readers.ways import compared
 from dse.frame import judged, rounded, search_frame, values_of
 from dse.pareto import layers
 from dse.provenance import Clock
+from dse.ranks import Ranks, ranks
 from dse.samplers import Ask
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
-from dse.store import Store
+from dse.space.software import software_of
+from dse.store import Result, Store
+from dse.strata import dominated, spread
 from dse.study import Study
 from dse.workers import evaluator
 
@@ -38,6 +44,10 @@ class Verified:
         wanted: designs to verify; those of `before` and `after` are the ones that are stored.
         before: their rows of the study's frame, with ``front`` as it is among them; the study's front comes first.
         after: the same rows as they are at the higher fidelity.
+        front: of each of them, whether it is on the study's front.
+        off: designs off the front.
+        ranks: how alike the two rank by each objective that they have.
+        shared, own: parts of an answer that the two give alike, and that each gives in its own way.
     """
 
     low: str
@@ -46,6 +56,11 @@ class Verified:
     wanted: int
     before: pd.DataFrame
     after: pd.DataFrame
+    front: Array
+    off: "Off"
+    ranks: tuple[Ranks, ...]
+    shared: tuple[str, ...]
+    own: tuple[str, ...]
 
     def moves(self) -> pd.Series:
         """Of each design: "stays" on the front, "falls off" it, "comes on" to it, or is "behind" at both fidelities.
@@ -67,6 +82,24 @@ class Verified:
         """Of every metric that both have, how far it moves."""
         found = [_shift(name, self.before[name], self.after[name]) for name in METRICS if name in self.before]
         return [shift for shift in found if shift.designs]
+
+
+@dataclass(frozen=True)
+class Off:
+    """Designs off the front that were evaluated at both fidelities, apart from the best.
+
+    Attributes:
+        wanted: designs that were drawn; those of `before` and `after` are the ones that are stored.
+        before, after: as of `Verified`.
+        strata: of each, from 1: that of designs which dominate most.
+        better: of each, whether no verified design beats it at the higher fidelity, the best among them.
+    """
+
+    wanted: int
+    before: pd.DataFrame
+    after: pd.DataFrame
+    strata: Array
+    better: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +143,12 @@ def verify(
         elapsed: counts what their processes take.
     """
     space, wanted = asked.question.space, _wanted(asked, frame)
+    off = _off(asked, frame, wanted)
     for fidelity in _played(asked):
         context = asked.context_at(fidelity)
         known = store.results(context)
-        left = [(design, values, space.at(values)) for design, values in wanted.values() if design not in known]
+        both = {key: values for chosen in (wanted, off) for key, values, *_ in chosen.values()}
+        left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
         if not left:
             continue
         evaluate = evaluator(asked.question.workload, fidelity)
@@ -127,14 +162,15 @@ def verify(
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
                 done += len(fresh)
-    return _compared(asked, store, frame, wanted)
+    return _compared(asked, store, frame, wanted, off)
 
 
 def verified(asked: Study, store: Store, frame: pd.DataFrame) -> Verified | None:
     """What is stored of it; None where the study verifies nothing, or nothing is stored."""
     if not asked.higher or not len(frame):
         return None
-    found = _compared(asked, store, frame, _wanted(asked, frame))
+    wanted = _wanted(asked, frame)
+    found = _compared(asked, store, frame, wanted, _off(asked, frame, wanted))
     return found if len(found.after) else None
 
 
@@ -144,23 +180,66 @@ def _played(asked: Study) -> tuple[str, ...]:
     return (high,) if low == asked.fidelity else (low, high)
 
 
-def _wanted(asked: Study, frame: pd.DataFrame) -> dict[int, tuple[str, dict[str, Any]]]:
-    """By row of the frame, key and values of the designs to verify, best layer first."""
-    names = list(asked.objectives)
-    good = frame[frame["feasible"]].sort_values(names, kind="stable")
+Chosen = dict[int, tuple[str, dict[str, Any]]]
+"""Designs to evaluate once more: by row of the frame, key and values."""
+
+
+def _wanted(asked: Study, frame: pd.DataFrame) -> Chosen:
+    """The best designs, best layer first."""
+    good = _good(asked, frame)
+    places = layers(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
+    return _chosen(asked, good, places)
+
+
+def _off(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> dict[int, tuple[str, dict[str, Any], int]]:
+    """Designs from all over what is neither on the front nor among the best that are wanted, each with its stratum."""
+    good = _good(asked, frame)
+    others = good[~good["front"] & ~good.index.isin(list(wanted))]
+    many, strata = asked.verify["off_front"], asked.verify["strata"]
+    scores = dominated(good[list(asked.objectives)].to_numpy(dtype=float), asked.directions)[good.index.isin(others.index)]
+    places, of = spread(scores, many, strata, asked.seed)
+    known = {key for key, _ in wanted.values()}
+    found = zip(_chosen(asked, others, places).items(), of, strict=True)
+    return {row: (*design, int(stratum)) for (row, design), stratum in found if design[0] not in known}
+
+
+def _good(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """Feasible designs of chips that have the higher fidelity."""
+    good = frame[frame["feasible"]].sort_values(list(asked.objectives), kind="stable")
     verified = [chosen[CHIP] for chosen, space in asked.question.space.each if chosen and space.base in asked.verified_bases]
-    good = good[good[CHIP].isin(verified)] if CHIP in good else good
-    places = layers(good[names].to_numpy(dtype=float), asked.directions, asked.verify["designs"])
-    space, wanted = asked.question.space, {}
+    return good[good[CHIP].isin(verified)] if CHIP in good else good
+
+
+def _chosen(asked: Study, good: pd.DataFrame, places: Array) -> Chosen:
+    space, found = asked.question.space, {}
     for row, record in zip(good.index[places], good.iloc[places].to_dict("records"), strict=True):
         values = values_of(asked, record)
-        wanted[int(row)] = space.key_at(values), values
-    return wanted
+        found[int(row)] = space.key_at(values), values
+    return found
 
 
-def _compared(asked: Study, store: Store, frame: pd.DataFrame, wanted: dict[int, tuple[str, dict[str, Any]]]) -> Verified:
+def _compared(
+    asked: Study, store: Store, frame: pd.DataFrame, wanted: Chosen, off: dict[int, tuple[str, dict[str, Any], int]]
+) -> Verified:
     low, high = asked.compared
     played = {fidelity: store.results(asked.context_at(fidelity)) for fidelity in _played(asked)}
+    before, after = _both(asked, played, frame, wanted)
+    off_before, off_after = _both(asked, played, frame, {row: (key, values) for row, (key, values, _) in off.items()})
+    every = pd.concat([part for part in (after, off_after) if len(part)]) if len(after) + len(off_after) else after
+    best = judged(asked, every, DIGITS)["front"].to_numpy(dtype=bool)[len(after) :] if len(every) else np.zeros(0, dtype=bool)
+    strata = np.array([off[int(row)][2] for row in off_before.index], dtype=int)
+    front = frame["front"].reindex(before.index).to_numpy(dtype=bool)
+    aside = Off(len(off), off_before, off_after, strata, best)
+    return Verified(
+        low, high, asked.part, len(wanted), before, after, front, aside, *_agreement(asked, before, after, front, aside)
+    )
+
+
+def _both(
+    asked: Study, played: dict[str, dict[str, Result]], frame: pd.DataFrame, wanted: Chosen
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of the designs that are stored at every fidelity that is played, at the lower and at the higher one."""
+    low, high = asked.compared
     first = {design: (row, values) for row, (design, values) in reversed(wanted.items())}
     both = [
         (*first[design], design)
@@ -176,7 +255,30 @@ def _compared(asked: Study, store: Store, frame: pd.DataFrame, wanted: dict[int,
         found = search_frame(asked, answered)
         return judged(asked, found.drop(columns="number").set_index(rows[found["number"].to_numpy(dtype=int)]), DIGITS)
 
-    return Verified(low, high, asked.part, len(wanted), at(low), at(high))
+    return at(low), at(high)
+
+
+def _agreement(
+    asked: Study, before: pd.DataFrame, after: pd.DataFrame, front: Array, off: Off
+) -> tuple[tuple[Ranks, ...], tuple[str, ...], tuple[str, ...]]:
+    """How alike the two rank by each objective, what they share, and what each gives in its own way."""
+    rows = np.array([*before.index, *off.before.index], dtype=int)
+    on = np.concatenate([front, np.zeros(len(off.before), dtype=bool)])
+    aside = np.concatenate([np.zeros(len(before), dtype=bool), np.ones(len(off.before), dtype=bool)])
+    found = []
+    for name in asked.objectives:
+        low, high = (
+            np.concatenate([part[name].to_numpy(dtype=float) for part in parts])
+            for parts in ((before, off.before), (after, off.after))
+        )
+        both = np.isfinite(low) & np.isfinite(high) & (low != 0) & (high != 0)
+        if both.any():
+            values = rounded(low[both], DIGITS), rounded(high[both], DIGITS)
+            found.append(ranks(name, *values, rows[both], on[both], aside[both]))
+    readers = tuple(word.partition(PART)[0] for word in asked.compared)
+    parts = [compared(software_of(base.mapping), *readers) for base in asked.verified_bases]
+    shared, own = (list(dict.fromkeys(part for both in parts for part in both[place])) for place in (0, 1))
+    return tuple(found), tuple(part for part in shared if part not in own), tuple(own)
 
 
 def _shift(metric: str, before: pd.Series, after: pd.Series) -> Shift:

@@ -1,5 +1,5 @@
 """Writes the numbers of the studies' findings into their README.md, and those of all into the project's documents, between the
-marks; with --check, only compares.
+marks; and studies/residuals.csv. With --check, only compares.
 
     python -m dse.studies.write [--check] [STUDY ...]
 
@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from dse.validate import ROLES, compare
+from dse import residuals
+from dse.validate import ROLES, Compared, compare
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent
 DOCUMENTS = {"README": "README.md", "accuracy": "docs/accuracy.md"}
+RESIDUALS = "residuals"
+"""How far off each row is, which answers' bands are made of."""
+
 PAPERS = {
     "preserve": "PRESERVE (dies with L2, prefetching)",
     "waferllm": "WaferLLM (wafers, kernels on a mesh)",
@@ -36,7 +40,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def written(name: str) -> tuple[str, str]:
-    """A document as it is, and as its numbers make it: the README of a study, or one of `DOCUMENTS`."""
+    """A document as it is, and as its numbers make it: a study's README, one of `DOCUMENTS`, or the residuals of all rows."""
+    if name == RESIDUALS:
+        return place(name).read_text() if place(name).exists() else "", residuals.written(compared())
     text = place(name).read_text()
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
@@ -46,7 +52,14 @@ def written(name: str) -> tuple[str, str]:
 
 def place(name: str) -> Path:
     """Where a document is."""
+    if name == RESIDUALS:
+        return residuals.FILE
     return HERE.parent / DOCUMENTS[name] if name in DOCUMENTS else HERE / name / "README.md"
+
+
+def compared() -> dict[str, list[Compared]]:
+    """Every row of every study, simulated."""
+    return {path.parent.name: compare(path) for path in sorted(HERE.glob("*/published.csv"))}
 
 
 def published() -> str:
@@ -81,9 +94,9 @@ FINDINGS = {"README": summary, "accuracy": published}
 
 
 def names() -> list[str]:
-    """Studies that have a finding, and the project's documents where they are: a wheel has none."""
+    """Studies that have a finding, the residuals, and the project's documents where they are: a wheel has none."""
     found = sorted(path.parent.name for path in HERE.glob("*/finding.py"))
-    return [*found, *(name for name in DOCUMENTS if place(name).exists())]
+    return [*found, RESIDUALS, *(name for name in DOCUMENTS if place(name).exists())]
 
 
 def main(arguments: list[str]) -> int:

@@ -25,13 +25,16 @@ ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")
 LESS = [
     (r"^run study=(quickstart|mine|wide)\b", "screen.limit=64 search.budget=12"),
     (r"^run .*workers.count=8", "workers.count=1"),
-    (r"^run study=waferllm_gemv", "workload.shapes=[1x2048x2048] verify.designs=2"),
+    (r"^run study=waferllm_gemv", "workload.shapes=[1x2048x2048] verify.designs=2 verify.off_front=2"),
     (
         r"^run study=waferllm_sram",
-        "screen.limit=16 verify.designs=1 model=qwen3_1b7 mapping.both.rows=300 workload.batch=[1] workload.prompt=[64] "
-        "workload.output=[4]",
+        "screen.limit=16 verify.designs=1 verify.off_front=1 model=qwen3_1b7 mapping.both.rows=300 workload.batch=[1] "
+        "workload.prompt=[64] workload.output=[4]",
     ),
-    (r"^run study=waferllm_gemm", "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.side=4"),
+    (
+        r"^run study=waferllm_gemm",
+        "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.off_front=1 verify.side=4",
+    ),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
     (

@@ -15,6 +15,7 @@ function drawCards() {
     lines,
     studies.flatMap(study => study.bars.map(spec => stacksCard(study, spec, titled))),
     historyCard(),
+    each(bandsCard),
     each(limitsCard),
     [...sources.values()].map(alike =>
       sourcesCard(alike[0], (_, text) => (sources.size > 1 ? titled({name: alike.map(s => s.name).join(", ")}, text) : text)),

@@ -19,6 +19,7 @@ from dse.frame import by_case, values_of
 from dse.importance import importance
 from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
+from dse.report.bands import of_study
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.screen import Screened
@@ -140,6 +141,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
         "verified": _verified(part, frame, start),
+        "bands": of_study(asked),
         "sources": _sources(asked),
         "runs": [_run(run) for run in part.runs],
     }
@@ -305,11 +307,33 @@ def _verified(part: Part, frame: pd.DataFrame, start: int) -> dict[str, Any] | N
         "wanted": found.wanted,
         "rows": [rows[int(row)] for row in after.index],
         "moves": list(found.moves()),
-        "notes": [str(error or limit or "") for error, limit in zip(after["error"], after["limit"], strict=True)],
+        "notes": _notes(after),
         "before": _metrics(found.before),
         "metrics": _metrics(after),
         "shifts": [asdict(shift) | {"row": rows[shift.row]} for shift in found.shifts()],
+        "off": {
+            "wanted": found.off.wanted,
+            "rows": [rows[int(row)] for row in found.off.after.index],
+            "strata": [int(stratum) for stratum in found.off.strata],
+            "moves": [_aside(better=bool(better), part=found.part) for better in found.off.better],
+            "notes": _notes(found.off.after),
+            "before": _metrics(found.off.before),
+            "metrics": _metrics(found.off.after),
+        },
+        "ranks": [asdict(one) | {"row": rows.get(one.row, -1)} for one in found.ranks],
+        "shared": list(found.shared),
+        "own": list(found.own),
     }
+
+
+def _aside(*, better: bool, part: str) -> str:
+    """What becomes of a design off the front; on a part of a mesh there is no front of its kind."""
+    return "off the front" if part or not better else "comes on"
+
+
+def _notes(frame: pd.DataFrame) -> list[str]:
+    """Of each design, why it has no metrics or breaks a limit; "" of others."""
+    return [str(error or limit or "") for error, limit in zip(frame["error"], frame["limit"], strict=True)]
 
 
 def _metrics(frame: pd.DataFrame) -> dict[str, list[float]]:

@@ -79,6 +79,25 @@ function limitsCard(study, titled) {
   );
 }
 
+// How far off rows were that somebody measured on this chip, for what the study wants.
+function bandsCard(study, titled) {
+  const many = new Set(study.bands.map(band => `${band.chip} ${band.software}`)).size > 1;
+  const line = band =>
+    h(
+      "tr",
+      {},
+      h("th", {class: "word"}, name(band.metric)),
+      many && h("td", {class: "word"}, band.software ? `${band.chip}, ${band.software}` : band.chip),
+      h("td", {class: "prose"}, band.text),
+    );
+  return card(
+    titled(study, "Where somebody measured"),
+    "How far off measured rows of the kind of each answer were, simulated over measured. What rows were off by, and no confidence interval.",
+    "",
+    h("div", {class: "scroll"}, h("table", {class: "grid small bands"}, h("tbody", {}, study.bands.map(line)))),
+  );
+}
+
 function sourcesCard(study, titled) {
   const doubted = ["assumed", "fitted", "override"],
     counts = Map.groupBy(study.sources, source => (doubted.includes(source.source) ? source.source : "from a source"));

@@ -6,11 +6,35 @@ const MOVES = {
   "comes on": ["--mark", "comes on to the front"],
   behind: ["--dot", "behind it at both"],
   compared: ["--accent", "compared on a part of its mesh"],
+  "off the front": ["--strong", "off the front"],
 };
+
+// The best designs and those off the front, one after the other.
+function allVerified(study) {
+  const {verified} = study,
+    {off} = verified,
+    none = rows => rows.map(() => null),
+    joined = key =>
+      Object.fromEntries(
+        Object.keys({...verified[key], ...off[key]}).map(name => [
+          name,
+          [...(verified[key][name] ?? none(verified.rows)), ...(off[key][name] ?? none(off.rows))],
+        ]),
+      );
+  return {
+    ...verified,
+    rows: [...verified.rows, ...off.rows],
+    moves: [...verified.moves, ...off.moves],
+    notes: [...verified.notes, ...off.notes],
+    before: joined("before"),
+    metrics: joined("metrics"),
+  };
+}
 
 // Place of a row among the designs that its study verified; -1 where it is none of them.
 function verifiedPlace(row) {
-  return studyOf(row).verified?.rows.indexOf(row) ?? -1;
+  const study = studyOf(row);
+  return study.verified ? allVerified(study).rows.indexOf(row) : -1;
 }
 
 function verifiedCard(study, titled) {
@@ -18,15 +42,19 @@ function verifiedCard(study, titled) {
   if (!found) return null;
   const goals = Object.keys(study.objectives).filter(key => found.metrics[key] && found.before[key]),
     moving = goals.filter(key => found.shifts.find(shift => shift.metric === key && shift.worst !== 0));
-  const tally = Map.groupBy(found.moves, move => move),
-    many = move => tally.get(move)?.length ?? 0;
-  const missing = found.wanted - found.rows.length;
+  const tally = Map.groupBy(allVerified(study).moves, move => move),
+    many = move => found.moves.filter(one => one === move).length,
+    better = found.off.moves.filter(move => move === "comes on").length;
+  const missing = found.wanted - found.rows.length + found.off.wanted - found.off.rows.length;
   const outcome = found.part
     ? `${found.part}.`
     : `of ${many("stays") + many("falls off")} on the front ${many("stays")} stay, ${many("falls off")} fall off, and ` +
       `${many("comes on")} come on from behind.`;
   const caption =
     `${count(found.rows.length, "design")} evaluated again by ${found.high}, the front first: ${outcome}` +
+    (found.off.rows.length
+      ? ` ${found.off.rows.length} more from all over the others` + (better ? `, of which ${better} would be on the front.` : ".")
+      : "") +
     (missing ? ` ${missing.toLocaleString("en-US")} more are not evaluated yet.` : "");
   const plots = moving.map(key => {
     const plot = h("div", {class: "plot"});
@@ -41,16 +69,16 @@ function verifiedCard(study, titled) {
       h(
         "div",
         {class: "stack-key"},
-        [...tally.keys()].map(move =>
-          h("span", {}, h("i", {style: `background:var(${MOVES[move][0]})`}), `${MOVES[move][1]} (${many(move)})`),
+        [...tally].map(([move, of]) =>
+          h("span", {}, h("i", {style: `background:var(${MOVES[move][0]})`}), `${MOVES[move][1]} (${of.length})`),
         ),
       ),
-    h("div", {class: "pair"}, plots, h("div", {}, shiftTable(study, goals), movedList(study, goals))),
+    h("div", {class: "pair"}, plots, h("div", {}, rankTable(study), shiftTable(study, goals), movedList(study, goals))),
   );
 }
 
 function drawVerified(plot, study, key) {
-  const {rows, moves, before, metrics, high, low} = study.verified,
+  const {rows, moves, before, metrics, high, low} = allVerified(study),
     column = columnOf(key),
     values = rows.map((_, i) => [before[key][i], metrics[key][i], i]).filter(([a, b]) => a !== null && b !== null);
   const sizes = values.flatMap(([a, b]) => [a, b]),
@@ -151,8 +179,64 @@ function shiftTable(study, goals) {
   );
 }
 
+// Whether both rank alike on the front, off it and overall, whether the order of the front is decided, and what the two share.
+function rankTable(study) {
+  const {ranks, shared, own, high, low} = study.verified;
+  const rank = of =>
+    h(
+      "td",
+      {},
+      of.tau === null ? "–" : number(of.tau, 3),
+      h("small", {}, of.low === null ? ` ${of.designs}` : ` ${number(of.low, 2)} to ${number(of.high, 2)}, ${of.designs}`),
+    );
+  const line = one =>
+    h(
+      "tr",
+      {},
+      h("th", {class: "goal", title: columnOf(one.metric)?.doc}, name(one.metric)),
+      [one.front, one.off, one.overall].map(rank),
+      h(
+        "td",
+        {},
+        one.row < 0
+          ? "none"
+          : h("button", {type: "button", title: "Open the design", onclick: () => openDesign(one.row)}, `${one.before} → ${one.after}`),
+      ),
+      h("td", {title: `both order them alike, and further apart than shifts spread (${percent(one.spread)})`},
+        one.pairs ? `${one.decided} of ${one.pairs}` : "–"),
+    );
+  const heads = [
+    ["metric", ""],
+    ["on the front", "Kendall's tau-b, its 95 % interval, and of how many designs"],
+    ["off the front", "of designs from all over the others"],
+    ["overall", "of all that were evaluated again"],
+    ["moves most", "places of the design that moves by most"],
+    ["order decided", "neighbours on the front whose order both readers have alike, by more than shifts spread"],
+  ];
+  return [
+    ranks.length > 0 &&
+      h(
+        "div",
+        {class: "scroll"},
+        h(
+          "table",
+          {class: "grid small ranks"},
+          h("thead", {}, h("tr", {}, heads.map(([text, title]) => h("th", {title, class: text === "metric" ? "word" : ""}, text)))),
+          h("tbody", {}, ranks.map(line)),
+        ),
+      ),
+    shared.length > 0 &&
+      h(
+        "p",
+        {class: "note shares"},
+        `${high} and ${low} share: ${shared.join("; ")}. Comparing the two does not test these. ` +
+          `Each gives in its own way: ${own.join("; ")}.`,
+      ),
+  ];
+}
+
 function movedList(study, goals) {
-  const {rows, moves, part: piece, before, metrics, notes, high} = study.verified;
+  const {rows, moves, part: piece, before, metrics, notes, high} = allVerified(study);
   const moved = rows.map((row, i) => [row, i]).filter(([, i]) => ["falls off", "comes on", "compared"].includes(moves[i]));
   const shift = (key, i) => (piece ? ` (${signed(metrics[key][i] / before[key][i] - 1)})` : "");
   const text = (key, i) => `${key} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}${shift(key, i)}`;
@@ -182,7 +266,7 @@ function movedList(study, goals) {
 function verifiedPart(row, study) {
   const place = verifiedPlace(row);
   if (place < 0) return null;
-  const {before, metrics, moves, notes, high} = study.verified;
+  const {before, metrics, moves, notes, high} = allVerified(study);
   const wanted = new Set([...Object.keys(study.objectives), ...study.bounds.map(bound => bound.metric)]);
   const line = key =>
     h(

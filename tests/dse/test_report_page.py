@@ -21,7 +21,9 @@ from dse.compose import compose
 from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
 from dse.report.spent import STACKS
+from dse.report.validated import validated_page
 from dse.study import study
+from dse.validation import places, record, rerun
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -233,8 +235,12 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert found.verified is not None
     page.wait_for_selector("#verified .point")
     assert page.locator("#verified .plot").count() == 1  # cores are the same by both
-    assert page.locator("#verified .point").count() == len(found.verified.after) == 12
-    assert page.locator("#verified tbody tr").count() == len(found.verified.shifts())
+    assert len(found.verified.after) == 12
+    assert page.locator("#verified .point").count() == 12 + len(found.verified.off.after) == 20
+    assert page.locator("#verified .shifts tbody tr").count() == len(found.verified.shifts())
+    assert page.locator("#verified .ranks tbody tr").count() == len(found.verified.ranks) == 2
+    said = page.inner_text("#verified .shares")
+    assert all(part in said for part in (*found.verified.shared, *found.verified.own))
     page.locator("#verified").scroll_into_view_if_needed()
     box = page.locator("#verified .point").last.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -477,3 +483,37 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     box = max((box for box in boxes if box), key=lambda box: box["height"])
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert open_design(page) != before
+
+
+def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any], tmp_path: Path) -> None:
+    asked = products(tmp_path)
+    assert run_study(asked) == 0
+    part = Loaded(asked).part()
+    page = opened(part)
+    shown = page.locator(".bands tr").all_inner_texts()
+    (study,) = payload([part])["studies"]
+    assert len(shown) == len(study["bands"]) >= len(asked.objectives)
+    for band, text in zip(study["bands"], shown, strict=True):
+        assert band["text"] in text
+        assert (band["low"] is None) == ("no measured row" in text)
+    gemm = {knob.address: knob.values for knob in asked.question.space.knobs}["mapping.gemm"]
+    assert {band["software"] for band in study["bands"] if band["metric"] == "latency"} == {f"product: {one}" for one in gemm}
+
+
+def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
+    rows = rerun(places(["preserve_l2", "deepseek_wafer"]))
+    path = tmp_path / "validation.html"
+    path.write_text(validated_page(record(rows)), encoding="utf-8")
+    complaints: list[str] = []
+    page = browser.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelectorAll('#plots .js-plotly-plot').length === 2", timeout=60_000)
+    traces = page.evaluate("[...document.querySelectorAll('#plots > div')].map(d => d.data.map(t => [t.name, t.x.length]))")
+    own = {study: sum(one.study == study and not one.row.order for one in rows) for study in ("deepseek_wafer", "preserve_l2")}
+    for drawn in traces:
+        assert {name: many for name, many in drawn if name != "equal"} == own
+    assert page.locator("#failures tr").count() == 1 + sum(one.fails for one in rows)
+    assert page.locator("#groups tr").count() == 1 + len({one.place for one in rows})
+    page.close()
+    assert complaints == []

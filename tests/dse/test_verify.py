@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path, monk
         assert run_study(asked) == status
     assert 1 <= len(first.keys) <= 4
     assert not set(first.keys) & set(second.keys)
-    assert len(first.keys) + len(second.keys) == 12
+    assert len(first.keys) + len(second.keys) == 20
     assert not third.keys
     pd.testing.assert_frame_equal(Loaded(asked).verified().after, expected.after)  # type: ignore[union-attr]
 

@@ -1,0 +1,165 @@
+"""What each reader answers with for some software, part by part: what two readers share is what comparing them cannot test.
+
+A part of an answer names who gives it, by reader: a function of this package. Where two readers have the same one, an error in
+it is in both. ``tests/agreement/test_ways.py`` plays every software by every reader and holds this table to what was called.
+"""
+
+from typing import NamedTuple
+
+from dse.space.software import (
+    ATTENTION,
+    COLLECTIVE,
+    MANY_DIES,
+    PIPELINES,
+    PRODUCT,
+    REGIONS,
+    SERVED_PIPELINES,
+    STREAM,
+    SUMMA,
+    TRAFFIC,
+    WHOLE_CHIP,
+)
+
+EVENTS, CYCLES = "readers.events:play", "readers.cycles:play"
+DRAM = "machine.dram:serve"
+CROSSINGS = "readers.events_crossings:Events.price"
+ROUTERS = "machine.sources:run"
+PLAYERS = (EVENTS, CYCLES, DRAM, CROSSINGS, ROUTERS)
+"""Who plays something, step by step or request by request; all others are formulas."""
+
+
+class Way(NamedTuple):
+    """A part of an answer.
+
+    Attributes:
+        part: in words.
+        closed, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
+            "" of a reader that this software does not have.
+    """
+
+    part: str
+    closed: str
+    events: str
+    cycles: str
+
+    def by(self, fidelity: str) -> str:
+        """Who gives it at a fidelity."""
+        who: str = getattr(self, fidelity)
+        return who
+
+    @property
+    def players(self) -> set[str]:
+        """Readers whose answer is played."""
+        return {word for word in ("closed", "events", "cycles") if set(self.by(word).split("|")) & set(PLAYERS)}
+
+
+def _alike(part: str, who: str) -> Way:
+    return Way(part, who, who, who)
+
+
+OPERATORS = _alike("operators, FLOP and bytes of the model", "graph.transformer:transformer")
+TIMELINE = _alike("the timeline of calls and what is prefetched", "readers.timeline:schedule")
+SILICON = (
+    _alike("energy of counted work", "silicon.energy:dynamic"),
+    _alike("area by part", "silicon.area:dies"),
+)
+RATES = _alike("rates of links and engines", "machine.fabric:mesh_fabric|machine.fabric:tile_fabric")
+ENGINES = _alike("time of a product on one engine", "machine.engine:Engines.product")
+CHANNEL = _alike("bandwidth and latency of a memory channel", "machine.channels:channels_used")
+TILE_JOBS = "readers.closed_summa:price|readers.closed_attention:price|readers.closed_streamed:price"
+ON_GROUPS = Way("products on groups of cores with their messages", "readers.closed:product", EVENTS, CYCLES)
+BANKS = Way("reads of HBM", "machine.machine:Channel.read", "readers.played:memory", "readers.played:memory")
+BESIDE_PRODUCTS = _alike("attention, vectors and messages between stages", "readers.price:price")
+
+WAYS: dict[str, tuple[Way, ...]] = {
+    REGIONS: (
+        Way("kernels on the mesh: products, sums, vectors, moves", "readers.closed:kernel", EVENTS, CYCLES),
+        OPERATORS,
+        _alike("which core holds and computes what", "layouts.regions:blocks"),
+        RATES,
+        TIMELINE,
+        *SILICON,
+    ),
+    PIPELINES: (
+        ON_GROUPS,
+        BANKS,
+        OPERATORS,
+        _alike("which core holds and computes what", "layouts.pipelines:blocks"),
+        ENGINES,
+        BESIDE_PRODUCTS,
+        TIMELINE,
+        *SILICON,
+    ),
+    SERVED_PIPELINES: (
+        ON_GROUPS,
+        BANKS,
+        OPERATORS,
+        ENGINES,
+        BESIDE_PRODUCTS,
+        TIMELINE,
+        _alike("batching, KV memory and queues of requests", "serving.loop:serve"),
+        *SILICON,
+    ),
+    WHOLE_CHIP: (
+        Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
+        OPERATORS,
+        ENGINES,
+        CHANNEL,
+        _alike("groups and slices that are left open", "readers.closed_attention:proposed"),
+        TIMELINE,
+        *SILICON,
+    ),
+    MANY_DIES: (
+        Way("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
+        Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        OPERATORS,
+        _alike("which die has which experts and requests", "layouts.dies:passes"),
+        ENGINES,
+        CHANNEL,
+        TIMELINE,
+        *SILICON,
+    ),
+    PRODUCT: (Way("the product with its messages", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
+    SUMMA: (
+        Way("the product with its loads and messages", "readers.closed_summa:price", EVENTS, CYCLES),
+        ENGINES,
+        RATES,
+        CHANNEL,
+        _alike("slices that are left open", "readers.closed_summa:proposed"),
+        *SILICON,
+    ),
+    COLLECTIVE: (Way("the collective", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
+    ATTENTION: (
+        Way("attention with its loads and messages", "readers.closed_attention:price", EVENTS, CYCLES),
+        ENGINES,
+        RATES,
+        CHANNEL,
+        _alike("groups and slices that are left open", "readers.closed_attention:proposed"),
+        *SILICON,
+    ),
+    STREAM: (
+        Way("banks, buses and queues under requests", "machine.backlog:busy", DRAM, ""),
+        _alike("times of commands", "machine.hbm:timing"),
+        _alike("which bank an address is in", "machine.hbm:place"),
+    ),
+    TRAFFIC: (
+        Way("packets in routers", "judges.traffic:_free", "", ROUTERS),
+        _alike("who sends to whom, and by which way", "machine.flows:flows"),
+    ),
+}
+"""By software that more than one reader answers for; what is played comes first."""
+
+
+def compared(software: str, low: str, high: str) -> tuple[list[str], list[str]]:
+    """Parts of an answer that two readers give alike, and parts that they give each in its own way.
+
+    Args:
+        software: as `space.software` has it.
+        low, high: readers.
+
+    >>> compared("stream", "closed", "events")[1]
+    ['banks, buses and queues under requests']
+    """
+    ways = WAYS[software]
+    alike = [way.part for way in ways if way.by(low) == way.by(high)]
+    return alike, [way.part for way in ways if way.by(low) != way.by(high)]

@@ -1,0 +1,111 @@
+"""What two readers are said to share is what they share: every software is played by every reader, and calls are noted."""
+
+import sys
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from dse.build import Question
+from dse.evaluators import FIDELITIES, evaluate, fidelities
+from dse.evaluators.passes.part import PART
+from dse.evaluators.readers.ways import DRAM, PLAYERS, WAYS, compared
+from dse.space.design import stacked
+from dse.space.kinds import KINDS
+from dse.space.software import software_of
+from dse.validate import asked_of
+
+LINES = {
+    "regions": "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} workload.batch=[1] workload.prompt={some} "
+    "workload.output=4 mapping.both.rows=60",
+    "pipelines": "chip=npu64 model=qwen3_4b model.qwen3_4b.layers={layers} workload.batch=[1] workload.prompt={some} "
+    "workload.output=4",
+    "whole chip": "chip=tile_gh200 mapping=flat model=qwen3_1b7 model.qwen3_1b7.layers={layers} workload.batch=[1] "
+    "workload.prompt={some} workload.output=2",
+    "many dies": "chip=wafer64 model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} workload.batch=[64] "
+    "workload.prompt={some} workload.output=2",
+    "served pipelines": "chip=npu64 model=qwen3_4b model.qwen3_4b.layers={layers} workload=serving workload.requests=2 "
+    "mapping.serving.tokens=64 mapping.both.tp=2",
+    "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",
+    "summa": "chip=tile32 workload=gemm workload.shapes=[{some}x512x512]",
+    "collective": "chip=tile32 workload=collective workload.bytes=[{some}KiB]",
+    "attention": "chip=tile32 workload=attention workload.keys=[{some}] workload.batch=1",
+    "stream": "chip=hbm3 workload=stream workload.requests={some}",
+    "traffic": "chip=mesh8 workload=traffic workload.packets={some}",
+}
+"""A question for each software, with sizes that nobody asked before: what was answered is remembered."""
+
+ONE = {
+    "devices": "chip=npu_dse",
+    "served devices": "chip=npu_dse workload=serving",
+    "served regions": "chip=wse2 workload=serving",
+    "served whole chip": "chip=npu64 mapping=flat_serving workload=serving model=qwen3_4b",
+    "pooled dies": "chip=h800_ep model=deepseek_v3",
+}
+"""A question for each software that the closed form alone answers for: there is nothing to compare."""
+
+ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
+"""What a reader plays on a part of the mesh only."""
+
+RATES_OF_BANKS = "readers.played:memory"
+EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]
+
+
+def called(asked: Question, fidelity: str) -> set[str]:
+    """Functions of the evaluators that are called while a question is answered."""
+    codes: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        codes.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity)
+    finally:
+        sys.setprofile(before)
+    modules = {code: code.co_filename.rpartition("/evaluators/")[2].removesuffix(".py").replace("/", ".") for code in codes}
+    return {f"{module}:{code.co_qualname}" for code, module in modules.items()}
+
+
+def question(software: str, draws: Random) -> tuple[str, ...]:
+    some, layers = draws.randrange(16, 40) * 8, draws.randrange(5, 12)
+    return tuple(LINES[software].format(some=some, layers=layers).split())
+
+
+def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
+    assert {*LINES, *ONE} == {name for kind in KINDS.values() for name in kind.software}
+    for software, words in ONE.items():
+        asked = asked_of(tuple(words.split())).question
+        assert software_of(asked.base.mapping) == software
+        assert fidelities(asked.base, asked.workload) == ("closed",)
+    several = set()
+    for software, words in LINES.items():
+        asked = asked_of(question(software, Random(software))).question
+        assert software_of(asked.base.mapping) == software
+        found = {*fidelities(asked.base, asked.workload), *fidelities(asked.base, asked.workload, part=True)}
+        several |= {software} if len(found) > 1 else set()
+        assert {word for word in FIDELITIES if WAYS[software][0].by(word)} == found, words
+    assert several == set(WAYS)
+
+
+@pytest.mark.parametrize(("software", "word"), EACH)
+def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str, word: str) -> None:
+    asked = asked_of(question(software, Random(f"{software} {word}"))).question
+    calls = called(asked, f"{word}{PART}4" if (software, word) in ON_A_PART else word)
+    for way in WAYS[software]:
+        assert set(way.by(word).split("|")) & calls, way.part
+    said = {who for way in WAYS[software] for who in way.by(word).split("|")}
+    banks = {DRAM} if RATES_OF_BANKS in said else set()  # measured once for a memory, then remembered
+    assert calls & set(PLAYERS) - banks == said & set(PLAYERS)
+
+
+@pytest.mark.parametrize("software", WAYS)
+def test_what_is_shared_and_what_is_not_make_the_whole(software: str) -> None:
+    words = [word for word in FIDELITIES if WAYS[software][0].by(word)]
+    alike, own = compared(software, words[0], words[-1])
+    assert sorted((*alike, *own)) == sorted(way.part for way in WAYS[software])
+    assert own
+    assert alike
+    assert compared(software, words[0], words[0])[1] == []

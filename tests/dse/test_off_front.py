@@ -1,0 +1,178 @@
+"""Designs off the front: drawn from all over what is not best, stored as others, and what they say of two readers."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dse.verify
+from dse.api import Loaded
+from dse.evaluators import evaluate
+from dse.evaluators.readers.ways import compared
+from dse.frame import values_of
+from dse.loop import run_study
+from dse.ranks import rank, ranks
+from dse.report import payload
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.strata import dominated, spread
+from dse.workers import Batch, evaluator
+from tests.dse.test_verify import products, ran
+
+ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40)
+
+
+@given(ROWS)
+def test_who_is_better_in_all_dominates_more(rows: list[tuple[int, int]]) -> None:
+    values = np.array(rows, dtype=float)
+    score = dominated(values, ["max", "min"])
+    assert (score > 0).all()
+    assert (score <= 1).all()
+    for one, own in zip(values, score, strict=True):
+        beaten = (values[:, 0] <= one[0]) & (values[:, 1] >= one[1])
+        assert (score[beaten] <= own).all()
+
+
+@given(st.lists(st.floats(0, 1), max_size=60), st.integers(0, 70), st.integers(1, 8), st.integers(0, 9))
+def test_as_many_are_drawn_of_each_stratum(scores: list[float], many: int, strata: int, seed: int) -> None:
+    values = np.array(scores)
+    rows, of = spread(values, many, strata, seed)
+    assert len(rows) == len(set(rows.tolist())) == min(many, len(scores))
+    assert all(np.array_equal(a, b) for a, b in zip((rows, of), spread(values, many, strata, seed), strict=True))
+    counts = np.bincount(of)[1:]
+    if len(rows):
+        assert counts.max() - counts.min() <= 1
+        assert len(counts) == min(strata, many, len(scores))
+    for upper, lower in itertools.pairwise(of):
+        assert upper <= lower
+    for stratum in range(1, of.max() if len(of) else 1):
+        assert values[rows[of == stratum]].min() >= values[rows[of == stratum + 1]].max()
+
+
+def test_the_interval_holds_the_true_correlation_as_often_as_it_says() -> None:
+    draws, held = np.random.default_rng(1), []
+    for _ in range(400):
+        count, of = int(draws.integers(12, 60)), float(draws.uniform(-0.9, 0.9))
+        low = draws.normal(size=count)
+        high = of * low + np.sqrt(1 - of**2) * draws.normal(size=count)
+        found = rank(np.exp(low), np.exp(3 * high))  # scales are not asked
+        assert found.low is not None
+        assert found.high is not None
+        held.append(found.low <= 2 / np.pi * np.arcsin(of) <= found.high)
+    assert 0.92 <= np.mean(held) <= 0.985
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=5, max_size=30, unique=True), st.integers(0, 99))
+def test_what_is_told_of_ranks_is_true(values: list[float], seed: int) -> None:
+    low = np.array(values)
+    draws = np.random.default_rng(seed)
+    high = low * draws.uniform(0.7, 1.4, len(low))
+    front = draws.random(len(low)) < 0.5
+    rows = draws.permutation(100)[: len(low)]
+    found = ranks("latency", low, high, rows, front, ~front)
+    assert found.front.designs + found.off.designs == found.overall.designs == len(low)
+    before, after = (np.argsort(np.argsort(column)) + 1 for column in (low, high))
+    if len(set(high)) == len(high):
+        moved = np.abs(before - after)
+        assert (found.row == -1) == (not moved.any())
+        if moved.any():
+            place = list(rows).index(found.row)
+            assert (found.before, found.after) == (before[place], after[place])
+            assert moved[place] == moved.max()
+    order = [int(place) for place in np.argsort(low) if front[place]]
+    shift = np.std(np.log(high / low))
+    decided = 0
+    for one, other in itertools.pairwise(order):
+        gaps = np.log(low[other] / low[one]), np.log(high[other] / high[one])
+        decided += min(gaps) > shift
+    assert (found.pairs, found.decided) == (max(len(order) - 1, 0), decided)
+
+
+def test_few_designs_have_no_interval_and_fewer_no_ranks() -> None:
+    assert rank(np.arange(4.0), np.arange(4.0)).low is None
+    assert rank(np.arange(4.0), np.arange(4.0)).tau == 1
+    assert rank(np.arange(2.0), np.arange(2.0)).tau is None
+    assert rank(np.ones(9), np.arange(9.0)).tau is None
+    few, many = (rank(np.arange(float(count)), np.arange(float(count))) for count in (6, 60))
+    assert few.low is not None
+    assert many.low is not None
+    assert few.low < many.low < 1
+
+
+def test_designs_off_the_front_are_none_of_the_best_and_stored_as_any(tmp_path: Path) -> None:
+    asked = products(tmp_path, "verify.off_front=6", "verify.strata=3", "verify.designs=5")
+    found, frame = ran(asked), Loaded(asked).frame()
+    off = found.off
+    assert (off.wanted, len(off.after), len(found.after)) == (6, 6, 5)
+    assert not set(off.before.index) & set(found.before.index)
+    assert not frame.loc[off.before.index, "front"].any()
+    assert off.strata.tolist() == [1, 1, 2, 2, 3, 3]
+    assert {one.metric for one in found.ranks} == set(asked.objectives)
+    assert [one.overall.designs for one in found.ranks] == [11, 11]
+    space, workload = asked.question.space, asked.question.workload
+    for record in off.after.to_dict("records"):
+        outcomes = evaluate(stacked([space.at(values_of(asked, record))]), workload, fidelity="events")
+        assert record["latency"] == outcomes.columns["latency"][0]
+    assert (found.shared, found.own) == tuple(map(tuple, compared("product", "closed", "events")))
+    none = products(tmp_path, "verify.off_front=0", "verify.designs=5")
+    alone = Loaded(none).verified()
+    assert alone is not None
+    assert len(alone.off.after) == 0
+    assert alone.after.index.tolist() == found.after.index.tolist()
+
+
+def test_a_design_that_only_the_higher_reader_finds_good_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = products(tmp_path, "verify.off_front=4", "verify.designs=4")
+    best = ran(products(tmp_path / "first", "verify.off_front=4", "verify.designs=4"))
+    chosen = values_of(asked, best.off.before.iloc[-1].to_dict())
+    victim = asked.question.space.key_at(chosen)
+    plain = evaluator(asked.question.workload, "events")
+
+    def generous(batch: Batch) -> Any:
+        found = list(plain(batch))
+        for place, one in enumerate(found):
+            if one.key == victim:
+                found[place] = dse.verify.Result(**{**as_dict(one), "metrics": {**one.metrics, "latency": 1e-9, "cores": 1.0}})
+        return found
+
+    monkeypatch.setattr(dse.verify, "evaluator", lambda workload, fidelity: generous)
+    found = ran(asked)
+    assert found.off.better.tolist() == [False] * 3 + [True]
+    latency = next(one for one in found.ranks if one.metric == "latency")
+    assert latency.row == found.off.before.index[-1]
+    assert latency.after == 1
+    assert "1 would be on it at events" in " ".join(capsys.readouterr().out.split())
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    assert shown["verified"]["off"]["moves"] == ["off the front"] * 3 + ["comes on"]
+
+
+def as_dict(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["verify.off_front=-1"], "verify.off_front: -1 is not a whole number of at least 0"),
+        (["verify.strata=0"], "verify.strata: 0 is not a whole number of at least 1"),
+    ],
+)
+def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line: str) -> None:
+    with pytest.raises(DesignError, match=line):
+        products(tmp_path, *words)
+
+
+def test_a_report_has_them_apart_from_the_best(tmp_path: Path) -> None:
+    asked = products(tmp_path, "verify.off_front=5", "verify.designs=4")
+    assert run_study(asked) == 0
+    (shown,) = payload([Loaded(asked).part()])["studies"]
+    verified = shown["verified"]
+    assert (len(verified["rows"]), len(verified["off"]["rows"])) == (4, 5)
+    assert not set(verified["rows"]) & set(verified["off"]["rows"])
+    assert {one["metric"] for one in verified["ranks"]} == set(asked.objectives)
