@@ -1,10 +1,15 @@
 """The software under a mapping on dies with a cache: libraries of kernels and of collectives, and what launches them.
 
-What the silicon could do is said by the chip; a stack says which share of it programs reach, and what starting them costs.
+What the silicon could do is said by the chip; a stack says which share of it programs reach, and what starting them costs: by
+a few flat rates, and kind by kind of kernel where it has a part for that (`space.libraries`). A part prices all kernels of its
+kind, start included; the flat rates price what no part is for.
 """
 
+from typing import Any
+
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record
+from dse.space.fields import part, quantity, record
+from dse.space.libraries.products import Products
 
 
 @record
@@ -19,3 +24,4 @@ class Stack:
     attention_passes: Number = quantity(
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
     )
+    products: Any = part("a library's products of matrices; at flat rates where it is not said", Products)

@@ -6,6 +6,8 @@ A dimension says itself whether it may be divided between devices; the rest foll
 from dataclasses import dataclass
 from typing import Any
 
+from dse.space.elementwise import ceil_div
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -14,6 +16,15 @@ class Dim:
     units: int
     width: int = 1
     split: bool = False
+
+
+def local(dim: Dim, tp: Any) -> Any:
+    """Columns of a dimension on one device.
+
+    >>> local(Dim(28, 128, split=True), 8), local(Dim(8, 128, split=True), 32), local(Dim(4096), 8)
+    (512, 128, 4096)
+    """
+    return (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
 
 
 @dataclass(frozen=True, slots=True)

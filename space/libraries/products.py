@@ -1,0 +1,39 @@
+"""Constants of a library's products of matrices; what they mean for time is in ``evaluators/kernels/library/products.py``."""
+
+from typing import Any
+
+from dse.space.elementwise import Number
+from dse.space.fields import part, quantity, record
+
+
+@record
+class Quantised:
+    """Products of 8 bits whose operand of activations comes in 16 and is quantised first."""
+
+    start: Number = quantity("s", "start of the quantising kernel, and of what it waits for")
+    achieved: Number = quantity("1", "share of the engines' peak at 8 bits that products reach", high=1.0, positive=True)
+    traffic: Number = quantity(
+        "1", "share of the memory's bandwidth at which activations are read in 16 bits and written in 8", positive=True
+    )
+
+
+@record
+class Products:
+    """One library's products of matrices."""
+
+    start: Number = quantity("s", "start of a kernel and its end, whatever its size")
+    achieved: Number = quantity("1", "share of the matrix peak that full tiles reach", high=1.0, positive=True)
+    hbm: Number = quantity("1", "share of the memory's bandwidth that reads and writes reach", high=1.0, positive=True)
+    sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
+    waves: Number = quantity(
+        "1", "share of the last wave of tiles over the cores that nothing fills: 0 where tiles are cut to fit", high=1.0
+    )
+    step: Number = quantity("s", "least time of a tile for 64 values of the inner dimension")
+    fp8: Any = part(
+        "products of 8 bits with one scale a tensor; absent: as 16 bits at the engine's rate, operands quantised before",
+        Quantised,
+    )
+    block: Any = part(
+        "products of 8 bits with scales of blocks; absent: as 16 bits at the engine's rate, operands quantised before",
+        Quantised,
+    )

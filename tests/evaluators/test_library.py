@@ -1,0 +1,157 @@
+"""Kernels that a library prices: in parts that add up, for one design as for many, and never slower on more silicon."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.kernels.library import LIBRARY
+from dse.evaluators.kernels.library.products import Multiply
+from dse.evaluators.kernels.library.took import Took
+from dse.evaluators.machine.library import Die, libraries
+from dse.space.design import stacked
+from dse.space.fields import replaced
+from dse.space.libraries.products import Products, Quantised
+from tests.samples import asked
+
+A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
+BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
+FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
+PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, step: 0.3 us}"
+
+share = st.floats(0.1, 1.0)
+microseconds = st.floats(0.0, 2e-5)
+quantised = st.builds(Quantised, start=microseconds, achieved=share, traffic=share)
+constants = {
+    "products": st.builds(
+        Products,
+        start=microseconds,
+        achieved=share,
+        hbm=share,
+        sharpness=st.floats(1.0, 20.0),
+        waves=st.floats(0.0, 1.0),
+        step=st.floats(0.0, 1e-6),
+        fp8=st.none() | quantised,
+        block=st.none() | quantised,
+    ),
+}
+size = st.integers(1, 20000).map(float)
+problems = {
+    "products": st.builds(
+        lambda m, k, n, scaling: Multiply(m, k, n, k * n * (1.0 if scaling else 2.0), 2.0, scaling, 0.5 if scaling else 1.0),
+        size,
+        size,
+        size,
+        st.sampled_from(["", "tensor", "block"]),
+    ),
+}
+
+
+def took(kind: str, problem: Any, of: Any, die: Die = A_DIE) -> Took:
+    found: Took = LIBRARY[kind].took(problem, of, die)
+    return found
+
+
+def test_every_kind_is_drawn() -> None:
+    assert set(constants) == set(problems) == set(LIBRARY)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_more_cores_and_more_bandwidth_make_no_kernel_slower(kind: str, data: st.DataObject) -> None:
+    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    more = {name: data.draw(st.floats(1.0, 4.0)) for name in ("bandwidth", "cache_bandwidth", "cores", "peak")}
+    better = A_DIE._replace(**{name: getattr(A_DIE, name) * factor for name, factor in more.items()})
+    assert took(kind, problem, of, better).seconds() <= took(kind, problem, of).seconds() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_more_of_a_problem_is_never_faster(kind: str, data: st.DataObject) -> None:
+    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    more = problem._replace(m=problem.m * data.draw(st.floats(1.0, 3.0)))
+    assert took(kind, more, of).seconds() >= took(kind, problem, of).seconds() * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> None:
+    of = data.draw(constants[kind])
+    one = data.draw(problems[kind])
+    rows = np.array(data.draw(st.lists(size, min_size=2, max_size=4)))
+    together = took(kind, one._replace(m=rows[:, None]), of, A_DIE._replace(cores=np.array([64.0, 132.0]))).seconds()
+    alone = [
+        [took(kind, one._replace(m=m), of, A_DIE._replace(cores=cores)).seconds() for cores in (64.0, 132.0)] for m in rows
+    ]
+    np.testing.assert_allclose(np.broadcast_to(together, (len(rows), 2)), alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data: st.DataObject) -> None:
+    found = took(kind, data.draw(problems[kind]), data.draw(constants[kind]))
+    resident = data.draw(st.floats(0.0, 1.0)) * found.memory / found.byte
+    assert found.start + found.beside <= found.seconds(resident) <= found.seconds()
+
+
+def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
+    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, step=0.0)
+    seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
+    assert seconds[-1] < 1.1 * seconds[0]
+
+
+def asked_of(chip: str, *words: str) -> tuple[Any, Any]:
+    of = asked(f"chip={chip}", *FEW, PRODUCTS, *words)
+    return of.base, of.workload
+
+
+@pytest.mark.parametrize("words", [("mapping.both.tp=1",), ("mapping.both.tp=2", "mapping.both.prefetch=partial")], ids=str)
+def test_a_breakdown_with_a_library_adds_up(words: tuple[str, ...]) -> None:
+    design, workload = asked_of("h100", *words)
+    found = evaluate(stacked([design]), workload).columns["latency"][0]
+    of = explain(design, workload.cases[0])
+    assert sum(row.seconds for row in of.rows) == pytest.approx(found, rel=1e-9)
+    for row in of.rows:
+        assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
+
+
+def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
+    design, workload = asked_of("h100", "mapping.both.tp=2", "mapping.both.prefetch=whole")
+    random = np.random.default_rng(3)
+    drawn = [
+        replaced(
+            design,
+            {
+                "mapping.stack.products.start": float(random.uniform(0, 1e-5)),
+                "mapping.stack.products.achieved": float(random.uniform(0.3, 1)),
+                "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
+            },
+        )
+        for _ in range(5)
+    ]
+    together = evaluate(stacked(drawn), workload).columns["latency"]
+    alone = [evaluate(stacked([one]), workload).columns["latency"][0] for one in drawn]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+def test_prefetching_helps_products_of_a_library() -> None:
+    none, whole = (asked_of("h100", "mapping.both.tp=2", f"mapping.both.prefetch={policy}") for policy in ("none", "whole"))
+    before, after = (evaluate(stacked([design]), workload).columns["latency"][0] for design, workload in (none, whole))
+    assert after < before
+
+
+def test_products_of_the_same_rows_are_one_kernel() -> None:
+    design, workload = asked_of("h100", "mapping.both.tp=1")
+    model, steps = workload.cases[0].model, 4
+    found = explain(design, workload.cases[0]).rows
+    rows = {row.operator: row.seconds for row in found if row.phase == "decode" and row.segment == "ffn"}
+    assert rows["gate"] == pytest.approx(rows["up"])
+    columns = 2.0 * model.ffn_intermediate
+    one = Multiply(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
+    priced = libraries(design.chip, design.mapping.stack)
+    assert priced is not None
+    seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
+    assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
