@@ -9,6 +9,10 @@ from typing import Any
 
 from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record
+from dse.space.libraries.collectives import Exchanges, Rings, Short
+from dse.space.libraries.context import Context
+from dse.space.libraries.generation import Generation
+from dse.space.libraries.latent_generation import LatentGeneration
 from dse.space.libraries.products import Products
 
 
@@ -25,3 +29,10 @@ class Stack:
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
     )
     products: Any = part("a library's products of matrices; at flat rates where it is not said", Products)
+    context: Any = part("a library's attention of prompts; at flat rates where it is not said", Context)
+    generation: Any = part("a library's attention of decode steps; at flat rates where it is not said", Generation)
+    latent_context: Any = part("likewise of prompts whose keys and values are expanded of latents", Context)
+    latent_generation: Any = part("likewise of decode steps over latents", LatentGeneration)
+    rings: Any = part("a library's allreduces, allgathers and reduce-scatters between dies, for allreduce=library", Rings)
+    exchanges: Any = part("a library's exchanges of each with all", Exchanges)
+    short: Any = part("allreduces of an inference engine beside those of rings, for allreduce=library", Short)

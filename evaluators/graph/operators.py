@@ -62,6 +62,9 @@ class Attention:
         picked: positions that an indexer picks out for each query, which lie anywhere, at most; 0 where none does.
         together: positions side by side that are picked together.
         capped: whether scores go through a tanh.
+        sequences: that tokens are of.
+        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences that have one token each beside, which see
+            `decoded` positions in all.
     """
 
     name: str
@@ -78,6 +81,15 @@ class Attention:
     picked: int = 0
     together: int = 1
     capped: bool = False
+    sequences: Any = 1.0
+    prompts: bool = False
+    decodes: Any = 0.0
+    decoded: Any = 0.0
+
+    @property
+    def latent(self) -> bool:
+        """Whether keys and values are of one cached row."""
+        return self.kv_dim != self.qk_dim + self.v_dim
 
 
 @dataclass(frozen=True, slots=True)

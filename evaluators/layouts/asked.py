@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from dse.evaluators.graph.operators import MatMul, Part, local
+from dse.evaluators.graph.operators import Attention, MatMul, Part, local
+from dse.evaluators.kernels.library import generation, latent_generation
+from dse.evaluators.kernels.library.context import Attend
 from dse.evaluators.kernels.library.products import Multiply
 from dse.evaluators.layouts.formats import weights_of
-from dse.space.elementwise import ceil_div
+from dse.space.elementwise import ceil_div, minimum, where
 from dse.space.mapping import BYTES, Precision
 from dse.space.numbers import FORMATS
 
@@ -35,6 +37,40 @@ def multiplication(part: Part, of: MatMul, tp: Any, precision: Precision, pace: 
     )
     apart = ceil_div(of.apart, tp) if of.apart > 1 and of.n.split else of.apart
     return Multiply(m, k, columns, k * columns * BYTES[one], act, scaling(precision.activations, one), pace, n / columns, apart)
+
+
+HALF = 2.0
+"""Bytes of queries, and of keys, values and results that are not cached: attention works on 16 bits."""
+
+
+def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) -> Any:
+    """What a library's attention is asked for; None where an indexer picks what queries see, which no library here has.
+
+    Requests are alike: each has the mean of new tokens, and of positions before these. The last new token of a prompt sees all of
+    them, or within a window twice what tokens see on average, at most.
+
+    Args:
+        of: attention.
+        heads, kv_heads: on one device.
+        precision: formats.
+    """
+    if of.picked:
+        return None
+    each, dims = float(BYTES[precision.kv]), of.qk_dim + of.v_dim
+    cached = of.positions * kv_heads * (of.kv_dim * each)
+    if not of.prompts:
+        queries, near = of.tokens / of.sequences, of.tokens * heads * (dims * HALF)
+        keys = of.positions / of.sequences
+        if of.latent:
+            return latent_generation.Decode(of.sequences, keys, heads, queries, dims, cached, near)
+        return generation.Decode(of.sequences, keys, heads, kv_heads, queries, cached, near)
+    prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes
+    new, seen, past = tokens / prompts, (of.pairs - of.decoded) / tokens, (of.positions - of.decoded) / prompts
+    alone = of.decoded / where(of.decodes > 0, of.decodes, 1.0)
+    moved = of.tokens * (dims * (heads + kv_heads) * HALF)
+    converted = of.tokens * (heads * of.qk_dim + kv_heads * dims) * (HALF + each) if each < HALF else 0.0
+    keys = minimum(new + past, 2.0 * seen)
+    return Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, of.latent)
 
 
 def scaling(activations: str, weights: str) -> str:

@@ -23,7 +23,7 @@ from dse.evaluators.graph.operators import (
     local,
     products,
 )
-from dse.evaluators.layouts.asked import multiplication
+from dse.evaluators.layouts.asked import attending, multiplication
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
 from dse.space.elementwise import ceil_div, maximum
@@ -226,6 +226,7 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
         flop=scores * (2.0 * dims),
         nbytes=fetch,
         operators=(of.name,),
+        asked=attending(of, heads, kv_heads, precision),
     )  # fmt: skip
 
 

@@ -10,11 +10,17 @@ No more bandwidth, and no more cores, makes a kernel slower.
 from types import ModuleType
 from typing import Any
 
-from dse.evaluators.kernels.library import products
+from dse.evaluators.kernels.library import context, generation, latent_generation, products
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Libraries
 
-LIBRARY: dict[str, ModuleType] = {"products": products}
+LIBRARY: dict[str, ModuleType] = {
+    "products": products,
+    "context": context,
+    "latent_context": context,
+    "generation": generation,
+    "latent_generation": latent_generation,
+}
 """By kind: parts of `space.stack.Stack`."""
 
 
