@@ -9,6 +9,8 @@ from typing import Any
 
 from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record
+from dse.space.libraries.experts import Grouped
+from dse.space.libraries.passes import Passes
 from dse.space.libraries.products import Products
 
 
@@ -25,3 +27,5 @@ class Stack:
         "1", "vector passes over each K and V element in decode attention; 0 where the matrix engine does it"
     )
     products: Any = part("a library's products of matrices; at flat rates where it is not said", Products)
+    experts: Any = part("a library's products of experts; at flat rates where it is not said", Grouped)
+    elementwise: Any = part("a library's passes over elements; at flat rates where it is not said", Passes)

@@ -2,7 +2,8 @@
 
 Each module has a problem, a named tuple whose `kind` is its name here, and
 
-    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs)
+    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs); None where the
+                                      library has none of its sort
 
 No more bandwidth, and no more cores, makes a kernel slower.
 """
@@ -10,11 +11,11 @@ No more bandwidth, and no more cores, makes a kernel slower.
 from types import ModuleType
 from typing import Any
 
-from dse.evaluators.kernels.library import products
+from dse.evaluators.kernels.library import experts, passes, products
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Libraries
 
-LIBRARY: dict[str, ModuleType] = {"products": products}
+LIBRARY: dict[str, ModuleType] = {"products": products, "experts": experts, "elementwise": passes}
 """By kind: parts of `space.stack.Stack`."""
 
 
