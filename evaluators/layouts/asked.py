@@ -68,7 +68,7 @@ def sort(name: str) -> str:
     >>> sort("attention_norm"), sort("shared_activation"), sort("rope"), sort("embedding")
     ('norm', 'gate', 'rotate', 'copy')
     """
-    ends = {"norm": "norm", "activation": "gate", "rope": "rotate"}
+    ends = {"norm": "norm", "activation": "gate", "rope": "rotate", "softmax": "softmax"}
     return next((found for end, found in ends.items() if name.endswith(end)), "copy")
 
 
