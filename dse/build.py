@@ -20,7 +20,7 @@ from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
-from dse.space.workload import Case, Collective, Load, Stream, Workload
+from dse.space.workload import Case, Collective, Load, Mixture, Stream, Workload
 from dse.workloads import workload
 
 
@@ -220,7 +220,10 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
     here = {
         "attention": ("attention", bool(models)),
-        "experts": ("experts", any(model.experts is not None for model in models)),
+        "experts": (
+            "experts",
+            any(model.experts is not None for model in models) or any(isinstance(case, Mixture) for case in asked_for.cases),
+        ),
         "index": ("a sparse indexer", any(_indexed(model) for model in models)),
     }
     for name, (what, there) in here.items() if mapping.precision is not None else ():

@@ -11,8 +11,10 @@ from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record
 from dse.space.libraries.collectives import Exchanges, Rings, Short
 from dse.space.libraries.context import Context
+from dse.space.libraries.experts import Grouped
 from dse.space.libraries.generation import Generation
 from dse.space.libraries.latent_generation import LatentGeneration
+from dse.space.libraries.passes import Passes
 from dse.space.libraries.products import Products
 
 
@@ -36,3 +38,5 @@ class Stack:
     rings: Any = part("a library's allreduces, allgathers and reduce-scatters between dies, for allreduce=library", Rings)
     exchanges: Any = part("a library's exchanges of each with all", Exchanges)
     short: Any = part("allreduces of an inference engine beside those of rings, for allreduce=library", Short)
+    experts: Any = part("a library's products of experts; at flat rates where it is not said", Grouped)
+    elementwise: Any = part("a library's passes over elements; at flat rates where it is not said", Passes)

@@ -133,6 +133,78 @@ class Product:
         return f"{self.kind} {self.m} x {self.k} x {self.n}"
 
 
+DISTRIBUTIONS = ("balanced", "power_law")
+"""How a benchmark gives rows to experts: as many to each, or by shares drawn from a power law."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The experts of one layer by themselves, on one of the devices that share them out.
+
+    Attributes:
+        label: short text for tables.
+        tokens: that come in, on all of these devices.
+        hidden, intermediate: columns of a token, and of an expert between its products.
+        experts, top_k: of the layer, and those that each token goes to.
+        ep: devices that have as many of the experts each; the one with most rows is asked for.
+        distribution: a word of `DISTRIBUTIONS`.
+        exponent: of the power law, else 0.
+        seed: of its draws.
+    """
+
+    label: str
+    tokens: int
+    hidden: int
+    intermediate: int
+    experts: int
+    top_k: int
+    ep: int
+    distribution: str
+    exponent: float
+    seed: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return "experts"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        sizes = (self.tokens, self.hidden, self.intermediate, self.experts, self.top_k, self.ep)
+        return f"{self.subject} {sizes!r} {self.distribution} {self.exponent!r} seed {self.seed}"
+
+
+OPERATIONS = ("norm", "gate", "rotate", "copy", "softmax")
+"""Operators on elements: a norm of rows, an activation times an input, a rotation by position, a copy, a softmax of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator on elements by itself.
+
+    Attributes:
+        label: short text for tables.
+        sort: a word of `OPERATIONS`.
+        rows, columns: of what comes out.
+    """
+
+    label: str
+    sort: str
+    rows: int
+    columns: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return self.sort
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.sort} {self.rows} x {self.columns}"
+
+
 STREAMS = ("sequential", "random", "stride", "chunk")
 """Where requests to a memory go: one after the other; anywhere; each a step further; contiguous over a step, at random."""
 
@@ -341,7 +413,7 @@ class Load:
         return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}"
 
 
-Asked = Case | Product | Stream | Traffic | Collective | Attention | Load
+Asked = Case | Product | Mixture | Operation | Stream | Traffic | Collective | Attention | Load
 """A case of a workload."""
 
 

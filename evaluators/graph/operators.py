@@ -63,8 +63,8 @@ class Attention:
         together: positions side by side that are picked together.
         capped: whether scores go through a tanh.
         sequences: that tokens are of.
-        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences that have one token each beside, which see
-            `decoded` positions in all.
+        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences that have one token each
+            beside, which see `decoded` positions in all.
     """
 
     name: str

@@ -23,7 +23,7 @@ from dse.evaluators.graph.operators import (
     local,
     products,
 )
-from dse.evaluators.layouts.asked import attending, multiplication
+from dse.evaluators.layouts.asked import attending, multiplication, passing
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
 from dse.space.elementwise import ceil_div, maximum
@@ -193,6 +193,7 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
         return Call(
             part.name, name, needs, part.rows, (operator.rows, 1, local(operator.dim, tp)),
             operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
+            asked=passing(operator, tp, precision),
         )  # fmt: skip
     return _attention(part, operator, tp, precision, rates)
 

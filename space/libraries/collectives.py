@@ -1,5 +1,6 @@
 """Constants of a library's collectives between dies of a node; for what they mean see
-``evaluators/kernels/library/collectives.py``. Shares are of one direction of all links of a die."""
+``evaluators/kernels/library/collectives.py``. Shares are of one direction of all links of a die.
+"""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
 """Constants of a library's attention of prompts, what decodes beside them included; for what they mean see
-``evaluators/kernels/library/context.py``."""
+``evaluators/kernels/library/context.py``.
+"""
 
 from dse.space.elementwise import Number
 from dse.space.fields import quantity, record, whole

@@ -1,5 +1,6 @@
 """Constants of a library's attention of single queries over latents (MLA with absorbed weights); for what they mean see
-``evaluators/kernels/library/latent_generation.py``."""
+``evaluators/kernels/library/latent_generation.py``.
+"""
 
 from dse.space.elementwise import Number
 from dse.space.fields import quantity, record

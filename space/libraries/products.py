@@ -3,18 +3,31 @@
 from typing import Any
 
 from dse.space.elementwise import Number
-from dse.space.fields import part, quantity, record
+from dse.space.fields import part, quantity, record, whole
+
+SPLITS = "parts of the inner dimension, at most, that cores share out: 1, 2, 4, 8 or 16"
 
 
 @record
 class Quantised:
-    """Products of 8 bits whose operand of activations comes in 16 and is quantised first."""
+    """Products of 8 bits with one kind of scales."""
 
     start: Number = quantity("s", "start of the quantising kernel, and of what it waits for")
     achieved: Number = quantity("1", "share of the engines' peak at 8 bits that products reach", high=1.0, positive=True)
+    splits: Number = whole(SPLITS)
+
+
+@record
+class Eight:
+    """Products of 8 bits whose activations come in 16 bits and are quantised first."""
+
     traffic: Number = quantity(
         "1", "share of the memory's bandwidth at which activations are read in 16 bits and written in 8", positive=True
     )
+    tensor: Any = part(
+        "with one scale a tensor or channel; absent: at full tiles' share of 16 bits, and quantised before", Quantised
+    )
+    block: Any = part("with scales of blocks; absent: at full tiles' share of 16 bits, and quantised before", Quantised)
 
 
 @record
@@ -28,12 +41,7 @@ class Products:
     waves: Number = quantity(
         "1", "share of the last wave of tiles over the cores that nothing fills: 0 where tiles are cut to fit", high=1.0
     )
-    step: Number = quantity("s", "least time of a tile for 64 values of the inner dimension")
-    fp8: Any = part(
-        "products of 8 bits with one scale a tensor; absent: as 16 bits at the engine's rate, operands quantised before",
-        Quantised,
-    )
-    block: Any = part(
-        "products of 8 bits with scales of blocks; absent: as 16 bits at the engine's rate, operands quantised before",
-        Quantised,
+    splits: Number = whole(SPLITS)
+    eight: Any = part(
+        "products of 8 bits; absent: they reach what those of 16 do at the engine's rate, and operands come quantised", Eight
     )

@@ -8,23 +8,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
-from dse.evaluators.kernels.library import LIBRARY
+from dse.evaluators.kernels.library import LIBRARY, generation, latent_generation
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.kernels.library.experts import Expert
+from dse.evaluators.kernels.library.passes import SORTS, Elements
 from dse.evaluators.kernels.library.products import Multiply
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die, libraries
 from dse.space.design import stacked
 from dse.space.fields import replaced
-from dse.space.libraries.products import Products, Quantised
+from dse.space.libraries.context import Context
+from dse.space.libraries.experts import Grouped
+from dse.space.libraries.generation import Generation
+from dse.space.libraries.latent_generation import LatentGeneration
+from dse.space.libraries.passes import Pass, Passes
+from dse.space.libraries.products import Eight, Products, Quantised
 from tests.samples import asked
 
 A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
-PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, step: 0.3 us}"
+PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, splits: 16}"
 
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
-quantised = st.builds(Quantised, start=microseconds, achieved=share, traffic=share)
+splits = st.sampled_from([1, 2, 4, 8, 16])
+quantised = st.builds(Quantised, start=microseconds, achieved=share, splits=splits)
 constants = {
     "products": st.builds(
         Products,
@@ -33,11 +42,58 @@ constants = {
         hbm=share,
         sharpness=st.floats(1.0, 20.0),
         waves=st.floats(0.0, 1.0),
-        step=st.floats(0.0, 1e-6),
-        fp8=st.none() | quantised,
-        block=st.none() | quantised,
+        splits=splits,
+        eight=st.none() | st.builds(Eight, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
     ),
 }
+constants["experts"] = st.builds(
+    Grouped,
+    start=microseconds,
+    achieved=share,
+    hbm=share,
+    traffic=share,
+    sharpness=st.floats(1.0, 20.0),
+    tensor=st.none() | share,
+    block=st.none() | share,
+)
+a_pass = st.builds(Pass, start=microseconds, share=share)
+constants["elementwise"] = st.builds(
+    Passes, row=st.floats(1e9, 1e12), cached=share, sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
+)
+context = st.builds(
+    Context,
+    start=microseconds,
+    achieved=share,
+    hbm=share,
+    unit=microseconds,
+    tail=st.floats(0.0, 1.0),
+    sharpness=st.floats(1.0, 20.0),
+    idle=microseconds,
+    convert=share,
+    rows=st.sampled_from([64, 128]),
+)
+constants["context"] = constants["latent_context"] = context
+constants["generation"] = st.builds(
+    Generation,
+    start=microseconds,
+    hbm=share,
+    ramp=microseconds,
+    kept=st.floats(0.1, 10.0),
+    merge=microseconds,
+    unit=microseconds,
+    cached=share,
+    sharpness=st.floats(1.0, 20.0),
+    shared=st.sampled_from([8, 64]),
+)
+constants["latent_generation"] = st.builds(
+    LatentGeneration,
+    start=microseconds,
+    merge=microseconds,
+    achieved=share,
+    hbm=share,
+    sharpness=st.floats(1.0, 20.0),
+    passes=st.floats(0.0, 4.0),
+)
 size = st.integers(1, 20000).map(float)
 problems = {
     "products": st.builds(
@@ -47,7 +103,45 @@ problems = {
         size,
         st.sampled_from(["", "tensor", "block"]),
     ),
+    "experts": st.builds(
+        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, touched * k * n, n, k, scaling),
+        size,
+        size,
+        size,
+        st.integers(1, 256).map(float),
+        st.sampled_from(["", "tensor", "block"]),
+    ),
+    "elementwise": st.builds(Elements, size, size, st.sampled_from(SORTS)),
 }
+few, head = st.integers(1, 64).map(float), st.sampled_from([1.0, 8.0, 32.0, 64.0])
+attends = st.builds(
+    lambda m, requests, past, decodes, cached, heads, latent: Attend(
+        m, requests, past + (m + 1) / 2, past + m, decodes, cached, heads, 256.0, requests * heads * m * 512, m * 256, latent
+    ),
+    size,
+    few,
+    st.integers(0, 20000).map(float),
+    st.sampled_from([0.0, 1.0, 4.0, 256.0]),
+    size,
+    head,
+    st.booleans(),
+)
+problems["context"] = attends.map(lambda of: of._replace(latent=False))
+problems["latent_context"] = attends.map(lambda of: of._replace(latent=True))
+problems["generation"] = st.builds(
+    lambda m, keys, heads, group, queries: generation.Decode(m, keys, heads * group, heads, queries, m * keys * heads * 512, m),
+    few,
+    size,
+    head,
+    few,
+    st.sampled_from([1.0, 2.0]),
+)
+problems["latent_generation"] = st.builds(
+    lambda m, keys, heads: latent_generation.Decode(m, keys, heads, 1.0, 1088.0, m * keys * 1152, m * heads * 2176),
+    few,
+    size,
+    head,
+)
 
 
 def took(kind: str, problem: Any, of: Any, die: Die = A_DIE) -> Took:
@@ -98,7 +192,7 @@ def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data:
 
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
-    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, step=0.0)
+    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, splits=16)
     seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
 

@@ -2,7 +2,8 @@
 
 Each module has a problem, a named tuple whose `kind` is its name here, and
 
-    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs)
+    took(problem, constants, die)     its time in parts (`took.Took`), of shapes () or (steps, designs); None where the
+                                      library has none of its sort
 
 No more bandwidth, and no more cores, makes a kernel slower.
 """
@@ -10,12 +11,14 @@ No more bandwidth, and no more cores, makes a kernel slower.
 from types import ModuleType
 from typing import Any
 
-from dse.evaluators.kernels.library import context, generation, latent_generation, products
+from dse.evaluators.kernels.library import context, experts, generation, latent_generation, passes, products
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Libraries
 
 LIBRARY: dict[str, ModuleType] = {
     "products": products,
+    "experts": experts,
+    "elementwise": passes,
     "context": context,
     "latent_context": context,
     "generation": generation,

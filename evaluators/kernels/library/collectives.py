@@ -5,8 +5,9 @@ many, in which a die sends V = (p - 1) / p n bytes, or twice that, by the fastes
 
     t = start + step S + min(V / (low N), middle_start + V / (middle N), bulk_start + V / (bulk N)) + copy
 
-where what a die has for itself is copied, 2 n / p bytes of its memory, except in allreduces, which work in place. More than four dies
-may have sums from the switch: t = start + n (1 + 1 / p) / (share N). Dies that read each other's memory do it at once, or each a slice:
+where what a die has for itself is copied, 2 n / p bytes of its memory, except in allreduces, which work in place. More than
+four dies may have sums from the switch: t = start + n (1 + 1 / p) / (share N). Dies that read each other's memory do it at
+once, or each a slice:
 
     t = start + peer p + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N)), or as rings do, if that is faster
 """

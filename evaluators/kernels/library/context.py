@@ -3,14 +3,14 @@
     t = start + converted / (convert W) + (compute^q + (bytes / (hbm W))^q)^(1/q)
     compute = max(wait + max(work / cores + left, longest), alone)
 
-A tile has `rows` queries of a head of a request and takes unit + 2 rows (qk + v) keys / (achieved P), with P of a core: `work` sums
-this over the keys that queries see on average, `longest` has those of the last tile. Where tiles are more than cores, the last
-ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
+A tile has `rows` queries of a head of a request and takes unit + 2 rows (qk + v) keys / (achieved P), with P of a core: `work`
+sums this over the keys that queries see on average, `longest` has those of the last tile. Where tiles are more than cores, the
+last ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
 
-A request that decodes in the same launch has a tile for each head too, one row of which counts, and which takes `alone`: a library
-that splits caches over cores does not do so in a launch with prompts. Heads come one after the other, with decodes before
-prompts, so that where all together are more than cores prompts wait until cores have done the decodes, and have skipped the
-tiles that these would have if they were as long as a prompt: `idle` each.
+A request that decodes in the same launch has a tile for each head too, one row of which counts, and which takes `alone`: a
+library that splits caches over cores does not do so in a launch with prompts. Heads come one after the other, with decodes
+before prompts, so that where all together are more than cores prompts wait until cores have done the decodes, and have skipped
+the tiles that these would have if they were as long as a prompt: `idle` each.
 """
 
 from typing import Any, NamedTuple

@@ -5,7 +5,8 @@
 
 with C the size of the die's cache: keys and values that fit there are read faster than main memory could, and longer ones pay
 `ramp` before they stream. A request and KV head is a unit, of which a core works on one at a time. A tile has up to `shared`
-queries of a KV head; where there are more, each reads keys and values again from the die's cache, and those bytes make the ramp.
+queries of a KV head; where there are more, each reads keys and values again from the die's cache, and those bytes make the
+ramp.
 """
 
 from typing import Any, NamedTuple

@@ -2,19 +2,20 @@
 
     t = start + quantise + (C^q + B^q)^(1/q)
     B = (weights + activations + results) / (hbm W)
-    C = min over tiles a x b and splits s of k of  waves x max(2 a b k / (s e r P), step k / (64 s)) + sums
+    C = min over tiles a x b and splits s of k of  waves x 2 a b k / (s e r P) + sums
     waves = (1 - w) max(1, u) + w ceil(u),  u = s ceil(m / a) ceil(n / b) / cores
 
 with P of a core, and r = min(1, (a b / (a + b)) / 53.3), what a tile of a x b loads for its operations: 128 x 128 and larger
 run at full rate. Sums of a split k go through the cache. The best tile is chosen, as a library's heuristic means to do.
 """
 
+from math import inf
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
-from dse.space.elementwise import ceil_div, maximum, minimum
-from dse.space.libraries.products import Products
+from dse.space.elementwise import ceil_div, maximum, minimum, where
+from dse.space.libraries.products import Products, Quantised
 
 TILES = tuple((a, b) for a in (64, 128, 256) for b in (32, 64, 128, 256))
 """Rows and columns of a tile of the result, which a core works on at a time."""
@@ -24,9 +25,6 @@ SPLITS = (1, 2, 4, 8, 16)
 
 REUSE = 160 / 3
 """Values that a tile of full rate multiplies for each that it loads: 1.6 x a b / (a + b) of 128 x 256 over 85.3 is 1.6."""
-
-DEPTH = 64.0
-"""Values of the inner dimension that a tile loads at a time."""
 
 SUM = 4.0
 """Bytes of a partial sum."""
@@ -69,36 +67,36 @@ def took(of: Multiply, constants: Products, die: Die) -> Took:
         constants: of the library.
         die: that runs it.
     """
-    own = {"tensor": constants.fp8, "block": constants.block}.get(of.scaling)
-    achieved = constants.achieved if own is None else own.achieved
+    own = getattr(constants.eight, of.scaling) if of.scaling and constants.eight is not None else None
+    said = constants if own is None else own
     stream = 1 / (constants.hbm * die.bandwidth)
     beside: Any = 0.0
     if own is not None:  # read in 16 bits, written in 8
-        beside = own.start + of.m * of.k * of.apart * (2.0 + of.act) / (own.traffic * die.bandwidth)
+        beside = own.start + of.m * of.k * of.apart * (2.0 + of.act) / (constants.eight.traffic * die.bandwidth)
     memory = (of.weights + of.m * of.k * of.apart * of.act + of.m * of.n * 2.0) * stream
-    operation = of.pace / (achieved * die.peak)
-    compute, cached = tiled(of, operation, constants, die), 1 / die.cache_bandwidth
+    operation = of.pace / (said.achieved * die.peak)
+    compute, cached = tiled(of, operation, said, constants.waves, die), 1 / die.cache_bandwidth
     return Took(constants.start, beside, compute, memory, constants.sharpness, stream, cached).times(of.share)
 
 
-def tiled(of: Multiply, operation: Any, constants: Products, die: Die) -> Any:
+def tiled(of: Multiply, operation: Any, said: Products | Quantised, waves: Any, die: Die) -> Any:
     """Time of the cores at the tile and split that take least. [s]
 
     Args:
         of: the product.
         operation: of a core at full rate. [s]
-        constants: of the library.
+        said: constants of its format: how often the inner dimension is split.
+        waves: share of the last wave that nothing fills.
         die: that runs it.
     """
     best: Any = None
-    steps = of.k / DEPTH
     for a, b in TILES:
         tiles = ceil_div(of.m, a) * ceil_div(of.n / of.apart, b) * of.apart
-        depth = maximum(operation * (2.0 * a * b * DEPTH / min(1.0, a * b / (a + b) / REUSE)), constants.step) * steps
+        depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * of.k
         for split in SPLITS:
             units = tiles * (split / die.cores)
-            waves = (1 - constants.waves) * maximum(units, 1.0) + constants.waves * ceil_div(units, 1)
+            turns = (1 - waves) * maximum(units, 1.0) + waves * ceil_div(units, 1)
             sums = of.m * of.n * (SUM * (split + 1)) / die.cache_bandwidth if split > 1 else 0.0
-            here = waves * depth / split + sums
+            here = where(split <= said.splits, turns * depth / split + sums, inf)
             best = here if best is None else minimum(best, here)
     return best
