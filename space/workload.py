@@ -175,8 +175,9 @@ class Mixture:
         return f"{self.subject} {sizes!r} {self.distribution} {self.exponent!r} seed {self.seed}"
 
 
-OPERATIONS = ("norm", "gate", "rotate", "copy", "softmax")
-"""Operators on elements: a norm of rows, an activation times an input, a rotation by position, a copy, a softmax of rows."""
+OPERATIONS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
+"""Operators on elements: a norm of rows, an activation times an input, a rotation by position, a copy, rows of a table that are
+picked, a softmax of rows."""
 
 
 @dataclass(frozen=True, slots=True)

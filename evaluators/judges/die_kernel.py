@@ -1,6 +1,6 @@
 """Designs of dies on experts of one layer, or an operator on elements, by themselves: metrics, limits and the breakdown.
 
-The columns of experts, or of elements, are divided between the devices of the decode plan; what these then exchange is left out.
+The columns of experts, or of elements, are divided between the devices of the decode plan; what they then exchange is left out.
 """
 
 from typing import Any, cast
@@ -28,10 +28,17 @@ from dse.space.workload import Mixture, Operation, Workload
 
 FIDELITIES = ("closed",)
 
-NAMES = {"norm": "norm", "gate": "activation", "rotate": "rope", "copy": "copy", "softmax": "softmax"}
+NAMES = {
+    "norm": "norm",
+    "gate": "activation",
+    "rotate": "rope",
+    "copy": "copy",
+    "gather": "embedding",
+    "softmax": "softmax",
+}
 """Operators on elements by what is asked: their names in a graph, which say the sort of a library's pass."""
 
-COUNTS = {"norm": NORM, "gate": GATE, "rotate": ROPE, "copy": (0, 2), "softmax": (4, 2)}
+COUNTS = {"norm": NORM, "gate": GATE, "rotate": ROPE, "copy": (0, 2), "gather": (0, 2), "softmax": (4, 2)}
 """Their operations an element, and reads plus writes of it."""
 
 

@@ -68,9 +68,9 @@ def sort(name: str) -> str:
     """The sort of an operator on elements by its name.
 
     >>> sort("attention_norm"), sort("shared_activation"), sort("rope"), sort("embedding")
-    ('norm', 'gate', 'rotate', 'copy')
+    ('norm', 'gate', 'rotate', 'gather')
     """
-    ends = {"norm": "norm", "activation": "gate", "rope": "rotate", "softmax": "softmax"}
+    ends = {"norm": "norm", "activation": "gate", "rope": "rotate", "embedding": "gather", "softmax": "softmax"}
     return next((found for end, found in ends.items() if name.endswith(end)), "copy")
 
 

@@ -47,6 +47,10 @@ def libraries(chip: Chip, stack: Stack) -> Libraries | None:
     parts = tuple((kind, getattr(stack, kind)) for kind in kinds if getattr(stack, kind) is not None)
     if not parts:
         return None
+    return Libraries(die(chip), parts)
+
+
+def die(chip: Chip) -> Die:
+    """A chip as its library kernels see it."""
     core, l2 = chip.core, chip.l2
-    die = Die(chip.cores, core.matrix / 2, chip.hbm.bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)
-    return Libraries(die, parts)
+    return Die(chip.cores, core.matrix / 2, chip.hbm.bandwidth, l2.bandwidth, l2.size, core.vector, chip.clock)

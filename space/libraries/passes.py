@@ -20,7 +20,9 @@ class Pass:
 class Passes:
     """One library's passes over elements; operators of a sort that is absent go at flat rates."""
 
-    row: Number = quantity("B/s", "rate of the cores that work on one row, where a row is not shared out", positive=True)
+    row: Any = quantity(
+        "B/s", "rate of the core that works on one row; absent: several share a row out", positive=True, absent=True
+    )
     cached: Number = quantity("1", "share of the cache that holds what comes in, which is read from there", high=1.0)
     sharpness: Number = quantity(
         "1", "q of (start^q + rest^q)^(1/q): 1 where starts add, more where the host hides the work", low=1.0, high=50.0
@@ -28,5 +30,6 @@ class Passes:
     norm: Any = part("norms of rows", Pass)
     gate: Any = part("activations, gated ones too", Pass)
     rotate: Any = part("rotations of queries and keys by their positions", Pass)
-    copy: Any = part("embeddings, sums and other operators on single elements", Pass)
+    copy: Any = part("sums and other operators on single elements", Pass)
+    gather: Any = part("rows that are picked from a table, as embeddings are", Pass)
     softmax: Any = part("softmax of rows by itself", Pass)

@@ -58,7 +58,7 @@ constants["experts"] = st.builds(
 )
 a_pass = st.builds(Pass, start=microseconds, share=share)
 constants["elementwise"] = st.builds(
-    Passes, row=st.floats(1e9, 1e12), cached=share, sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
+    Passes, row=st.none() | st.floats(1e9, 1e12), cached=share, sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
 )
 context = st.builds(
     Context,

@@ -13,7 +13,7 @@ from dse.evaluators.machine.library import Die
 from dse.space.elementwise import minimum
 from dse.space.libraries.passes import Passes
 
-SORTS = ("norm", "gate", "rotate", "copy", "softmax")
+SORTS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
 """Sorts of passes, as `space.libraries.passes.Passes` has them."""
 
 
@@ -49,5 +49,7 @@ def took(of: Elements, constants: Passes, die: Die) -> Took | None:
         return None
     nbytes = of.m * of.row
     near = minimum(nbytes, constants.cached * die.cache)
-    rest = of.row / constants.row + ((nbytes - near) / die.bandwidth + near / die.cache_bandwidth) / own.share
+    rest = ((nbytes - near) / die.bandwidth + near / die.cache_bandwidth) / own.share
+    if constants.row is not None:
+        rest = rest + of.row / constants.row
     return Took(0.0, 0.0, own.start, rest, constants.sharpness, 1 / die.bandwidth, 1 / die.cache_bandwidth)
