@@ -307,7 +307,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
-    refuse_others(spec, (*words, "bytes", "group", "root"), "workload: a collective by itself has ")
+    refuse_others(spec, (*words, "bytes", "group", "root", "recorded"), "workload: a collective by itself has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
         for chosen in patterns if key == "pattern" else [spec.get(key)]:
@@ -330,6 +330,9 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
         raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
     if spec["combine"] != "sum" and set(patterns) & {"reduce_scatter"}:
         raise DesignError(f"workload.combine: a reduce_scatter sums; {spec['combine']!r} is of a reduce or an allreduce")
+    recorded = spec.get("recorded", True)
+    if not isinstance(recorded, bool):
+        raise DesignError(f"workload.recorded: {recorded!r} is neither true nor false")
     cases = []
     for pattern in patterns:
         for size in sizes:
@@ -339,7 +342,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
-            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"], recorded))
     return cases
 
 
@@ -355,15 +358,16 @@ def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
 
 
 def _combinations(spec: dict[str, Any]) -> list[Attention]:
-    spec = {"window": 0, **spec}
-    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window"), ("causal", "latent")
+    spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
+    sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
+    none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
     refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
-    values = [whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v", "window") else 1) for key in sizes]
+    values = [whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
     found = []
-    for batch, heads, kv_heads, queries, keys, qk, v, window in product(*values):
+    for batch, heads, kv_heads, queries, keys, qk, v, window, decodes, cached in product(*values):
         kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
         if heads % kv_heads:
             raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
@@ -373,10 +377,14 @@ def _combinations(spec: dict[str, Any]) -> list[Attention]:
             raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; say true")
         if spec["latent"] and not v < qk:
             raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
+        if (decodes or cached) and not (spec["causal"] and decodes and cached):
+            raise DesignError(f"workload.decodes: {decodes} beside causal prompts, each with workload.cached={cached} keys")
         what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
         label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
         label += f", window {window}" if window else ""
-        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"], window))
+        label += f", beside {decodes} x {cached}" if decodes else ""
+        shape = (batch, heads, kv_heads, queries, keys, qk, v)
+        found.append(Attention(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
     return found
 
 

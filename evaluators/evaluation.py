@@ -67,6 +67,8 @@ READERS: dict[tuple[str, type], str] = {
     (DEVICES, Product): "die_product",
     (DEVICES, Mixture): "die_kernel",
     (DEVICES, Operation): "die_kernel",
+    (DEVICES, Attention): "die_attention",
+    (DEVICES, Collective): "die_collective",
     (PRODUCT, Product): "product",
     (SUMMA, Product): "tile_product",
     (COLLECTIVE, Collective): "collective",

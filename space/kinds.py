@@ -58,6 +58,8 @@ KINDS: dict[tuple[str, type], Kind] = {
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
     (POOL, Mixture): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
     (POOL, Operation): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
+    (POOL, Attention): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
+    (POOL, Collective): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
     (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
     (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),

@@ -320,6 +320,7 @@ class Collective:
         rows, cols: tiles of a group; 0 for those of the mesh.
         root: place of a team's root, or diagonal.
         combine: of a reduction: sum or max.
+        recorded: whether a recorded graph of launches holds it; else the host starts it, which counts between dies.
     """
 
     label: str
@@ -330,6 +331,7 @@ class Collective:
     cols: int
     root: int | str
     combine: str
+    recorded: bool = True
 
     @property
     def subject(self) -> str:
@@ -339,7 +341,7 @@ class Collective:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.subject} {self.nbytes!r}"
+        return f"{self.subject} {self.nbytes!r}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,7 @@ class Attention:
         causal: whether a query sees no later key.
         latent: whether values are the last columns of keys: MLA with absorbed weights.
         window: keys that a query sees at most, its own one included, where it sees no later one; 0 for all.
+        decodes: sequences of one query each in the same launch, each of which sees `cached` keys.
     """
 
     label: str
@@ -368,6 +371,8 @@ class Attention:
     causal: bool
     latent: bool
     window: int = 0
+    decodes: int = 0
+    cached: int = 0
 
     @property
     def subject(self) -> str:
@@ -378,7 +383,8 @@ class Attention:
     def content(self) -> str:
         """What tells it from others, its label apart."""
         sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
-        return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "")
+        beside = f" decodes {self.decodes} {self.cached}" if self.decodes else ""
+        return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "") + beside
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,9 +103,10 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
     new, seen, past = tokens / prompts, (of.pairs - of.decoded) / tokens, (of.positions - of.decoded) / prompts
     alone = of.decoded / where(of.decodes > 0, of.decodes, 1.0)
     moved = of.tokens * (dims * (heads + kv_heads) * HALF)
+    wider = of.latent or of.qk_dim != of.v_dim
     converted = of.tokens * (heads * of.qk_dim + kv_heads * dims) * (HALF + each) if each < HALF else 0.0
     keys = minimum(new + past, 2.0 * seen)
-    return Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, of.latent)
+    return Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, wider)
 
 
 def scaling(activations: str, weights: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
 from dse.evaluators.machine.library import Libraries, libraries
-from dse.evaluators.machine.link import Ports
+from dse.evaluators.machine.link import Library, Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
 from dse.space.chip import Chip, MainMemory
@@ -80,8 +80,10 @@ class Machine(NamedTuple):
 def of_die(chip: Chip, mapping: Mapping) -> Machine:
     """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
     matrix, cache, memory = pooled(chip, mapping)
-    ports = None if chip.network is None else Ports(chip.network, mapping.stack.network_achieved, mapping.stack.collective_call)
-    stack = mapping.stack
+    stack, ports = mapping.stack, None
+    if chip.network is not None:
+        found = Library(stack.rings, stack.exchanges, stack.short, chip.hbm.bandwidth)
+        ports = Ports(chip.network, stack.network_achieved, stack.collective_call, found)
     priced = libraries(chip, stack)
     return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
 

@@ -35,7 +35,7 @@ class Attend(NamedTuple):
         dims: columns of a key and of a value of a head.
         nbytes: read and written in main memory. [B]
         converted: queries, keys and values that come in 16 bits and are worked on in 8, at both widths. [B]
-        latent: whether keys and values are expanded of a latent.
+        latent: whether keys are wider than values, as those that are expanded of a latent.
     """
 
     m: Any
