@@ -112,7 +112,8 @@ def yaml(found: Found) -> str:
     note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(found.held_out)[:2])
     text = f"# {part.kind.capitalize()} of {part.stack}: {len(part.names)} numbers fitted on rows of {part.sources}.\n"
     open_: tuple[str, ...] = ()
-    for name, (value, unit) in part.constants(found.fitted.values).items():
+    values = np.where([found.fitted.at_bound.get(i) == -1 for i in range(len(part.names))], part.low, found.fitted.values)
+    for name, (value, unit) in part.constants(values).items():
         *path, last = name.split(".")
         for depth, group in enumerate(path):
             if open_[: depth + 1] != tuple(path[: depth + 1]):
