@@ -41,6 +41,7 @@ class Products:
     waves: Number = quantity(
         "1", "share of the last wave of tiles over the cores that nothing fills: 0 where tiles are cut to fit", high=1.0
     )
+    tile: Number = quantity("s", "start and end of a tile on a core, beside its operations")
     splits: Number = whole(SPLITS)
     eight: Any = part(
         "products of 8 bits; absent: they reach what those of 16 do at the engine's rate, and operands come quantised", Eight

@@ -1,7 +1,7 @@
 """Measured products of matrices, and the parts of stacks that are fitted on them."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,24 @@ FORMATS = {
 }
 """Formats of weights and activations by what tables call them, and how a library scales them."""
 
-NAMES = ("start", "achieved", "hbm", "sharpness", "waves")
-START = (5e-6, 0.8, 0.8, 4.0, 0.5)
-LOW = (0.0, 0.2, 0.3, 1.0, 0.0)
-HIGH = (4e-5, 1.0, 1.0, 20.0, 1.0)
+RANGES = {
+    "start": (5e-6, 0.0, 4e-5),
+    "achieved": (0.8, 0.2, 1.0),
+    "hbm": (0.8, 0.3, 1.0),
+    "sharpness": (4.0, 1.0, 20.0),
+    "tile": (5e-7, 0.0, 1e-5),
+    "waves": (0.5, 0.0, 1.0),
+    "eight.traffic": (0.4, 0.05, 2.0),
+    "eight.tensor.start": (9e-6, 0.0, 3e-5),
+    "eight.tensor.achieved": (0.7, 0.2, 1.0),
+    "eight.block.start": (2e-6, 0.0, 3e-5),
+    "eight.block.achieved": (0.6, 0.2, 1.0),
+}
+"""Start, low and high of what is fitted, SI."""
+
+SPLIT = "libraries of this stack split the inner dimension where that takes less"
+WHOLE = "kernels with scales of blocks do not split the inner dimension"
+FEW = "too few rows to fit it beside the others"
 
 LLAMA_8B = {
     "qkv_proj": (4096, 6144),
@@ -36,41 +50,57 @@ LLAMA_8B = {
 
 def parts(folder: Path) -> list[Part]:
     """Of each stack that has measured products."""
-    split = "libraries of this stack split the inner dimension where that takes less"
-    alone = "kernels of this table do not split the inner dimension"
-    shared = [
-        ("trtllm_a100", "a100", _aic(folder, "A100"), 16, split, "aiconfigurator2025"),
-        ("vllm_rtx4090", "rtx4090", _layers(folder), 16, split, "llmservingsim2026"),
-        ("vllm_a100", "a100", _operators(folder), 16, split, "vidur2024"),
-        ("eager_a100", "a100", _eager(folder), 16, split, "llmcompass2024"),
-        ("deepgemm_h800", "h800", _deepgemm(folder), 1, alone, "deepgemm2025"),
-    ]
-    found = [
-        Part("products", stack, chip, rows, _plain(splits), _seconds, NAMES, START, LOW, HIGH, {"splits": why}, source)
-        for stack, chip, rows, splits, why, source in shared
-    ]
-    names = (
-        *NAMES[:4],
-        "eight.tensor.start",
-        "eight.tensor.achieved",
-        "eight.traffic",
-        "eight.block.start",
-        "eight.block.achieved",
-    )
-    said = {
-        "waves": "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0",
-        "splits": split,
-        "eight.tensor.splits": split,
-        "eight.block.splits": "kernels with scales of blocks do not split the inner dimension",
-    }
+    whole = {"splits": (16, SPLIT)}
+    cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
+    eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
     return [
-        Part(
-            "products", "trtllm_h100", "h100", _aic(folder, "H100"), _quantised, _seconds, names,
-            (*START[:4], 9e-6, 0.7, 0.4, 2e-6, 0.6), (*LOW[:4], 0.0, 0.2, 0.05, 0.0, 0.2),
-            (*HIGH[:4], 3e-5, 1.0, 2.0, 3e-5, 1.0), said, "aiconfigurator2025",
-        ),
-        *found,
+        _part("trtllm_h100", "h100", _aic(folder, "H100"), "aiconfigurator2025", whole | eight | dict.fromkeys(
+            ("tile", "waves"), (0.0, cut)
+        )),
+        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", whole),
+        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", whole),
+        _part("vllm_a100", "a100", _operators(folder), "vidur2024", whole),
+        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", whole | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
+        _part("deepgemm_h800", "h800", _deepgemm(folder), "deepgemm2025", {
+            "splits": (1, WHOLE), "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
+        }),
     ]  # fmt: skip
+
+
+def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict[str, tuple[float, str]]) -> Part:
+    """A part whose numbers are fitted but for some that are fixed, with why; of 8 bits where these are among them."""
+    eight = any(name.startswith("eight") for name in fixed)
+    names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
+    start, low, high = zip(*(RANGES[name] for name in names), strict=True)
+
+    def record(values: Vector) -> Products:
+        of = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
+        return Products(**_under(of, ""), eight=_eight(of) if eight else None)
+
+    return Part(
+        "products",
+        stack,
+        chip,
+        rows,
+        record,
+        _seconds,
+        names,
+        start,
+        low,
+        high,
+        {name: why for name, (_, why) in fixed.items()},
+        source,
+    )
+
+
+def _under(of: dict[str, Any], group: str) -> dict[str, Any]:
+    """Values of a group, by their own names."""
+    return {name.removeprefix(group): value for name, value in of.items() if name.rpartition(".")[0] == group.rstrip(".")}
+
+
+def _eight(of: dict[str, Any]) -> Eight:
+    tensor, block = (Quantised(**_under(of, f"eight.{scales}.")) for scales in ("tensor", "block"))
+    return Eight(**_under(of, "eight."), tensor=tensor, block=block)
 
 
 def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: Die) -> Vector:
@@ -79,24 +109,6 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: 
     own = "" if sizes["quantised"].any() else scaling
     of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], own, 0.5 if scaling else 1.0)
     return np.asarray(took(of, constants, silicon).seconds())
-
-
-def _plain(splits: int) -> Callable[[Vector], Products]:
-    def record(values: Vector) -> Products:
-        start, achieved, hbm, sharpness, waves = map(float, values)
-        return Products(start=start, achieved=achieved, hbm=hbm, sharpness=sharpness, waves=waves, splits=splits)
-
-    return record
-
-
-def _quantised(values: Vector) -> Products:
-    start, achieved, hbm, sharpness, tensor, tensors, traffic, block, blocks = map(float, values)
-    eight = Eight(
-        traffic=traffic,
-        tensor=Quantised(start=tensor, achieved=tensors, splits=16),
-        block=Quantised(start=block, achieved=blocks, splits=1),
-    )
-    return Products(start=start, achieved=achieved, hbm=hbm, sharpness=sharpness, waves=0.0, splits=16, eight=eight)
 
 
 def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str, *, quantised: bool = False) -> Row:

@@ -28,7 +28,7 @@ from tests.samples import asked
 A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
-PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, splits: 16}"
+PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
 
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
@@ -42,6 +42,7 @@ constants = {
         hbm=share,
         sharpness=st.floats(1.0, 20.0),
         waves=st.floats(0.0, 1.0),
+        tile=st.floats(0.0, 1e-5),
         splits=splits,
         eight=st.none() | st.builds(Eight, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
     ),
@@ -192,7 +193,7 @@ def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data:
 
 
 def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
-    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, splits=16)
+    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
     seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
 

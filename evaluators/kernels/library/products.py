@@ -2,7 +2,7 @@
 
     t = start + quantise + (C^q + B^q)^(1/q)
     B = (weights + activations + results) / (hbm W)
-    C = min over tiles a x b and splits s of k of  waves x 2 a b k / (s e r P) + sums
+    C = min over tiles a x b and splits s of k of  waves x (2 a b k / (s e r P) + tile) + sums
     waves = (1 - w) max(1, u) + w ceil(u),  u = s ceil(m / a) ceil(n / b) / cores
 
 with P of a core, and r = min(1, (a b / (a + b)) / 53.3), what a tile of a x b loads for its operations: 128 x 128 and larger
@@ -75,18 +75,18 @@ def took(of: Multiply, constants: Products, die: Die) -> Took:
         beside = own.start + of.m * of.k * of.apart * (2.0 + of.act) / (constants.eight.traffic * die.bandwidth)
     memory = (of.weights + of.m * of.k * of.apart * of.act + of.m * of.n * 2.0) * stream
     operation = of.pace / (said.achieved * die.peak)
-    compute, cached = tiled(of, operation, said, constants.waves, die), 1 / die.cache_bandwidth
+    compute, cached = tiled(of, operation, said, constants, die), 1 / die.cache_bandwidth
     return Took(constants.start, beside, compute, memory, constants.sharpness, stream, cached).times(of.share)
 
 
-def tiled(of: Multiply, operation: Any, said: Products | Quantised, waves: Any, die: Die) -> Any:
+def tiled(of: Multiply, operation: Any, said: Products | Quantised, constants: Products, die: Die) -> Any:
     """Time of the cores at the tile and split that take least. [s]
 
     Args:
         of: the product.
         operation: of a core at full rate. [s]
         said: constants of its format: how often the inner dimension is split.
-        waves: share of the last wave that nothing fills.
+        constants: of the library.
         die: that runs it.
     """
     best: Any = None
@@ -95,8 +95,8 @@ def tiled(of: Multiply, operation: Any, said: Products | Quantised, waves: Any, 
         depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * of.k
         for split in SPLITS:
             units = tiles * (split / die.cores)
-            turns = (1 - waves) * maximum(units, 1.0) + waves * ceil_div(units, 1)
+            turns = (1 - constants.waves) * maximum(units, 1.0) + constants.waves * ceil_div(units, 1)
             sums = of.m * of.n * (SUM * (split + 1)) / die.cache_bandwidth if split > 1 else 0.0
-            here = where(split <= said.splits, turns * depth / split + sums, inf)
+            here = where(split <= said.splits, turns * (depth / split + constants.tile) + sums, inf)
             best = here if best is None else minimum(best, here)
     return best
