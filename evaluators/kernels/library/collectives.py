@@ -50,7 +50,7 @@ def rings(pattern: str, nbytes: Any, group: Group, constants: Rings) -> Any:
     Source:
         [thakur2005] ring all-gather and reduce-scatter.
 
-    >>> flat = Rings(0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0)
+    >>> flat = Rings(start=0.0, step=0.0, low=1.0, middle_start=0.0, middle=1.0, bulk_start=0.0, bulk=1.0)
     >>> rings("allreduce", 8e6, Group(4, 1e9, 1e12), flat), rings("allgather", 8e6, Group(1, 1e9, 1e12), flat)
     (0.012, 0.0)
     """
@@ -75,7 +75,8 @@ def exchange(nbytes: Any, group: Group, constants: Exchanges) -> Any:
         group: dies.
         constants: of the library.
 
-    >>> exchange(8e6, Group(4, 1e9, 1e12), Exchanges(1e-6, 0.0, 1.0, 0.0, 1.0))
+    >>> flat = Exchanges(start=1e-6, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
+    >>> exchange(8e6, Group(4, 1e9, 1e12), flat)
     0.006005
     """
     p, c = group.peers, constants
@@ -95,7 +96,7 @@ def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, record
         otherwise: what rings take. [s]
         recorded: whether a recorded graph of launches holds it; else the host starts it.
 
-    >>> own = Short(2e-6, 0.0, 0.0, 1.0, 1.0, 20e-6, 5e-6)
+    >>> own = Short(start=2e-6, peer=0.0, second=0.0, one=1.0, two=1.0, floor=20e-6, call=5e-6)
     >>> short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=True), short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=False)
     (3e-06, 2e-05)
     """

@@ -3,9 +3,10 @@
     t = start + converted / (convert W) + (compute^q + (bytes / (hbm W))^q)^(1/q)
     compute = max(wait + max(work / cores + left, longest), alone)
 
-A tile has `rows` queries of a head of a request and takes unit + 2 rows (qk + v) keys / (achieved P), with P of a core: `work`
-sums this over the keys that queries see on average, `longest` has those of the last tile. Where tiles are more than cores, the
-last ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
+A tile has `rows` queries of a head of a request and takes unit + rows keys (2 (qk + v) / (achieved P) + 1 / (16 clock)), with P
+of a core: no library that was measured hides the exponential of a score, of which a core makes 16 a cycle, behind its products.
+`work` sums this over the keys that queries see on average, `longest` has those of the last tile. Where tiles are more than cores,
+the last ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
 
 A request that decodes in the same launch has a tile for each head too, one row of which counts, and which takes `alone`: a
 library that splits caches over cores does not do so in a launch with prompts. Heads come one after the other, with decodes
@@ -19,6 +20,10 @@ from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.libraries.context import Context
+
+
+EXPONENTIALS = 16.0
+"""Of a core in a cycle, of compute capability 8.0 to 9.0 [nvidia2025guide]: throughput of arithmetic instructions."""
 
 
 class Attend(NamedTuple):
@@ -65,7 +70,7 @@ def took(of: Attend, constants: Context, die: Die) -> Took:
         die: that runs it.
     """
     rows = constants.rows
-    key = 2.0 * rows * of.dims / (constants.achieved * die.peak)
+    key = rows * (2.0 * of.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
     # a tile computes whole blocks of keys, half of one too many on the diagonal
     mean = constants.unit + key * minimum(of.seen + (rows - 1) / 2, of.keys)
     blocks = ceil_div(of.m, rows)
