@@ -16,6 +16,7 @@ from dse.evaluators.kernels.library.products import Multiply
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die, libraries
 from dse.space.design import stacked
+from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.libraries.context import Context
 from dse.space.libraries.experts import Grouped
@@ -250,3 +251,39 @@ def test_products_of_the_same_rows_are_one_kernel() -> None:
     assert priced is not None
     seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
     assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
+
+
+KNOB = "space.mapping.stack.{}=choice(0.1,0.2)"
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "matrix_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "experts.hbm"),
+        (("chip=h100", "stack=trtllm_h100", "workload=experts"), "hbm_achieved"),
+        (("chip=a100", "stack=vllm_a100", "workload=elementwise"), "hbm_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=llama3_8b"), "experts.hbm"),
+    ],
+    ids=str,
+)
+def test_a_knob_that_no_kernel_reads_is_refused(words: tuple[str, ...], leaf: str) -> None:
+    with pytest.raises(DesignError, match=r"space\.mapping\.stack\..*: nothing reads it"):
+        asked(*words, "+" + KNOB.format(leaf))
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        (("chip=h100", "workload=gemm", "mapping=tensor_parallel"), "matrix_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=llama3_8b"), "hbm_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=mixtral_8x7b", "mapping.both.tp=8"), "experts.hbm"),
+        (("chip=a100", "stack=eager_a100", "workload=elementwise", "workload.operator=rotate"), "hbm_achieved"),
+    ],
+    ids=str,
+)
+def test_a_knob_that_some_kernel_reads_moves_it(words: tuple[str, ...], leaf: str) -> None:
+    of = asked(*words, "+" + KNOB.format(leaf), "workload.rows=[500000]" if "workload=elementwise" in words else "seed=0")
+    designs = of.space.stack(of.space.grid(0, 2))
+    slow, fast = evaluate(designs, of.workload).columns["latency"]
+    assert slow > fast
