@@ -29,13 +29,13 @@ def parts(folder: Path) -> list[Part]:
     low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
     nvidia = "aiconfigurator2025"
     found = [
-        part_of("rings", "trtllm_h100", "h100", rows["h100"][0], (*RINGS, *SWITCHED), _record(Rings), {}, nvidia, (
+        part_of("rings", "nccl_h100", "h100", rows["h100"][0], (*RINGS, *SWITCHED), _record(Rings), {}, nvidia, (
             (*tested, 5e-5, 0.66), (*low, 0.0, 0.2), (*many, 2e-4, 1.0))),
-        part_of("rings", "trtllm_a100", "a100", rows["a100"][0], RINGS, _record(Rings), {}, nvidia, (tested, low, many)),
+        part_of("rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(Rings), {}, nvidia, (tested, low, many)),
     ]  # fmt: skip
     for chip, of in rows.items():
         bounds = (8e-6, 3e-6, 0.3, 2e-5, 0.7), (0.0, 0.0, 0.02, 0.0, 0.1), (3e-5, 3e-5, 1.0, 1e-4, 1.0)
-        found.append(part_of("exchanges", f"trtllm_{chip}", chip, of[1], EXCHANGES, _record(Exchanges), {}, nvidia, bounds))
+        found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(Exchanges), {}, nvidia, bounds))
     return found
 
 

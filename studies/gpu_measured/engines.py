@@ -26,7 +26,7 @@ UNSTARTED = "no row is started by the host: as vllm_h100"
 HOST = {"floor": 2.17e-5, "call": 5e-6}
 """Of an allreduce that the host starts, as vllm_h100 has them. [s]"""
 
-OTHERS = "as rings of trtllm_a100: rows here are too few, or too large, to say"
+OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
 
 
 def parts(folder: Path) -> list[Part]:
@@ -36,7 +36,7 @@ def parts(folder: Path) -> list[Part]:
 
 
 def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> Part:
-    constants, links = of_conf(f"trtllm_{chip}"), links_of(chip)
+    constants, links = of_conf(f"nccl_{chip}"), links_of(chip)
     start, low, high = (4e-6, 1e-7, 4e-6, 0.6, 0.4), (0.0, 0.0, 0.0, 0.02, 0.02), (2e-5, 2e-6, 2e-5, 1.0, 1.0)
     if len(names) > len(start):
         start, low, high = (*start, 2.1e-5, 6e-6), (*low, 0.0, 0.0), (*high, 5e-5, 4e-5)
@@ -51,7 +51,7 @@ def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library:
         return Short(**(HOST | dict(zip(names, map(float, values), strict=True))))
 
     priced = partial(_shortened, links, constants)
-    said = dict.fromkeys(BY_HOST, UNSTARTED)
+    said = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
     return Part("short", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025")
 
 
@@ -66,7 +66,7 @@ def _profiled(folder: Path) -> Part:
     """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
     names = ("start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(RINGS, OTHERS), "vidur2024",
+        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS), "vidur2024",
         ((1e-5, 0.36, 2e-5, 0.7), (0.0, 0.05, 0.0, 0.2), (4e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
 
@@ -75,15 +75,15 @@ def _eager(folder: Path) -> Part:
     """Of a framework that launches each: allreduces of four dies, whose steps cannot be told from the start."""
     names = ("start", "low", "middle_start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names), dict.fromkeys(RINGS, OTHERS),
+        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS),
         "zhang2024",
         ((8e-6, 0.03, 2e-6, 0.36, 2e-5, 0.75), (0.0, 0.002, 0.0, 0.05, 0.0, 0.2), (3e-5, 0.2, 2e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
 
 
 def _beside(names: tuple[str, ...]) -> Callable[[Vector], Rings]:
-    """Rings of which some numbers are fitted, and the others are those of trtllm_a100."""
-    others = of_conf("trtllm_a100")
+    """Rings of which some numbers are fitted, and the others are those of nccl_a100."""
+    others = of_conf("nccl_a100")
     return lambda values: replace(others, **dict(zip(names, map(float, values), strict=True)))
 
 

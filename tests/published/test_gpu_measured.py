@@ -51,6 +51,47 @@ def tables(folder: Path) -> Path:
         {"kind": kind, "m": 1024 * whole(1, 9), "n": n, "k": k} | seconds
         for kind, n, k in (("matmul", 300, 500), ("softmax", 700, ""), ("layernorm", 90, ""), ("gelu", "", ""))
     ]
+    eager += [{"kind": "all_reduce", "m": whole(8, 10**9), "n": 4, "k": ""} | seconds]
+    attention = [
+        {
+            "device": device, "batch": whole(1, 64), "heads": 8 * group, "kv_heads": 8, "head_dim": 64, "query": new,
+            "past": past, "seconds": 1e-5, "source": source,
+        }
+        for device, source in (
+            ("H100", "h100_sxm/attention/trtllm"), ("A100", "a100_sxm/attention/trtllm"), ("A100", "a100_sxm/attention/vllm"),
+        )
+        for group in (1, 4)
+        for new, past in ((whole(2, 3000), 0), (1, whole(2, 9000)))
+    ]  # fmt: skip
+    latent = [
+        {"kind": kind, "kv_dtype": bits, "batch": whole(1, 64), "local_heads": 16, "query": new, "past": past, "seconds": 1e-5}
+        for kind, new, past in (("mla_context", whole(2, 3000), 0), ("mla_generation", 1, whole(2, 9000)))
+        for bits in ("bfloat16", "fp8")
+    ]
+    launches = [
+        {"prefill_chunk": new, "kv_prefill": past * (new > 0), "n_decode": count, "kv_decode": whole(1, 9000) * (count > 0)}
+        | seconds
+        for new, past, count in ((0, 0, 7), (whole(1, 3000), 0, 0), (16, whole(1, 5000), 40), (whole(1, 3000), 0, 3))
+    ]
+    flash = [
+        {
+            "implementation": f"flashattention{version}", "device": "H100-SXM5-80GB", "pass": "forward", "head_dim": 128,
+            "heads": 16, "causal": causal, "sequence": 2**version * 256, "batch": 4, "tflops": 300,
+        }
+        for version in (2, 3)
+        for causal in (0, 1)
+    ]  # fmt: skip
+    collectives = [
+        {"kind": kind, "library": library, "device": f"{chip}-SXM{(chip == 'H100' and 5) or 4}-80GB", "gpus": 2}
+        | {"bytes": whole(70000, 10**8), "seconds": 1e-5}
+        for chip in ("H100", "A100")
+        for kind, library in (
+            ("all_reduce", "nccl"), ("all_gather", "nccl"), ("reduce_scatter", "nccl"), ("alltoall", "nccl"),
+            ("all_reduce", "TRTLLM"), ("all_reduce", "vLLM_custom_graph"), ("all_reduce", "vLLM_custom_eager"),
+        )
+    ]  # fmt: skip
+    collectives = [of | {"gpus": random.choice([2, 4, 8])} for of in collectives]
+    vidur = [{"kind": "all_reduce", "gpus": 4, "gpus_per_node": size, "bytes": 3 * 10**6} | seconds for size in (4, 2)]
     deepgemm = [{"kind": "dense", "m_per_group": whole(1, 5000), "n": 512, "k": 640, "dtype": "fp8_block"} | seconds]
     for name, rows in {
         "aic_gemm": gemms,
@@ -60,6 +101,13 @@ def tables(folder: Path) -> Path:
         "vidur_a100_llama2_70b_ops": operators,
         "llmcompass_a100_ops": eager,
         "deepgemm_h800": deepgemm,
+        "aic_context_attention": [of for of in attention if of["query"] > 1],
+        "aic_generation_attention": [of for of in attention if of["query"] == 1],
+        "aic_mla": latent,
+        "rtx4090_llama31_8b_attention": launches,
+        "flashattention_tflops": flash,
+        "aic_collectives": collectives,
+        "vidur_a100_collectives": vidur,
     }.items():
         with (folder / f"{name}.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))  # type: ignore[call-overload]
@@ -122,7 +170,15 @@ def test_without_tables_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture
         fit.main([str(tmp_path), str(tmp_path / "out"), str(tmp_path / "pages")])
 
 
-MOST = {"products": (0.08, 0.19), "experts": (0.06, 0.18), "elementwise": (0.11, 0.32)}
+MOST = {
+    "products": (0.08, 0.19),
+    "experts": (0.06, 0.18),
+    "elementwise": (0.11, 0.32),
+    "attention": (0.065, 0.3),
+    "latent": (0.075, 0.16),
+    "collectives": (0.06, 0.15),
+    "engines": (0.075, 0.25),
+}
 """Median and 90 % of absolute errors over all given rows of any stack."""
 
 

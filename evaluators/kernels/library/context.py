@@ -5,7 +5,7 @@
 
 A tile has `rows` queries of a head of a request and takes unit + rows keys (2 (qk + v) / (achieved P) + 1 / (16 clock)), with P
 of a core: no library that was measured hides the exponential of a score, of which a core makes 16 a cycle, behind its products.
-`work` sums this over the keys that queries see on average, `longest` has those of the last tile. Where tiles are more than cores,
+`work` sums this over the keys that queries see on average, `longest` has those of the last tile. If tiles are more than cores,
 the last ones leave cores idle: left = tail max(longest, alone) min(tiles / cores, 1).
 
 A request that decodes in the same launch has a tile for each head too, one row of which counts, and which takes `alone`: a
@@ -20,7 +20,6 @@ from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.library import Die
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.libraries.context import Context
-
 
 EXPONENTIALS = 16.0
 """Of a core in a cycle, of compute capability 8.0 to 9.0 [nvidia2025guide]: throughput of arithmetic instructions."""
