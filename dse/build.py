@@ -20,7 +20,7 @@ from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
-from dse.space.workload import Case, Collective, Load, Stream, Workload
+from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
 from dse.workloads import workload
 
 
@@ -60,6 +60,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
+        _refuse_flat(base.mapping, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
     return Question(base, asked_for, space, tuple(sources))
@@ -220,12 +221,45 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
     here = {
         "attention": ("attention", bool(models)),
-        "experts": ("experts", any(model.experts is not None for model in models)),
+        "experts": (
+            "experts",
+            any(model.experts is not None for model in models) or any(isinstance(case, Mixture) for case in asked_for.cases),
+        ),
         "index": ("a sparse indexer", any(_indexed(model) for model in models)),
     }
     for name, (what, there) in here.items() if mapping.precision is not None else ():
         if not there and getattr(mapping.precision, name) is not None:
             raise DesignError(f"mapping.precision.{name}: nothing reads it, for no model here has {what}; leave it out")
+
+
+ALONE: dict[type, str] = {Product: "products", Mixture: "experts", Operation: "elementwise"}
+"""Parts of a stack that price what is asked for by itself."""
+
+FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
+"""Flat rates of a stack that such a part stands for."""
+
+
+def _refuse_flat(mapping: Mapping, asked_for: Workload, knobs: tuple[Knob, ...]) -> None:
+    """Refuses knobs of a stack that nothing reads: flat rates beside a part that prices all, and parts of other kernels."""
+    models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
+    kind = ALONE.get(type(asked_for.cases[0]), "")
+    own = getattr(mapping.stack, kind, None) if kind else None
+    sorts = {case.sort for case in asked_for.cases if isinstance(case, Operation)}
+    whole = own is not None and all(getattr(own, sort) is not None for sort in sorts)
+    for knob in knobs:
+        stack, _, address = knob.address.partition("mapping.stack.")
+        leaf = address.partition(".")[0]
+        if stack or not address:
+            continue
+        if whole and address in FLAT:
+            raise DesignError(
+                f"space.{knob.address}: nothing reads it where mapping.stack.{kind} prices what is asked; leave it out, or say "
+                f"mapping.stack.{kind}=null"
+            )
+        if kind and leaf in ALONE.values() and leaf != kind:
+            raise DesignError(f"space.{knob.address}: nothing reads it, for only {kind} are asked for; leave it out")
+        if leaf == "experts" and models and not any(model.experts is not None for model in models):
+            raise DesignError(f"space.{knob.address}: nothing reads it, for no model here has experts; leave it out")
 
 
 def _indexed(model: Model) -> bool:

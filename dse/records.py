@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 CONSTANT = {"value", "source", "page", "note"}
-NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "stack"}
+NOTES = {"mapping", "mapping_serving", "mapping_gemm", "mapping_gemv", "mapping_attention", "mapping_collective", "stack"}
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
 line reads that (`dse.compose`)."""
 

@@ -1,7 +1,7 @@
 """What a configuration asks for: batches to models, served loads, and kernels, streams or collectives by themselves."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
 from itertools import product
@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dse.die_kernels import mixtures, operations
 from dse.records import NOTES, parsed, record
 from dse.routing import shares
+from dse.sizes import refuse_others, whole_numbers
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import asked
 from dse.space.layers import refuse
@@ -31,6 +33,8 @@ from dse.space.workload import (
     Case,
     Collective,
     Load,
+    Mixture,
+    Operation,
     Product,
     Speculation,
     Stream,
@@ -97,17 +101,9 @@ class _Given:
     guesses: bool
 
 
-def _refuse_others(spec: dict[str, Any], allowed: Iterable[str], whose: str = "workload: ") -> None:
-    """Raises where there is a field that is not allowed."""
-    allowed = {"name", *allowed}
-    for key in spec:
-        if key not in allowed:
-            raise DesignError(f"{whose}no field 'workload.{key}'; {nearest(key, allowed)}")
-
-
 def _batches(spec: dict[str, Any], given: _Given) -> list[Case]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
-    _refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE))
+    refuse_others(spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_at", *MORE))
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
@@ -174,7 +170,7 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
 
 
 def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
-    _refuse_others(spec, ("kernel", "shapes"), "workload: a product by itself has ")
+    refuse_others(spec, ("kernel", "shapes"), "workload: a product by itself has ")
     kind, shapes = spec["kernel"], spec.get("shapes")
     if kind not in PRODUCTS:
         raise DesignError(f"workload.kernel: no option {kind!r}; {nearest(str(kind), PRODUCTS)}")
@@ -192,10 +188,10 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     where = ("arrivals", "rate", "cv", "scale", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip")
-    _refuse_others(spec, (*where, "ttft", "tpot", "percentile"), "workload: served requests have ")
+    refuse_others(spec, (*where, "ttft", "tpot", "percentile"), "workload: served requests have ")
     largest = LARGEST in (spec.get("rate"), spec.get("scale"))
     share = _share(spec, largest)
-    count = None if spec.get("requests") is None else _whole_numbers(spec, "requests")[0]
+    count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import read
 
@@ -205,8 +201,8 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
-        served = requests([(_whole_numbers(spec, "prompt")[0], _whole_numbers(spec, "output")[0])] * (count or 1000))
-    served = served.clipped(_whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
+        served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
+    served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
     if spec["arrivals"] == "trace":
         if not served.timed:
             raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
@@ -269,7 +265,7 @@ def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
 
 def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
     where = ("patterns", "writes", "request", "gap", "span", "requests")
-    _refuse_others(spec, where, "workload: requests to a memory have ")
+    refuse_others(spec, where, "workload: requests to a memory have ")
     sizes = {}
     for key, unit, least in (("request", "B", 1), ("gap", "s", 0), ("span", "B", 1)):
         sizes[key] = parsed(spec.get(key), unit, f"workload.{key}")
@@ -277,7 +273,7 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
             raise DesignError(
                 f"workload.{key}: {spec[key]!r} is not {'a whole number' if least else 'a time'} of at least {least}"
             )
-    (requests,) = _whole_numbers(spec, "requests")[:1]
+    (requests,) = whole_numbers(spec, "requests")[:1]
     shares = spec["writes"] if isinstance(spec.get("writes"), list) else [spec.get("writes")]
     if not isinstance(spec["patterns"], list) or not spec["patterns"] or not shares:
         raise DesignError("workload.patterns and workload.writes: lists, as in [sequential,stride1024] and [0,0.33]")
@@ -314,15 +310,15 @@ def _streams(spec: dict[str, Any], given: _Given) -> list[Stream]:
 
 
 def _traffic(spec: dict[str, Any], given: _Given) -> list[Traffic]:
-    _refuse_others(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
+    refuse_others(spec, ("traffic", "rates", "flits", "period", "packets"), "workload: packets on a network have ")
     patterns, rates = spec["traffic"], spec.get("rates")
     if not isinstance(patterns, list) or not patterns:
         raise DesignError(f"workload.traffic: {patterns!r} is not a list of patterns, as in [uniform,transpose]")
     if not isinstance(rates, list) or not rates:
         raise DesignError(f"workload.rates: {rates!r} is not a list of flits a node and cycle, as in [0.1,0.2]")
-    (period,), (packets,) = (_whole_numbers(spec, key)[:1] for key in ("period", "packets"))
+    (period,), (packets,) = (whole_numbers(spec, key)[:1] for key in ("period", "packets"))
     found = []
-    for text, flits, rate in product(patterns, _whole_numbers(spec, "flits"), rates):
+    for text, flits, rate in product(patterns, whole_numbers(spec, "flits"), rates):
         pattern, spots, middle = _places(str(text))
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise DesignError(f"workload.rates: {rate!r} is not above 0 and at most 1 flit a node and cycle")
@@ -346,7 +342,7 @@ def _places(text: str) -> tuple[str, tuple[int, ...], int]:
 
 def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
     words = {"pattern": tuple(dict.fromkeys((*PATTERNS, *EXCHANGES))), "along": ALONG, "combine": COMBINE}
-    _refuse_others(spec, (*words, "bytes", "group", "root"), "workload: a collective by itself has ")
+    refuse_others(spec, (*words, "bytes", "group", "root", "recorded"), "workload: a collective by itself has ")
     patterns = spec["pattern"] if isinstance(spec["pattern"], list) and spec["pattern"] else [spec["pattern"]]
     for key, options in words.items():
         for chosen in patterns if key == "pattern" else [spec.get(key)]:
@@ -369,6 +365,9 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
         raise DesignError(f"workload.pattern: all tiles take part in {others[0]}; add {whole}")
     if spec["combine"] != "sum" and set(patterns) & {"reduce_scatter"}:
         raise DesignError(f"workload.combine: a reduce_scatter sums; {spec['combine']!r} is of a reduce or an allreduce")
+    recorded = spec.get("recorded", True)
+    if not isinstance(recorded, bool):
+        raise DesignError(f"workload.recorded: {recorded!r} is neither true nor false")
     cases = []
     for pattern in patterns:
         for size in sizes:
@@ -378,7 +377,7 @@ def _collectives(spec: dict[str, Any], given: _Given) -> list[Collective]:
             summed = pattern in ("reduce", "allreduce", "reduce_scatter")
             what = f"{spec['along']} {pattern}" + (f" ({spec['combine']})" if summed else "")
             label = f"{what}, {size}, groups of {'all tiles' if group == 'mesh' else f'{rows} x {cols}'}"
-            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"]))
+            cases.append(Collective(label, pattern, nbytes, spec["along"], rows, cols, root, spec["combine"], recorded))
     return cases
 
 
@@ -394,15 +393,16 @@ def _attention(spec: dict[str, Any], given: _Given) -> list[Attention]:
 
 
 def _combinations(spec: dict[str, Any]) -> list[Attention]:
-    spec = {"window": 0, **spec}
-    sizes, flags = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window"), ("causal", "latent")
-    _refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
+    spec = {"window": 0, "decodes": 0, "cached": 0, **spec}
+    sizes = ("batch", "heads", "kv_heads", "queries", "keys", "qk", "v", "window", "decodes", "cached")
+    none, flags = ("kv_heads", "queries", "v", "window", "decodes", "cached"), ("causal", "latent")
+    refuse_others(spec, (*sizes, *flags, "variants"), "workload: attention by itself has ")
     for key in flags:
         if not isinstance(spec.get(key), bool):
             raise DesignError(f"workload.{key}: {spec.get(key)!r} is neither true nor false")
-    values = [_whole_numbers(spec, key, low=0 if key in ("kv_heads", "queries", "v", "window") else 1) for key in sizes]
+    values = [whole_numbers(spec, key, low=0 if key in none else 1) for key in sizes]
     found = []
-    for batch, heads, kv_heads, queries, keys, qk, v, window in product(*values):
+    for batch, heads, kv_heads, queries, keys, qk, v, window, decodes, cached in product(*values):
         kv_heads, queries, v = kv_heads or heads, queries or keys, v or qk
         if heads % kv_heads:
             raise DesignError(f"workload.kv_heads: {kv_heads} KV heads do not divide {heads} heads of queries")
@@ -412,10 +412,14 @@ def _combinations(spec: dict[str, Any]) -> list[Attention]:
             raise DesignError(f"workload.window: {window} keys up to a query's own, and workload.causal=false; say true")
         if spec["latent"] and not v < qk:
             raise DesignError(f"workload.v: {v} latent values are no part of keys of {qk} columns")
+        if (decodes or cached) and not (spec["causal"] and decodes and cached):
+            raise DesignError(f"workload.decodes: {decodes} beside causal prompts, each with workload.cached={cached} keys")
         what = f"batch {batch}, {heads} heads ({kv_heads} KV) of {qk}" + (f"/{v}" if v != qk else "")
         label = f"{what}, {queries} x {keys}" + (", causal" if spec["causal"] else "") + (", latent" if spec["latent"] else "")
         label += f", window {window}" if window else ""
-        found.append(Attention(label, batch, heads, kv_heads, queries, keys, qk, v, spec["causal"], spec["latent"], window))
+        label += f", beside {decodes} x {cached}" if decodes else ""
+        shape = (batch, heads, kv_heads, queries, keys, qk, v)
+        found.append(Attention(label, *shape, spec["causal"], spec["latent"], window, decodes, cached))
     return found
 
 
@@ -424,14 +428,14 @@ Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 def _equal_requests(spec: dict[str, Any], given: _Given) -> Requests:
     found: Requests = []
-    for batch in _whole_numbers(spec, "batch"):
+    for batch in whole_numbers(spec, "batch"):
         if spec.get("prompt") is not None:
-            pairs = [(p, o) for p in _whole_numbers(spec, "prompt") for o in _whole_numbers(spec, "output")]
+            pairs = [(p, o) for p in whole_numbers(spec, "prompt") for o in whole_numbers(spec, "output")]
         else:
             share = parsed(spec.get("output_share"), "1", "workload.output_share")
             if not 0 < share < 1:
                 raise DesignError(f"workload.output_share: {share:g} is not between 0 and 1")
-            pairs = [(s - round(s * share), round(s * share)) for s in _whole_numbers(spec, "sequence")]
+            pairs = [(s - round(s * share), round(s * share)) for s in whole_numbers(spec, "sequence")]
         for prompt, output in pairs:
             if prompt < 1 or output < 1:
                 raise DesignError(f"workload: a request of {prompt} prompt and {output} output tokens; each must be at least 1")
@@ -443,12 +447,12 @@ def _drawn_requests(spec: dict[str, Any], given: _Given) -> Requests:
     from dse.evaluators.serving.traces import read
 
     found = _found(spec["lengths"], "workload.lengths", given.folder)
-    (wanted,) = _whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
+    (wanted,) = whole_numbers(spec, "requests") if spec.get("requests") is not None else (64,)
     picked = read(found).drawn(wanted, given.seed)
     _refuse_long(picked, given, f"workload.lengths: {spec['lengths']}", "shorter ones")
     drawn = list(zip(picked.prompt.tolist(), picked.output.tolist(), strict=True))
     cases = []
-    for batch in _whole_numbers(spec, "batch"):
+    for batch in whole_numbers(spec, "batch"):
         for start in range(0, len(drawn) - batch + 1, batch):
             members = drawn[start : start + batch]
             cases.append((f"batch {batch}, requests {start}-{start + batch - 1}", grouped(members)))
@@ -469,21 +473,12 @@ def _found(name: Any, address: str, folder: Path) -> Path:
     return found
 
 
-def _whole_numbers(spec: dict[str, Any], key: str, *, low: int = 1) -> list[int]:
-    value = spec.get(key)
-    values: list[Any] = value if isinstance(value, list) else [value]
-    for entry in values:
-        if isinstance(entry, bool) or not isinstance(entry, int) or entry < low:
-            raise DesignError(f"workload.{key}: {entry!r} is not a whole number above {low - 1}")
-    if not values:
-        raise DesignError(f"workload.{key}: empty list")
-    return values
-
-
 READERS: dict[type, Callable[[dict[str, Any], _Given], Sequence[Any]]] = {
     Case: _batches,
     Load: _loads,
     Product: _products,
+    Mixture: lambda spec, given: mixtures(spec, given.seed),
+    Operation: lambda spec, given: operations(spec),
     Stream: _streams,
     Traffic: _traffic,
     Collective: _collectives,

@@ -44,7 +44,7 @@ from dse.space.software import (
     WHOLE_CHIP,
     software_of,
 )
-from dse.space.workload import Asked, Attention, Case, Collective, Load, Product, Stream, Traffic, Workload
+from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture, Operation, Product, Stream, Traffic, Workload
 
 PHYSICS = 11
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -65,6 +65,10 @@ READERS: dict[tuple[str, type], str] = {
     (SERVED_PIPELINES, Load): "serving",
     (SERVED_WHOLE_CHIP, Load): "serving",
     (DEVICES, Product): "die_product",
+    (DEVICES, Mixture): "die_kernel",
+    (DEVICES, Operation): "die_kernel",
+    (DEVICES, Attention): "die_attention",
+    (DEVICES, Collective): "die_collective",
     (PRODUCT, Product): "product",
     (SUMMA, Product): "tile_product",
     (COLLECTIVE, Collective): "collective",
@@ -75,7 +79,15 @@ READERS: dict[tuple[str, type], str] = {
 """Who judges designs, by the software that runs and the kind of case: modules of `judges`, imported when they first judge. Each
 says at which fidelities."""
 
-PLURALS = {Case: "models", Product: "products", Collective: "collectives", Load: "requests to models", Stream: "streams"}
+PLURALS = {
+    Case: "models",
+    Product: "products",
+    Mixture: "experts by themselves",
+    Operation: "operators on elements",
+    Collective: "collectives",
+    Load: "requests to models",
+    Stream: "streams",
+}
 """Kinds of cases whose names count, for people."""
 
 

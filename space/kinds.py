@@ -22,7 +22,7 @@ from dse.space.software import (
     TRAFFIC,
     WHOLE_CHIP,
 )
-from dse.space.workload import Attention, Case, Collective, Load, Product, Stream, Traffic
+from dse.space.workload import Attention, Case, Collective, Load, Mixture, Operation, Product, Stream, Traffic
 
 
 class Kind(NamedTuple):
@@ -35,6 +35,8 @@ class Kind(NamedTuple):
 
 CASES = {
     "kernel": Product,
+    "experts": Mixture,
+    "operator": Operation,
     "patterns": Stream,
     "traffic": Traffic,
     "pattern": Collective,
@@ -54,6 +56,10 @@ KINDS: dict[tuple[str, type], Kind] = {
     (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies or flashmla_dies"),
     (POOLED, Case): Kind((POOLED_DIES,), "the chip is many dies with a cache", "expert_parallel or expert_parallel_int8"),
     (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (POOL, Mixture): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
+    (POOL, Operation): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
+    (POOL, Attention): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
+    (POOL, Collective): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
     (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
     (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
     (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),
@@ -81,6 +87,8 @@ GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES)
 WHERE: dict[type, str] = {
     Case: "chip=npu_dse",
     Product: "chip=wse2",
+    Mixture: "chip=h100",
+    Operation: "chip=h100",
     Stream: "chip=hbm3",
     Traffic: "chip=mesh8",
     Collective: "chip=tile32",
@@ -100,4 +108,4 @@ def called(workload: Dict[str, Any]) -> str:
     case = asked(workload)
     if case is Product:
         return str(workload.get("kernel"))
-    return {Case: "static", Load: "serving"}.get(case, case.__name__.lower())
+    return {Case: "static", Load: "serving", Mixture: "experts", Operation: "elementwise"}.get(case, case.__name__.lower())

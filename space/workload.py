@@ -133,6 +133,79 @@ class Product:
         return f"{self.kind} {self.m} x {self.k} x {self.n}"
 
 
+DISTRIBUTIONS = ("balanced", "power_law")
+"""How a benchmark gives rows to experts: as many to each, or by shares drawn from a power law."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The experts of one layer by themselves, on one of the devices that share them out.
+
+    Attributes:
+        label: short text for tables.
+        tokens: that come in, on all of these devices.
+        hidden, intermediate: columns of a token, and of an expert between its products.
+        experts, top_k: of the layer, and those that each token goes to.
+        ep: devices that have as many of the experts each; the one with most rows is asked for.
+        distribution: a word of `DISTRIBUTIONS`.
+        exponent: of the power law, else 0.
+        seed: of its draws.
+    """
+
+    label: str
+    tokens: int
+    hidden: int
+    intermediate: int
+    experts: int
+    top_k: int
+    ep: int
+    distribution: str
+    exponent: float
+    seed: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return "experts"
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        sizes = (self.tokens, self.hidden, self.intermediate, self.experts, self.top_k, self.ep)
+        return f"{self.subject} {sizes!r} {self.distribution} {self.exponent!r} seed {self.seed}"
+
+
+OPERATIONS = ("norm", "gate", "rotate", "copy", "gather", "softmax")
+"""Operators on elements: a norm of rows, an activation times an input, a rotation by position, a copy, rows of a table that are
+picked, a softmax of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator on elements by itself.
+
+    Attributes:
+        label: short text for tables.
+        sort: a word of `OPERATIONS`.
+        rows, columns: of what comes out.
+    """
+
+    label: str
+    sort: str
+    rows: int
+    columns: int
+
+    @property
+    def subject(self) -> str:
+        """What cases that are worked out together have in common."""
+        return self.sort
+
+    @property
+    def content(self) -> str:
+        """What tells it from others, its label apart."""
+        return f"{self.sort} {self.rows} x {self.columns}"
+
+
 STREAMS = ("sequential", "random", "stride", "chunk")
 """Where requests to a memory go: one after the other; anywhere; each a step further; contiguous over a step, at random."""
 
@@ -247,6 +320,7 @@ class Collective:
         rows, cols: tiles of a group; 0 for those of the mesh.
         root: place of a team's root, or diagonal.
         combine: of a reduction: sum or max.
+        recorded: whether a recorded graph of launches holds it; else the host starts it, which counts between dies.
     """
 
     label: str
@@ -257,6 +331,7 @@ class Collective:
     cols: int
     root: int | str
     combine: str
+    recorded: bool = True
 
     @property
     def subject(self) -> str:
@@ -266,7 +341,7 @@ class Collective:
     @property
     def content(self) -> str:
         """What tells it from others, its label apart."""
-        return f"{self.subject} {self.nbytes!r}"
+        return f"{self.subject} {self.nbytes!r}" + ("" if self.recorded else " by the host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +357,7 @@ class Attention:
         causal: whether a query sees no later key.
         latent: whether values are the last columns of keys: MLA with absorbed weights.
         window: keys that a query sees at most, its own one included, where it sees no later one; 0 for all.
+        decodes: sequences of one query each in the same launch, each of which sees `cached` keys.
     """
 
     label: str
@@ -295,6 +371,8 @@ class Attention:
     causal: bool
     latent: bool
     window: int = 0
+    decodes: int = 0
+    cached: int = 0
 
     @property
     def subject(self) -> str:
@@ -305,7 +383,8 @@ class Attention:
     def content(self) -> str:
         """What tells it from others, its label apart."""
         sizes = (self.batch, self.heads, self.kv_heads, self.queries, self.keys, self.qk, self.v)
-        return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "")
+        beside = f" decodes {self.decodes} {self.cached}" if self.decodes else ""
+        return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "") + beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,7 +435,7 @@ class Load:
         return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}"
 
 
-Asked = Case | Product | Stream | Traffic | Collective | Attention | Load
+Asked = Case | Product | Mixture | Operation | Stream | Traffic | Collective | Attention | Load
 """A case of a workload."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Call
 from dse.evaluators.readers.price import Timed
@@ -196,6 +197,8 @@ def _block_rows(
 def _spent(timed: Timed, place: int, span: Span, machine: Machine) -> dict[str, Any]:
     """The seconds of a call split exactly: waiting for its prefetch, what took longest, messages, and overhead."""
     cost, bytes_in = timed.costs[place], timed.resident[place]
+    if cost.took is not None:
+        return _of_library(timed, place, span, cost.took)
     here = 0.0 if bytes_in is None else bytes_in
     latency = cost.read - cost.need * cost.per_byte
     hbm, l2 = (cost.need - here) * cost.per_byte + latency, here * (machine.cache.byte if machine.cache else 0.0)
@@ -213,6 +216,19 @@ def _spent(timed: Timed, place: int, span: Span, machine: Machine) -> dict[str, 
         "l2": np.where(by_memory, l2, 0.0),
         "network": network,
         "overhead": timed.durations[place] - network - np.maximum(cost.engines, hbm + l2),
+    }
+
+
+def _of_library(timed: Timed, place: int, span: Span, took: Took) -> dict[str, Any]:
+    """The seconds of a library's kernel: engines or memory, whichever is longer; what goes beside them; and the rest."""
+    memory, seconds = took.left(timed.resident[place]), timed.durations[place]
+    longer = np.maximum(took.compute, memory)
+    return {
+        "prefetch": span.start - span.ready,
+        "matrix": np.where(took.compute >= memory, took.compute, 0.0),
+        "hbm": np.where(took.compute >= memory, 0.0, memory),
+        "l2": took.beside,
+        "overhead": seconds - longer - took.beside,
     }
 
 

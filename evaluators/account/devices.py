@@ -13,7 +13,7 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job, jobs, reduced
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
-from dse.evaluators.kernels.collective import allreduce
+from dse.evaluators.kernels.collective import ports
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
 from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import Machine, of_die
@@ -147,7 +147,7 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
     nodes, needs = chip.network.nodes, []
     for plan in plans:
         peers = plan.tp if nodes is None else spread(plan.tp, nodes.size)[1]
-        needs.append(allreduce(plan.allreduce).ports(peers))
+        needs.append(ports(plan.allreduce, peers))
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 

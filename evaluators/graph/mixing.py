@@ -44,8 +44,7 @@ def _attention(of: Model, at: Step, far: Step) -> list[Operator]:
     needs = ((rope[-1].name,) if rope else turned) + needs + ((index[-1].name,) if index else ())
     found.append(
         Attention(
-            "attention", needs, q, k, d, v_dim(of), d + v_dim(of), d, tokens=m, pairs=at.pairs, positions=at.positions,
-            **_picked(of),
+            "attention", needs, q, k, d, v_dim(of), d + v_dim(of), d, **_seen(of, at),
         )
     )  # fmt: skip
     out = Dim(of.heads, v_dim(of), split=True)
@@ -58,6 +57,13 @@ def _rope(of: Model, at: Step, q: Dim, needs: tuple[str, ...]) -> list[Operator]
     if of.rope:
         return [Elementwise("rope", needs, at.tokens, turned, ROPE[0] + (NORM[0] if of.qk_norm else 0), ROPE[1])]
     return [Elementwise("heads_norm", needs, at.tokens, q, *NORM)] if of.qk_norm else []
+
+
+def _seen(of: Model, at: Step) -> dict[str, Any]:
+    """Which tokens attend to how much, and how keys are taken and scored beside the usual."""
+    counts = {"tokens": at.tokens, "pairs": at.pairs, "positions": at.positions, "sequences": at.sequences}
+    prompts = {"prompts": True, "decodes": at.decodes, "decoded": at.decoded} if at.phase == "prefill" else {}
+    return counts | prompts | _picked(of)
 
 
 def _picked(of: Model) -> dict[str, Any]:
@@ -119,7 +125,7 @@ def _latent_attention(of: Model, latent: Latent, at: Step, far: Step) -> list[Op
     index = _index(of, at, far, "attention_norm")
     operators += index
     needs = turned + ((index[-1].name,) if index else ())
-    seen = {"tokens": m, "pairs": at.pairs, "positions": at.positions} | _picked(of)
+    seen = _seen(of, at)
     if at.phase == "prefill" and of.indexer is None:
         up = Dim(of.heads, latent.nope_dim + latent.v_dim, split=True)
         heads = Dim(of.heads, split=True)
@@ -157,11 +163,7 @@ def _compressed_attention(of: Model, said: Compressed, at: Step, far: Step) -> l
     index = _index(of, at, far, "attention_norm")
     found += [*rope, *index]
     needs = ((rope[-1].name,) if rope else ("q_up", "kv_down")) + ((index[-1].name,) if index else ())
-    found.append(
-        Attention(
-            "attention", needs, q, Dim(1), row, row, row, row, tokens=m, pairs=at.pairs, positions=at.positions, **_picked(of)
-        )
-    )
+    found.append(Attention("attention", needs, q, Dim(1), row, row, row, row, **_seen(of, at)))
     inner = Dim(said.groups, of.heads // said.groups * row, split=True)
     ranks = Dim(said.groups, said.o_rank, split=True)
     found.append(MatMul("o_down", ("attention",), m, Dim(inner.width), ranks, apart=said.groups))

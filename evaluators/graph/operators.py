@@ -6,6 +6,8 @@ A dimension says itself whether it may be divided between devices; the rest foll
 from dataclasses import dataclass
 from typing import Any
 
+from dse.space.elementwise import ceil_div
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -14,6 +16,15 @@ class Dim:
     units: int
     width: int = 1
     split: bool = False
+
+
+def local(dim: Dim, tp: Any) -> Any:
+    """Columns of a dimension on one device.
+
+    >>> local(Dim(28, 128, split=True), 8), local(Dim(8, 128, split=True), 32), local(Dim(4096), 8)
+    (512, 128, 4096)
+    """
+    return (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,9 @@ class Attention:
         picked: positions that an indexer picks out for each query, which lie anywhere, at most; 0 where none does.
         together: positions side by side that are picked together.
         capped: whether scores go through a tanh.
+        sequences: that tokens are of.
+        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences that have one token each
+            beside, which see `decoded` positions in all.
     """
 
     name: str
@@ -67,6 +81,15 @@ class Attention:
     picked: int = 0
     together: int = 1
     capped: bool = False
+    sequences: Any = 1.0
+    prompts: bool = False
+    decodes: Any = 0.0
+    decoded: Any = 0.0
+
+    @property
+    def latent(self) -> bool:
+        """Whether keys and values are of one cached row."""
+        return self.kv_dim != self.qk_dim + self.v_dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class Step:
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
         resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
+        decodes: sequences of a prefill that have one token each, and what these see: of `pairs` and `positions`, `decoded`.
 
     Where layers of a model look back differently far, pairs and positions have an axis more in front, of its reaches.
     """
@@ -33,10 +34,13 @@ class Step:
     positions: Any
     guesses: int = 0
     resumed: Any = 0.0
+    decodes: Any = 0.0
+    decoded: Any = 0.0
 
     def at(self, reach: int) -> "Step":
         """As attention of one reach of the model has it."""
-        return replace(self, pairs=at_reach(self.pairs, reach), positions=at_reach(self.positions, reach))
+        pairs, positions, decoded = (at_reach(value, reach) for value in (self.pairs, self.positions, self.decoded))
+        return replace(self, pairs=pairs, positions=positions, decoded=decoded)
 
     @property
     def sequences(self) -> Any:

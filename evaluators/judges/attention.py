@@ -22,6 +22,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import column
+from dse.space.errors import DesignError
 from dse.space.later import later
 from dse.space.limits import Infeasible, Limit, divides, nearest_side
 from dse.space.mapping import AttentionPlan
@@ -158,6 +159,8 @@ def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
 
 def heads(*cases: Attention) -> Heads:
     """What cases alike compute."""
+    if any(case.decodes for case in cases):
+        raise DesignError("workload.decodes: tiles work on prompts or on decodes; dies with a cache on both, as chip=h100")
     values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 

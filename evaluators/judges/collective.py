@@ -98,6 +98,8 @@ def _judged(design: Design, rows: tuple[int, ...], cases: tuple[Collective, ...]
 def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
     """What is priced; groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0."""
     chip, case = _chip(design), cases[0]
+    if not case.recorded:
+        raise DesignError("workload.recorded: tiles start collectives themselves; between dies a host may, as on chip=h100")
     name, topology = _mapping(design).collective, chip.noc.topology
     collective(name)
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)

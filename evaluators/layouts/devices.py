@@ -20,8 +20,10 @@ from dse.evaluators.graph.operators import (
     Operator,
     Part,
     Recur,
+    local,
     products,
 )
+from dse.evaluators.layouts.asked import attending, multiplication, passing
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
 from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
 from dse.space.elementwise import ceil_div, maximum
@@ -40,15 +42,6 @@ CAP = 4.0
 RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 """Of an indexer: operations on the score of each head (rectify, weigh, add up), and on each sum for the choice of the best
 (four passes of a radix select over 8-bit digits of single precision; assumed), and bytes of such a sum."""
-
-
-def local(dim: Dim, tp: Any) -> Any:
-    """Columns of a dimension on one device.
-
-    >>> local(Dim(28, 128, split=True), 8), local(Dim(8, 128, split=True), 32), local(Dim(4096), 8)
-    (512, 128, 4096)
-    """
-    return (ceil_div(dim.units, tp) if dim.split else dim.units) * dim.width
 
 
 def blocks(
@@ -189,7 +182,7 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
         return Call(
             part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),), width=of.width, pace=of.pace,
             operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch,
-            operators=(name,),
+            operators=(name,), asked=multiplication(part, operator, tp, precision, of.pace),
         )  # fmt: skip
     if isinstance(operator, Index):
         return _index(part, operator, precision, rates)
@@ -200,6 +193,7 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
         return Call(
             part.name, name, needs, part.rows, (operator.rows, 1, local(operator.dim, tp)),
             operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
+            asked=passing(operator, tp, precision),
         )  # fmt: skip
     return _attention(part, operator, tp, precision, rates)
 
@@ -233,6 +227,7 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
         flop=scores * (2.0 * dims),
         nbytes=fetch,
         operators=(of.name,),
+        asked=attending(of, heads, kv_heads, precision),
     )  # fmt: skip
 
 

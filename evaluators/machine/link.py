@@ -5,6 +5,21 @@ from typing import Any, NamedTuple
 
 from dse.space.chip import Network
 from dse.space.elementwise import Number, ceil_div, where
+from dse.space.libraries.collectives import Exchanges, Rings, Short
+
+
+class Library(NamedTuple):
+    """Collectives that a stack of software has, for mappings with allreduce=library.
+
+    Attributes:
+        rings, exchanges, short: parts of the stack; None for those that it has not.
+        memory: bandwidth of a die's main memory. [B/s]
+    """
+
+    rings: Rings | None
+    exchanges: Exchanges | None
+    short: Short | None
+    memory: Number
 
 
 class Ports(NamedTuple):
@@ -14,11 +29,13 @@ class Ports(NamedTuple):
         of: the chip's.
         achieved: share of their bandwidth that a collective reaches. [-]
         call: start of a collective by the host. [s]
+        library: collectives that it has.
     """
 
     of: Network
     achieved: Number
     call: Number
+    library: Library
 
 
 @dataclass(frozen=True, slots=True)

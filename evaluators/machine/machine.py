@@ -4,7 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
-from dse.evaluators.machine.link import Ports
+from dse.evaluators.machine.library import Libraries, libraries
+from dse.evaluators.machine.link import Library, Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
 from dse.space.chip import Chip, MainMemory
@@ -62,6 +63,7 @@ class Machine(NamedTuple):
         network: links to other dies.
         overhead: of launching a call. [s]
         shared: the cache in front of main memory, of which a core has a share.
+        library: kernels that a library prices, where the stack of software has parts for them.
     """
 
     engines: Engine | None
@@ -72,13 +74,18 @@ class Machine(NamedTuple):
     network: Ports | None
     overhead: Any
     shared: Shared | None = None
+    library: Libraries | None = None
 
 
 def of_die(chip: Chip, mapping: Mapping) -> Machine:
     """Cores pooled behind a cache, with links to other dies, as the mapping's stack of software finds them."""
     matrix, cache, memory = pooled(chip, mapping)
-    ports = None if chip.network is None else Ports(chip.network, mapping.stack.network_achieved, mapping.stack.collective_call)
-    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, mapping.stack.operator_overhead)
+    stack, ports = mapping.stack, None
+    if chip.network is not None:
+        found = Library(stack.rings, stack.exchanges, stack.short, chip.hbm.bandwidth)
+        ports = Ports(chip.network, stack.network_achieved, stack.collective_call, found)
+    priced = libraries(chip, stack)
+    return Machine(matrix, memory, cache, memory.byte - cache.byte, None, ports, stack.operator_overhead, library=priced)
 
 
 def of_tiles(chip: Chip) -> Machine:

@@ -112,6 +112,7 @@ class Call(NamedTuple):
         operators: of its part, that are done when it is: its own, and those folded into it; none where the rest of its own
             follows, or where a layout adds the call.
         pace: time of an operation of a product over that of one on values of 16 bits, where engines have a rate by format.
+        asked: of a library kernel: its problem, of a module of `kernels.library`; a stack that has a part for it prices it.
     """
 
     part: str
@@ -141,6 +142,7 @@ class Call(NamedTuple):
     operators: tuple[str, ...] = ()
     known: Any = 1.0
     pace: Any = ONCE
+    asked: Any = None
 
 
 class Opener(NamedTuple):

@@ -2,17 +2,32 @@
 
 from typing import Any
 
-from dse.evaluators.kernels.collective import allreduce, two_level
+import numpy as np
+
+from dse.evaluators.kernels.collective import LIBRARY, allreduce, two_level
+from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short
 from dse.evaluators.machine.link import Links, spread
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Opener
 from dse.space.elementwise import where
+from dse.space.errors import DesignError
 
 
 def collective(of: Opener, machine: Machine) -> Any:
-    """Seconds of an allreduce between dies, across nodes where one does not hold them all."""
+    """Seconds of an allreduce between dies, across nodes where one does not hold them all.
+
+    Raises:
+        DesignError: the library's, of a stack that has none; another, where the stack has the library's.
+    """
     assert machine.network is not None
-    network, achieved, call = machine.network
+    network, achieved, call, library = machine.network
+    if of.algorithm == LIBRARY:
+        return by_library("allreduce", of.nbytes, of.peers, machine, recorded=of.recorded)
+    if library.rings is not None and np.any(np.asarray(of.peers) > 1):
+        raise DesignError(
+            f"mapping.stack.rings: not read by allreduce={of.algorithm}; say mapping.both.allreduce=library, or "
+            "mapping.stack.rings=null mapping.stack.short=null"
+        )
     algorithm, bandwidth = allreduce(of.algorithm), network.bandwidth * achieved
     if network.nodes is None:
         seconds = algorithm.cost(of.nbytes, Links(of.peers, bandwidth, network.latency, network.latency_per)).seconds
@@ -22,3 +37,45 @@ def collective(of: Opener, machine: Machine) -> Any:
         between = Links(nodes, network.nodes.bandwidth / members, network.nodes.latency, network.latency_per)
         seconds = two_level.cost(algorithm, of.nbytes, within, between).seconds
     return seconds if of.recorded else seconds + where(of.peers > 1, call, 0.0)
+
+
+def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recorded: bool) -> Any:
+    """Seconds of a collective between dies by a library; across nodes allreduces alone, between nodes in rings of its slices.
+
+    Args:
+        pattern: allreduce, allgather, reduce_scatter or all_to_all.
+        nbytes: of the vector on each die, of all slices together, or of what a die has for all. [B]
+        peers: dies that take part.
+        machine: that has them.
+        recorded: whether a recorded graph of launches holds it; else the host starts it.
+
+    Raises:
+        DesignError: the stack has no such collective, or none of its own across nodes.
+    """
+    assert machine.network is not None
+    network, achieved, call, library = machine.network
+    part = "exchanges" if pattern == "all_to_all" else "rings"
+    if getattr(library, part) is None:
+        raise DesignError(
+            f"mapping.both.allreduce: library, and the stack has no mapping.stack.{part}; choose one that has, as "
+            "stack=trtllm_h100, or another allreduce"
+        )
+    members, between = peers, 0.0
+    if network.nodes is not None:
+        nodes, members = spread(peers, network.nodes.size)
+        if pattern != "allreduce" and np.any(np.asarray(nodes) > 1):
+            raise DesignError(
+                f"mapping.decode.tp: {pattern} across nodes is none of the library; a node has {network.nodes.size}"
+            )
+        bandwidth = network.nodes.bandwidth / members * achieved
+        links = Links(nodes, bandwidth, network.nodes.latency, network.latency_per)
+        between = allreduce("ring").cost(nbytes / members, links).seconds
+    group = Group(members, network.ports * network.bandwidth, library.memory)
+    if library.exchanges is not None and pattern == "all_to_all":
+        found = exchange(nbytes, group, library.exchanges)
+    else:
+        assert library.rings is not None
+        found = rings(pattern, nbytes, group, library.rings)
+    if library.short is not None and pattern == "allreduce":
+        return short(nbytes, group, library.short, found, recorded=recorded) + between
+    return found + between + (0.0 if recorded else where(peers > 1, call, 0.0))

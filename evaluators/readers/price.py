@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from dse.evaluators.kernels import library
 from dse.evaluators.kernels.cost import Cost as KernelCost
+from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.kernels.partition.placement import step
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
@@ -47,6 +49,7 @@ class Cost(NamedTuple):
         network: messages that nothing hides; None where there are none.
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
         beside: messages that go beside engines and reads, `network` being what these do not hide; None where there are none.
+        took: of a kernel that a library prices, which then says all; None elsewhere.
     """
 
     matrix: Any
@@ -61,6 +64,7 @@ class Cost(NamedTuple):
     network: Any
     activity: Activity | None = None
     beside: Any = None
+    took: Took | None = None
 
 
 class Timed(NamedTuple):
@@ -163,6 +167,9 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         done = reader.job(call.job)
         first = _read(call.fetch, call.piece, call.stride, machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
+    took = library.took(call.asked, machine.library)
+    if took is not None:
+        return _of_library(took, call, machine)
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
@@ -233,6 +240,18 @@ def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:
     return _alone(seconds, cost.activity)
 
 
+def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
+    """A kernel that a library prices: what it reads can be prefetched, all else is in its parts.
+
+    Values that a product has to expand first are expanded by the vector engines beside it, as without a library.
+    """
+    if call.products and call.operations is not None and machine.engines is not None and call.reads == "weights":
+        vector = machine.engines.vectors(call.operations, call.specials, 0.0)
+        took = took._replace(compute=maximum(took.compute, vector))
+    need = call.fetch if call.reads else 0.0
+    return Cost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, took.memory, took.memory, None, None, None, took)
+
+
 def _alone(seconds: Any, activity: Activity) -> Cost:
     """What takes as long as it takes."""
     return Cost(seconds, 0.0, seconds, 0.0, False, 0.0, 0.0, 0.0, 0.0, None, activity)
@@ -284,6 +303,9 @@ def _durations(costs: list[Cost], resident: list[Any], machine: Machine) -> list
     free = isinstance(overhead, float) and overhead == 0
     found = []
     for cost, bytes_in in zip(costs, resident, strict=True):
+        if cost.took is not None:  # its start is in it
+            found.append(cost.took.seconds(bytes_in))
+            continue
         memory = cost.memory
         if bytes_in is not None:
             memory = memory - bytes_in * (machine.saved if cost.per_byte is byte else cost.per_byte - byte + machine.saved)

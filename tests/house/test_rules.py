@@ -100,7 +100,7 @@ def constants(node: object) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for group in ("chip", "stack", "technology") for path in sorted((ROOT / f"conf/{group}").glob("*.yaml"))],
+    [path for group in ("chip", "stack", "library", "technology") for path in sorted((ROOT / f"conf/{group}").rglob("*.yaml"))],
     ids=place,
 )
 def test_every_constant_has_a_source_in_the_bibliography(path: Path) -> None:

@@ -66,8 +66,8 @@ VARIED = {
 }
 """Studies of figures whose axes are the chip's: what the paper itself varies there ([zhu2025] table 3)."""
 
-MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2, "deepseek_wafer": 3, "silicon": 15}
-"""Studies that compare a wafer with GPUs, large cores with small ones, and chips that exist; a table that has clusters too."""
+MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2, "deepseek_wafer": 3, "silicon": 15, "gpu_measured": 4}
+"""Studies that compare a wafer with GPUs, large cores with small ones, chips that exist, GPUs; a table with clusters too."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)

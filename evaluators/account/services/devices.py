@@ -5,6 +5,7 @@ by the plan of prefill where it has prompts, else by that of decode.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,9 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
     at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions, resumed=resumed)
+    if phase == "prefill":
+        decoded = by_reach(load.model, lambda reach: decodes * reach.seen(made_of[3]))
+        at = replace(at, decodes=decodes, decoded=decoded)
     operators, order = transformer(load.model, at), line(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
     cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded)

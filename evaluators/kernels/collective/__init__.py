@@ -24,6 +24,7 @@ and exchanges' ``place`` and ``result``, operands as tiles and back.
 """
 
 from types import ModuleType
+from typing import Any
 
 from dse.evaluators.kernels.collective import (
     bidirectional_ring,
@@ -36,6 +37,7 @@ from dse.evaluators.kernels.collective import (
     sequential,
     tree,
 )
+from dse.space.elementwise import where
 from dse.space.errors import chosen
 from dse.space.registry import Registry
 
@@ -45,9 +47,17 @@ ALLREDUCE: Registry[ModuleType] = Registry(
     ("ports", "cost", "steps"),
 )
 
+LIBRARY = "library"
+"""The allreduce that the stack of software has, instead of one of `ALLREDUCE`."""
+
 TEAMS: dict[str, ModuleType] = {"hardware": hardware, "tree": tree, "sequential": sequential}
 
 EXCHANGES: dict[str, ModuleType] = {"rings": rings, "direct": direct}
+
+
+def ports(name: str, peers: Any) -> Any:
+    """Links that a die needs for an allreduce of a name; a library's takes what there is."""
+    return where(peers > 1, 1.0, 0.0) if name == LIBRARY else allreduce(name).ports(peers)
 
 
 def allreduce(name: str) -> ModuleType:

@@ -138,6 +138,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=a100 workload=gemm mapping=tensor_parallel mapping.prefill.tp=16 workload.shapes=[4096x4096x4096]",
         "chip=ascend910b workload=gemv mapping=tensor_parallel",
     ),
+    "die_kernel": (
+        "chip=h100 workload=experts stack=trtllm_h100 mapping.decode.tp=2 workload.ep=8 workload.tokens=[3,700]",
+        "chip=h100 workload=experts mapping.decode.tp=1 workload.distribution=power_law workload.exponent=1.2 $FP8",
+        "chip=a100 workload=elementwise stack=vllm_a100 mapping.decode.tp=1 workload.rows=[64,4096]",
+        "chip=npu_dse workload=elementwise mapping=tensor_parallel workload.operator=gate",
+    ),
     "product": (
         "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
         "chip=wse2 workload=gemv workload.shapes=[1x4096x4096,1x512x700]",

@@ -1,0 +1,108 @@
+"""Collectives of a library between dies of a node, all of which reach all others through switches.
+
+A die has all of its links, N bytes a second in one direction, whoever it sends to. Rings have p - 1 steps, allreduces twice as
+many, in which a die sends V = (p - 1) / p n bytes, or twice that, by the fastest of three protocols:
+
+    t = start + step S + min(V / (low N), middle_start + V / (middle N), bulk_start + V / (bulk N)) + copy
+
+where what a die has for itself is copied, 2 n / p bytes of its memory, except in allreduces, which work in place. More than
+four dies may have sums from the switch: t = start + n (1 + 1 / p) / (share N). Dies that read each other's memory do it at
+once, or each a slice:
+
+    t = start + peer p + min((p - 1) n / (one N), second + 2 (p - 1) / p n / (two N)), or as rings do, if that is faster
+"""
+
+from typing import Any, NamedTuple
+
+from dse.space.elementwise import maximum, minimum, where
+from dse.space.libraries.collectives import Exchanges, Rings, Short
+
+BUFFERED = 16 * 1024.0
+"""Bytes for each peer above which exchanges go through buffers. [B]"""
+
+SWITCHED = 4
+"""Dies beyond which switches may sum."""
+
+
+class Group(NamedTuple):
+    """Dies of a node that take part; leaves broadcast over designs.
+
+    Attributes:
+        peers: how many.
+        links: of all links of one, in one direction. [B/s]
+        memory: bandwidth of its main memory. [B/s]
+    """
+
+    peers: Any
+    links: Any
+    memory: Any
+
+
+def rings(pattern: str, nbytes: Any, group: Group, constants: Rings) -> Any:
+    """Seconds of an allreduce, allgather or reduce-scatter; 0 for one die.
+
+    Args:
+        pattern: allreduce, allgather or reduce_scatter.
+        nbytes: of the vector that is reduced, or of all slices together. [B]
+        group: dies.
+        constants: of the library.
+
+    Source:
+        [thakur2005] ring all-gather and reduce-scatter.
+
+    >>> flat = Rings(start=0.0, step=0.0, low=1.0, middle_start=0.0, middle=1.0, bulk_start=0.0, bulk=1.0)
+    >>> rings("allreduce", 8e6, Group(4, 1e9, 1e12), flat), rings("allgather", 8e6, Group(1, 1e9, 1e12), flat)
+    (0.012, 0.0)
+    """
+    p, c = group.peers, constants
+    turns = 2.0 if pattern == "allreduce" else 1.0
+    sent, link = turns * (p - 1) / p * nbytes, group.links
+    moved = minimum(sent / (c.low * link), c.middle_start + sent / (c.middle * link))
+    moved = minimum(moved, c.bulk_start + sent / (c.bulk * link))
+    copied = 0.0 if pattern == "allreduce" else 2.0 * nbytes / p / group.memory
+    found = c.start + c.step * turns * (p - 1) + moved + copied
+    if c.switched is not None and pattern == "allreduce":
+        summed = c.switched.start + nbytes * (1 + 1 / p) / (c.switched.share * link)
+        found = where(p > SWITCHED, minimum(found, summed), found)
+    return where(p > 1, found, 0.0)
+
+
+def exchange(nbytes: Any, group: Group, constants: Exchanges) -> Any:
+    """Seconds until each die has what all others have for it; 0 for one die.
+
+    Args:
+        nbytes: that a die has for all, itself included. [B]
+        group: dies.
+        constants: of the library.
+
+    >>> flat = Exchanges(start=1e-6, buffered=0.0, low=1.0, bulk_start=0.0, bulk=1.0)
+    >>> exchange(8e6, Group(4, 1e9, 1e12), flat)
+    0.006005
+    """
+    p, c = group.peers, constants
+    sent, link = (p - 1) / p * nbytes, group.links
+    first = where(nbytes / p > BUFFERED, c.buffered, 0.0) + sent / (c.low * link)
+    found = c.start + minimum(first, c.bulk_start + sent / (c.bulk * link)) + 2.0 * nbytes / p / group.memory
+    return where(p > 1, found, 0.0)
+
+
+def short(nbytes: Any, group: Group, constants: Short, otherwise: Any, *, recorded: bool) -> Any:
+    """Seconds of an allreduce of an inference engine; 0 for one die.
+
+    Args:
+        nbytes: of the vector on each die. [B]
+        group: dies.
+        constants: of the library.
+        otherwise: what rings take. [s]
+        recorded: whether a recorded graph of launches holds it; else the host starts it.
+
+    >>> own = Short(start=2e-6, peer=0.0, second=0.0, one=1.0, two=1.0, floor=20e-6, call=5e-6)
+    >>> short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=True), short(1e3, Group(2, 1e9, 1e12), own, 1.0, recorded=False)
+    (3e-06, 2e-05)
+    """
+    p, c = group.peers, constants
+    once, halves = (p - 1) * nbytes / (c.one * group.links), 2.0 * (p - 1) / p * nbytes / (c.two * group.links)
+    found = minimum(c.start + c.peer * p + minimum(once, c.second + halves), otherwise)
+    if not recorded:
+        found = maximum(c.floor, found + c.call + 2.0 * nbytes / group.memory)
+    return where(p > 1, found, 0.0)

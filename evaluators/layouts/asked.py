@@ -1,0 +1,121 @@
+"""What a library kernel is asked for an operator on one device: which products are one kernel, and in which formats."""
+
+from typing import Any
+
+from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Part, local
+from dse.evaluators.kernels.library import generation, latent_generation
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.kernels.library.experts import Expert
+from dse.evaluators.kernels.library.passes import Elements
+from dse.evaluators.kernels.library.products import Multiply
+from dse.evaluators.layouts.formats import weights_of
+from dse.space.elementwise import ceil_div, minimum, where
+from dse.space.mapping import BYTES, Precision
+from dse.space.numbers import FORMATS
+
+FUSED = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("gate", "up"),
+    ("shared_gate", "shared_up"),
+    ("experts_gate", "experts_up"),
+    ("q_down", "kv_down"),
+)
+"""Products of the same rows whose weights libraries keep side by side, as one kernel."""
+
+
+def multiplication(part: Part, of: MatMul, tp: Any, precision: Precision, pace: Any) -> Multiply | Expert:
+    """What a library's product is asked for.
+
+    Args:
+        part: of a step.
+        of: its operator.
+        tp: devices that share it.
+        precision: formats.
+        pace: time of an operation over that of one on 16 bits.
+    """
+    one, act = weights_of(part, of, precision), float(BYTES[precision.activations])
+    m, k, n = of.m, local(of.k, tp), local(of.n, tp)
+    beside = next((names for names in FUSED if of.name in names), (of.name,))
+    columns = sum(
+        local(other.n, tp)
+        for other in part.operators
+        if isinstance(other, MatMul) and other.name in beside and weights_of(part, other, precision) == one
+    )
+    said = scaling(precision.activations, one)
+    if of.name.startswith("experts_"):
+        near, far = (k, columns) if of.name == "experts_down" else (columns, k)
+        weights = of.copies * k * columns * BYTES[one]
+        return Expert(m, k, columns, of.copies, weights, near, far, said, pace, n / columns)
+    apart = ceil_div(of.apart, tp) if of.apart > 1 and of.n.split else of.apart
+    return Multiply(m, k, columns, k * columns * BYTES[one], act, said, pace, n / columns, apart)
+
+
+def passing(of: Elementwise, tp: Any, precision: Precision) -> Elements | Expert:
+    """What a library is asked for an operator on elements.
+
+    Args:
+        of: the operator.
+        tp: devices that share it.
+        precision: formats.
+    """
+    width = local(of.dim, tp) * of.passes
+    if of.name.startswith("experts_"):
+        return Expert(of.rows, 0.0, width, 0.0, 0.0, width, 0.0)
+    return Elements(of.rows, width * float(BYTES[precision.activations]), sort(of.name))
+
+
+def sort(name: str) -> str:
+    """The sort of an operator on elements by its name.
+
+    >>> sort("attention_norm"), sort("shared_activation"), sort("rope"), sort("embedding")
+    ('norm', 'gate', 'rotate', 'gather')
+    """
+    ends = {"norm": "norm", "activation": "gate", "rope": "rotate", "embedding": "gather", "softmax": "softmax"}
+    return next((found for end, found in ends.items() if name.endswith(end)), "copy")
+
+
+HALF = 2.0
+"""Bytes of queries, and of keys, values and results that are not cached: attention works on 16 bits."""
+
+
+def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) -> Any:
+    """What a library's attention is asked for; None where an indexer picks what queries see, which no library here has.
+
+    Requests are alike: each has the mean of new tokens, and of positions before these. The last new token of a prompt sees all
+    of them, or within a window twice what tokens see on average, at most.
+
+    Args:
+        of: attention.
+        heads, kv_heads: on one device.
+        precision: formats.
+    """
+    if of.picked:
+        return None
+    each, dims = float(BYTES[precision.kv]), of.qk_dim + of.v_dim
+    cached = of.positions * kv_heads * (of.kv_dim * each)
+    if not of.prompts:
+        queries, near = of.tokens / of.sequences, of.tokens * heads * (dims * HALF)
+        keys = of.positions / of.sequences
+        if of.latent:
+            return latent_generation.Decode(of.sequences, keys, heads, queries, dims, cached, near)
+        return generation.Decode(of.sequences, keys, heads, kv_heads, queries, cached, near)
+    prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes
+    new, seen, past = tokens / prompts, (of.pairs - of.decoded) / tokens, (of.positions - of.decoded) / prompts
+    alone = of.decoded / where(of.decodes > 0, of.decodes, 1.0)
+    moved = of.tokens * (dims * (heads + kv_heads) * HALF)
+    wider = of.latent or of.qk_dim != of.v_dim
+    converted = of.tokens * (heads * of.qk_dim + kv_heads * dims) * (HALF + each) if each < HALF else 0.0
+    keys = minimum(new + past, 2.0 * seen)
+    return Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, wider)
+
+
+def scaling(activations: str, weights: str) -> str:
+    """How operands of 8 bits or less are scaled, where both have so few: tensor or block; else nothing.
+
+    >>> scaling("fp8", "fp8"), scaling("fp8_1x128", "fp8_128x128"), scaling("bf16", "fp8")
+    ('tensor', 'block', '')
+    """
+    one, other = FORMATS[activations], FORMATS[weights]
+    if one.bits > 8 or other.bits > 8:
+        return ""
+    return "block" if one.scale else "tensor"

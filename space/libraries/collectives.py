@@ -1,0 +1,62 @@
+"""Constants of a library's collectives between dies of a node; for what they mean see
+``evaluators/kernels/library/collectives.py``. Shares are of one direction of all links of a die.
+"""
+
+from typing import Any
+
+from dse.space.elementwise import Number
+from dse.space.fields import part, quantity, record
+
+
+@record
+class Switched:
+    """Allreduces whose sums the switch makes, of more than four dies."""
+
+    start: Number = quantity("s", "start of an allreduce, its channels to the switch included")
+    share: Number = quantity(
+        "1", "share of the links' bandwidth that vectors on their way to the switch and back reach", high=1.0, positive=True
+    )
+
+
+@record
+class Rings:
+    """Allreduces, allgathers and reduce-scatters in rings, by three protocols, of which the fastest is taken."""
+
+    start: Number = quantity("s", "start of a collective and its end")
+    step: Number = quantity("s", "of a step of the ring")
+    low: Number = quantity(
+        "1", "share of the links' bandwidth where words carry their flags, for the first bytes", high=1.0, positive=True
+    )
+    middle_start: Number = quantity("s", "more to start with, where lines carry their flags")
+    middle: Number = quantity("1", "share of the links' bandwidth where lines carry their flags", high=1.0, positive=True)
+    bulk_start: Number = quantity("s", "more to start with, where chunks are signalled")
+    bulk: Number = quantity("1", "share of the links' bandwidth where chunks are signalled", high=1.0, positive=True)
+    switched: Any = part("allreduces in the switch, where they are faster; absent: rings alone", Switched)
+
+
+@record
+class Exchanges:
+    """Exchanges of each with all, pair by pair."""
+
+    start: Number = quantity("s", "start of an exchange and its end")
+    buffered: Number = quantity("s", "more to start with, above 16 KiB for each peer")
+    low: Number = quantity("1", "share of the links' bandwidth for the first bytes", high=1.0, positive=True)
+    bulk_start: Number = quantity("s", "more to start with, where chunks are signalled")
+    bulk: Number = quantity("1", "share of the links' bandwidth where chunks are signalled", high=1.0, positive=True)
+
+
+@record
+class Short:
+    """Allreduces of an inference engine, whose dies read each other's memory; long ones are left to rings."""
+
+    start: Number = quantity("s", "start of a kernel and its end, between two barriers")
+    peer: Number = quantity("s", "for each die that takes part")
+    second: Number = quantity("s", "of the barrier between two halves")
+    one: Number = quantity(
+        "1", "share of the links' bandwidth at which a die reads the vectors of all others", high=1.0, positive=True
+    )
+    two: Number = quantity(
+        "1", "share of it at which dies sum a slice each, and read the sums of all others", high=1.0, positive=True
+    )
+    floor: Number = quantity("s", "least time of one that the host starts by itself")
+    call: Number = quantity("s", "more of one that the host starts, whose vector is copied before")

@@ -1,0 +1,27 @@
+"""Constants of a library's attention of prompts, what decodes beside them included; for what they mean see
+``evaluators/kernels/library/context.py``.
+"""
+
+from dse.space.elementwise import Number
+from dse.space.fields import quantity, record, whole
+
+
+@record
+class Context:
+    """One library's attention of prompts: tiles of queries, each of which walks along its keys."""
+
+    start: Number = quantity("s", "start of a kernel and its end, whatever its size")
+    achieved: Number = quantity("1", "share of the matrix peak that a core reaches within a tile", high=1.0, positive=True)
+    hbm: Number = quantity("1", "share of the memory's bandwidth that reads and writes reach", high=1.0, positive=True)
+    unit: Number = quantity("s", "of a core for a tile of queries, however few keys it has: its start, its end and its softmax")
+    tail: Number = quantity(
+        "1", "share of the longest tile that the last cores work alone, where tiles are more than cores", high=1.0
+    )
+    sharpness: Number = quantity("1", "q of (compute^q + memory^q)^(1/q): 1 where neither hides the other", low=1.0, high=50.0)
+    idle: Number = quantity("s", "of a core for a tile that a decode beside prompts has no queries for")
+    convert: Number = quantity(
+        "1",
+        "share of the memory's bandwidth at which queries, keys and values are read in 16 bits and written in 8",
+        positive=True,
+    )
+    rows: int = whole("queries of a head that a tile has")

@@ -1,0 +1,212 @@
+"""Measured attention of prompts and of decode steps, and the parts of stacks that are fitted on them."""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dse.evaluators.kernels.library import context, generation
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.machine.library import Die
+from dse.space.errors import DesignError
+from dse.space.libraries.context import Context
+from dse.space.libraries.generation import Generation
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+PROMPTS = ("start", "achieved", "hbm", "unit", "tail", "sharpness")
+STEPS = ("start", "hbm", "ramp", "kept", "merge", "unit", "cached", "sharpness")
+
+UNHEARD = "no row has a decode beside a prompt: nothing is skipped"
+NO_CONVERSION = "no row has values of 8 bits: read and written at the rate of the latent kernels of trtllm_h100"
+ROWS = "queries of a tile of its kernels for heads of 128 columns: of 64 and 128, that which rows on other lengths say"
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of each stack that has measured attention of separate keys and values."""
+    found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
+    found += [_steps(*of, _asked(folder, "generation", of[2])) for of in STEP_STACKS]
+    found += [_flash(folder, *of) for of in FLASH_STACKS]
+    return [found[0], found[1], found[2], _mixed(folder), *found[3:], _steps("vllm_rtx4090", "rtx4090", "", 64, _alone(folder))]
+
+
+PROMPT_STACKS = (
+    ("trtllm_h100", "h100", "h100_sxm/attention/trtllm", 128),
+    ("trtllm_a100", "a100", "a100_sxm/attention/trtllm", 64),
+    ("vllm_a100", "a100", "a100_sxm/attention/vllm", 64),
+)
+"""Stack, chip, where a row's source begins, and rows of a tile."""
+
+STEP_STACKS = (
+    ("trtllm_h100", "h100", "h100_sxm/attention/trtllm", 16),
+    ("vllm_a100", "a100", "a100_sxm/attention/vllm", 64),
+)
+"""Likewise, with queries of a KV head that a tile has together."""
+
+
+def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]) -> Part:
+    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS}
+
+    def record(values: Vector) -> Context:
+        return Context(**dict(zip(PROMPTS, map(float, values), strict=True)), idle=0.0, convert=1.1, rows=rows)
+
+    return Part(
+        "context", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
+        (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), said, "aiconfigurator2025",
+    )  # fmt: skip
+
+
+FLASH_STACKS = (
+    ("flash3_h100", "h100", "flashattention3", 128),
+    ("flash2_h100", "h100", "flashattention2", 128),
+)
+"""Stack, chip, implementation, and rows of a tile."""
+
+FLASH = ("achieved", "unit", "tail")
+
+LONG = "rows are of 16,384 tokens, which hide it: a start as of trtllm_h100, and memory beside the engines"
+
+
+def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) -> Part:
+    """Rates of FlashAttention that its authors publish, forward; backward is no kernel of inference."""
+    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS} | dict.fromkeys(("start", "hbm", "sharpness"), LONG)
+
+    def record(values: Vector) -> Context:
+        given = dict(zip(FLASH, map(float, values), strict=True))
+        return Context(**given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows)
+
+    return Part(
+        "context", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
+        (0.1, 0.0, 0.0), (1.0, 2e-5, 1.0), said, "shah2024",
+    )  # fmt: skip
+
+
+def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
+    """Seconds of rates; there is no column of seconds in this table."""
+    found = []
+    path = folder / "flashattention_tflops.csv"
+    if not path.exists():
+        raise DesignError(f"gpu_measured: {folder} has no {path.name}")
+    with path.open(newline="") as file:
+        for number, of in enumerate(csv.DictReader(file), start=2):
+            here = of["implementation"], of["pass"], of["device"].split("-")[0].lower()
+            if here != (implementation, "forward", chip):
+                continue
+            dim, heads, causal, keys, batch = (int(of[name]) for name in ("head_dim", "heads", "causal", "sequence", "batch"))
+            words = f"workload=attention {SIXTEEN} workload.causal={str(bool(causal)).lower()} workload.batch={batch}"
+            words += f" workload.heads={heads} workload.qk={dim} workload.keys=[{keys}]"
+            sizes = {"requests": batch, "heads": heads, "kv_heads": heads, "dim": dim, "m": keys, "tokens": batch * keys}
+            sizes |= dict.fromkeys(("past", "decodes", "cached", "before"), 0)
+            seconds = 4.0 * keys**2 * dim * heads * batch / (1 + causal) / (float(of["tflops"]) * 1e12)
+            where = f"{path.name}, row {number}"
+            found.append(
+                Row({name: float(value) for name, value in sizes.items()}, "" if causal else "all", words, seconds, where)
+            )
+    return tuple(found)
+
+
+def _mixed(folder: Path) -> Part:
+    said = {"convert": NO_CONVERSION, "rows": ROWS}
+
+    def record(values: Vector) -> Context:
+        return Context(**dict(zip((*PROMPTS, "idle"), map(float, values), strict=True)), convert=1.1, rows=64)
+
+    return Part(
+        "context", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),
+        (3e-6, 0.41, 0.9, 5e-6, 0.5, 8.0, 3e-7), (0.0, 0.05, 0.1, 0.0, 0.0, 1.0, 0.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 2e-6),
+        said, "llmservingsim2026",
+    )  # fmt: skip
+
+
+def _steps(stack: str, chip: str, _: str, shared: int, measured: tuple[Row, ...]) -> Part:
+    said = {"shared": "queries of one KV head that a tile has: of 16 and 64, that which rows of 64 heads on one KV head say"}
+
+    def record(values: Vector) -> Generation:
+        return Generation(**dict(zip(STEPS, map(float, values), strict=True)), shared=shared)
+
+    source = "aiconfigurator2025" if measured[0].source.startswith("aic") else "llmservingsim2026"
+    return Part(
+        "generation", stack, chip, measured, record, _stepped, STEPS, (1e-5, 0.9, 1.5e-5, 2.0, 4e-7, 1e-6, 0.7, 4.0),
+        (0.0, 0.3, 0.0, 0.1, 0.0, 0.0, 0.05, 1.0), (3e-5, 1.0, 6e-5, 20.0, 3e-6, 1e-5, 1.0, 20.0), said, source,
+    )  # fmt: skip
+
+
+def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:
+    s, keys = sizes, sizes["past"] + sizes["m"]
+    seen = keys if sort == "all" else s["past"] + (s["m"] + 1) / 2
+    of = Attend(
+        s["m"], s["requests"], seen, keys, s["decodes"], s["cached"], s["heads"],
+        2 * s["dim"], 4 * s["dim"] * (s["tokens"] * (s["heads"] + s["kv_heads"]) + s["before"] * s["kv_heads"]),
+    )  # fmt: skip
+    seconds: Vector = context.took(of, constants, silicon).seconds()
+    return seconds
+
+
+def _stepped(sizes: dict[str, Vector], sort: str, constants: Generation, silicon: Die) -> Vector:
+    s = sizes
+    nbytes = 4 * s["dim"] * s["requests"] * s["keys"] * s["kv_heads"]
+    near = 4 * s["dim"] * s["requests"] * s["heads"]
+    of = generation.Decode(s["requests"], s["keys"], s["heads"], s["kv_heads"], 1.0, nbytes, near)
+    seconds: Vector = generation.took(of, constants, silicon).seconds()
+    return seconds
+
+
+SIXTEEN = "mapping=sglang mapping.both.tp=1"
+
+
+def _asked(folder: Path, kind: str, begins: str) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, f"aic_{kind}_attention.csv"):
+        if not of["source"].startswith(begins):
+            continue
+        batch, heads, kv_heads, dim, new, past = (
+            int(of[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "query", "past")
+        )
+        causal = str(kind == "context").lower()
+        words = f"workload=attention {SIXTEEN} workload.causal={causal} workload.batch={batch} workload.heads={heads}"
+        words += f" workload.kv_heads={kv_heads} workload.qk={dim} workload.queries={new} workload.keys=[{past + new}]"
+        sizes = {"requests": batch, "heads": heads, "kv_heads": kv_heads, "dim": dim, "keys": past + new}
+        if kind == "context":
+            sizes |= {"m": new, "past": past, "decodes": 0, "cached": 0, "tokens": batch * new, "before": batch * past}
+        found.append(Row({name: float(value) for name, value in sizes.items()}, "", words, float(of["seconds"]), where))
+    return tuple(found)
+
+
+HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}
+"""Of Llama-3.1-8B, which the launches of vLLM were measured with."""
+
+
+def _of_vllm(folder: Path, row: Callable[[dict[str, int]], tuple[dict[str, float], str] | None]) -> Iterator[Row]:
+    names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+    for of, where in table(folder, "rtx4090_llama31_8b_attention.csv"):
+        found = row({name: int(of[name]) for name in names})
+        if found is not None:
+            words = f"workload=attention {SIXTEEN} workload.heads=32 workload.kv_heads=8 {found[1]}"
+            yield Row(found[0] | HEADS, "", words, float(of["seconds"]), where)
+
+
+def _launches(folder: Path) -> tuple[Row, ...]:
+    """Prompts, or chunks of them, with and without decodes beside."""
+
+    def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
+        new, past, count, cached = (float(value) for value in of.values())
+        if not new:
+            return None
+        sizes = {"m": new, "requests": 1.0, "past": past, "decodes": count, "cached": cached * (count > 0)}
+        words = f"workload.causal=true workload.batch=1 workload.queries={new:.0f} workload.keys=[{new + past:.0f}]"
+        words += f" workload.decodes={count:.0f} workload.cached={cached:.0f}" if count else ""
+        return sizes | {"tokens": new + count, "before": past + count * cached}, words
+
+    return tuple(_of_vllm(folder, row))
+
+
+def _alone(folder: Path) -> tuple[Row, ...]:
+    """Decodes without a prompt."""
+
+    def row(of: dict[str, Any]) -> tuple[dict[str, float], str] | None:
+        new, _, count, cached = (float(value) for value in of.values())
+        if new:
+            return None
+        words = f"workload.batch={count:.0f} workload.queries=1 workload.keys=[{cached:.0f}]"
+        return {"requests": count, "keys": cached}, words
+
+    return tuple(_of_vllm(folder, row))

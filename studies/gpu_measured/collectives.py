@@ -1,0 +1,101 @@
+"""Measured collectives of NCCL between dies of a node, and the parts of stacks that are fitted on them."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dse.build import question
+from dse.compose import compose
+from dse.evaluators.kernels.library.collectives import Group, exchange, rings
+from dse.evaluators.machine.library import Die
+from dse.space.libraries.collectives import Exchanges, Rings, Switched
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+RINGS = ("start", "step", "low", "middle_start", "middle", "bulk_start", "bulk")
+SWITCHED = ("switched.start", "switched.share")
+EXCHANGES = ("start", "buffered", "low", "bulk_start", "bulk")
+PATTERNS = {"all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
+"""Words of the tables, and of a workload."""
+
+LEAST = 65536
+"""Bytes of an exchange of each with all below which times jump between two values, without order: such rows are reports."""
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of the benchmark of NCCL on each chip."""
+    rows = {chip: _nccl(folder, device) for chip, device in DEVICES.items()}
+    tested, many = (6e-6, 9e-7, 0.03, 2e-6, 0.36, 2e-5, 0.7), (3e-5, 5e-6, 0.2, 2e-5, 0.8, 8e-5, 1.0)
+    low = (0.0, 0.0, 0.002, 0.0, 0.05, 0.0, 0.2)
+    nvidia = "aiconfigurator2025"
+    found = [
+        part_of("rings", "nccl_h100", "h100", rows["h100"][0], (*RINGS, *SWITCHED), _record(Rings), {}, nvidia, (
+            (*tested, 5e-5, 0.66), (*low, 0.0, 0.2), (*many, 2e-4, 1.0))),
+        part_of("rings", "nccl_a100", "a100", rows["a100"][0], RINGS, _record(Rings), {}, nvidia, (tested, low, many)),
+    ]  # fmt: skip
+    for chip, of in rows.items():
+        bounds = (8e-6, 3e-6, 0.3, 2e-5, 0.7), (0.0, 0.0, 0.02, 0.0, 0.1), (3e-5, 3e-5, 1.0, 1e-4, 1.0)
+        found.append(part_of("exchanges", f"nccl_{chip}", chip, of[1], EXCHANGES, _record(Exchanges), {}, nvidia, bounds))
+    return found
+
+
+DEVICES = {"h100": "H100-SXM5-80GB", "a100": "A100-SXM4-80GB"}
+"""Chips of conf, as the tables call them."""
+
+
+def _record(of: Any) -> Callable[[Vector], Any]:
+    names = {Rings: RINGS, Exchanges: EXCHANGES}[of]
+
+    def record(values: Vector) -> Any:
+        found = dict(zip(names, map(float, values), strict=False))
+        rest = [float(value) for value in values[len(names) :]]
+        return of(**found, **({"switched": Switched(start=rest[0], share=rest[1])} if rest else {}))
+
+    return record
+
+
+def part_of(
+    kind: str, stack: str, chip: str, rows: tuple[Row, ...], names: tuple[str, ...], made: Any, said: dict[str, str],
+    sources: str, ends: tuple[tuple[float, ...], ...],
+) -> Part:  # fmt: skip
+    """A part of rings or exchanges, of fitted numbers with their start, low and high ends."""
+    seconds = {"rings": _ringed, "exchanges": _exchanged}[kind]
+    priced = partial(seconds, links_of(chip))
+    return Part(kind, stack, chip, rows, made, priced, names, *ends, said, sources)
+
+
+def links_of(chip: str) -> float:
+    """All links of a chip of conf, in one direction. [B/s]"""
+    network = question(compose([f"chip={chip}"]), Path()).base.chip.network
+    return float(network.ports) * float(network.bandwidth)
+
+
+def _ringed(links: float, sizes: dict[str, Vector], sort: str, constants: Rings, silicon: Die) -> Vector:
+    found: Vector = rings(sort, sizes["bytes"], Group(sizes["peers"], links, silicon.bandwidth), constants)
+    return found
+
+
+def _exchanged(links: float, sizes: dict[str, Vector], sort: str, constants: Exchanges, silicon: Die) -> Vector:
+    found: Vector = exchange(sizes["bytes"], Group(sizes["peers"], links, silicon.bandwidth), constants)
+    return found
+
+
+def row(pattern: str, peers: int, nbytes: int, seconds: float, where: str, *, recorded: bool = True) -> Row:
+    """One measured collective."""
+    words = "workload=collective mapping=sglang mapping.both.allreduce=library workload.along=rectangle workload.root=0"
+    words += f" mapping.both.tp={peers} workload.pattern={pattern} workload.bytes=[{nbytes}B]"
+    words += "" if recorded else " workload.recorded=false"
+    sort = pattern if recorded else f"{pattern} by the host"
+    return Row({"bytes": float(nbytes), "peers": float(peers)}, sort, words, seconds, where)
+
+
+def _nccl(folder: Path, device: str) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Rings, and exchanges of each with all."""
+    found: tuple[list[Row], list[Row]] = [], []
+    for of, where in table(folder, "aic_collectives.csv"):
+        if of["library"] == "nccl" and of["device"] == device:
+            pattern, nbytes = PATTERNS[of["kind"]], int(of["bytes"])
+            exchanged = pattern == "all_to_all"
+            if not exchanged or nbytes >= LEAST:
+                found[exchanged].append(row(pattern, int(of["gpus"]), nbytes, float(of["seconds"]), where))
+    return tuple(found[0]), tuple(found[1])

@@ -1,0 +1,122 @@
+"""Measured passes over elements, and the parts of stacks that are fitted on them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dse.evaluators.judges.die_kernel import COUNTS
+from dse.evaluators.kernels.library.passes import Elements, took
+from dse.evaluators.machine.library import Die
+from dse.space.libraries.passes import Pass, Passes
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+ADD = "starts of measured kernels under a recorded graph or a profiler add: nothing hides them"
+NO_CACHE = "no faster where they would fit the cache: a fit of it ends at 0"
+SHARED = "rows of this table are shared out: few take no longer for their columns"
+
+LAYERS_8B = {
+    "act_fn": ("gate", 14336),
+    "layernorm": ("norm", 4096),
+    "final_layernorm": ("norm", 4096),
+    "rotary_emb": ("rotate", 4096),
+    "embedding": ("gather", 4096),
+}
+"""Sort and columns of layers of the table of RTX 4090: of a rotation, those of queries, as a graph has it."""
+
+LAYERS_70B = {
+    "input_layernorm": ("norm", 8192, False),
+    "post_attention_layernorm": ("norm", 8192, False),
+    "attn_rope": ("rotate", 8192, True),
+    "mlp_act": ("gate", 28672, True),
+    "add": ("copy", 8192, False),
+    "emb": ("gather", 8192, False),
+}
+"""Likewise of the table of Llama 2 70B, and whether devices divide the columns."""
+
+EAGER = {"softmax": "softmax", "layernorm": "norm", "gelu": "gate"}
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of each stack that has measured passes."""
+    return [
+        _part(
+            "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"), ("cached",),
+            {"row": SHARED, "sharpness": ADD}, "llmservingsim2026",
+        ),
+        _part(
+            "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row",),
+            {"cached": NO_CACHE, "sharpness": ADD, "gather.start": "as of copy, which it is fitted with"}, "vidur2024",
+        ),
+        _part(
+            "eager_a100", "a100", _eager(folder), ("norm", "gate", "softmax"), ("sharpness", "cached"),
+            {"row": SHARED}, "llmcompass2024",
+        ),
+    ]  # fmt: skip
+
+
+RANGES = {"row": (1e10, 1e9, 1e12), "cached": (0.3, 0.0, 1.0), "sharpness": (1.5, 1.0, 20.0)}
+"""Start, low and high."""
+
+
+def _part(
+    stack: str, chip: str, rows: tuple[Row, ...], sorts: tuple[str, ...], common: tuple[str, ...], said: dict[str, str],
+    sources: str,
+) -> Part:  # fmt: skip
+    own = [f"{sort}.{leaf}" for sort in sorts for leaf in ("start", "share") if f"{sort}.{leaf}" not in said]
+    ranges = [RANGES[name] for name in common]
+    ranges += [(5e-6, 0.0, 1e-4) if name.endswith("start") else (0.5, 0.01, 20.0) for name in own]
+    start, low, high = zip(*ranges, strict=True)
+    names = (*common, *own)
+    return Part(
+        "elementwise", stack, chip, rows, _record(names, sorts), _seconds, names, start, low, high, said, sources
+    )  # fmt: skip
+
+
+def _record(names: tuple[str, ...], sorts: tuple[str, ...]) -> Callable[[Vector], Passes]:
+    def record(values: Vector) -> Passes:
+        of = dict(zip(names, map(float, values), strict=True))
+        of.setdefault("gather.start", of.get("copy.start", 0.0))
+        passes = {sort: Pass(start=of[f"{sort}.start"], share=of[f"{sort}.share"]) for sort in sorts}
+        return Passes(row=of.get("row"), cached=of.get("cached", 0.0), sharpness=of.get("sharpness", 1.0), **passes)
+
+    return record
+
+
+def _seconds(sizes: dict[str, Vector], sort: str, constants: Passes, silicon: Die) -> Vector:
+    found = took(Elements(sizes["rows"], sizes["columns"] * COUNTS[sort][1] * 2.0, sort), constants, silicon)
+    assert found is not None
+    return np.asarray(found.seconds())
+
+
+def _row(sort: str, rows: float, columns: float, seconds: str, source: str) -> Row:
+    words = f"workload=elementwise mapping=tensor_parallel mapping.decode.tp=1 workload.operator={sort}"
+    words += f" workload.rows=[{rows:.0f}] workload.columns=[{columns:.0f}] mapping.precision.activations=bf16"
+    return Row({"rows": rows, "columns": columns}, sort, words, float(seconds), source)
+
+
+def _layers(folder: Path) -> tuple[Row, ...]:
+    return tuple(
+        _row(LAYERS_8B[of["layer"]][0], float(of["tokens"]), LAYERS_8B[of["layer"]][1], of["seconds"], where)
+        for of, where in table(folder, "rtx4090_llama31_8b_layers.csv")
+        if of["layer"] in LAYERS_8B
+    )
+
+
+def _operators(folder: Path) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, "vidur_a100_llama2_70b_ops.csv"):
+        if of["op"] in LAYERS_70B:
+            sort, columns, divided = LAYERS_70B[of["op"]]
+            columns = columns // int(of["tp"]) if divided else columns
+            found.append(_row(sort, float(of["tokens"]), columns, of["seconds"], where))
+    return tuple(found)
+
+
+def _eager(folder: Path) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, "llmcompass_a100_ops.csv"):
+        if of["kind"] in EAGER:
+            rows, columns = (float(of["m"]), float(of["n"])) if of["n"] else (float(of["m"]) / 1024, 1024.0)
+            found.append(_row(EAGER[of["kind"]], rows, columns, of["seconds"], where))
+    return tuple(found)

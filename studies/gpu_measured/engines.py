@@ -1,0 +1,109 @@
+"""Measured allreduces of inference engines and frameworks, and the parts of stacks that are fitted on them.
+
+Long ones are left to the rings of NCCL as conf has them, which `collectives` fits before.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from dse.compose import CONF
+from dse.evaluators.kernels.library.collectives import Group, rings, short
+from dse.evaluators.machine.library import Die
+from dse.records import record
+from dse.space.errors import DesignError
+from dse.space.libraries.collectives import Rings, Short
+from dse.studies.gpu_measured.collectives import DEVICES, RINGS, links_of, part_of, row
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+SHORT = ("start", "peer", "second", "one", "two")
+BY_HOST = ("floor", "call")
+
+UNSTARTED = "no row is started by the host: as vllm_h100"
+HOST = {"floor": 2.17e-5, "call": 5e-6}
+"""Of an allreduce that the host starts, as vllm_h100 has them. [s]"""
+
+OTHERS = "as rings of nccl_a100: rows here are too few, or too large, to say"
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of engines, then of frameworks."""
+    found = [_short(folder, f"trtllm_{chip}", chip, SHORT, "TRTLLM") for chip in ("h100", "a100")]
+    return [*found, _short(folder, "vllm_h100", "h100", (*SHORT, *BY_HOST), "vLLM"), _profiled(folder), _eager(folder)]
+
+
+def _short(folder: Path, stack: str, chip: str, names: tuple[str, ...], library: str) -> Part:
+    constants, links = of_conf(f"nccl_{chip}"), links_of(chip)
+    start, low, high = (4e-6, 1e-7, 4e-6, 0.6, 0.4), (0.0, 0.0, 0.0, 0.02, 0.02), (2e-5, 2e-6, 2e-5, 1.0, 1.0)
+    if len(names) > len(start):
+        start, low, high = (*start, 2.1e-5, 6e-6), (*low, 0.0, 0.0), (*high, 5e-5, 4e-5)
+    rows = []
+    for of, where in table(folder, "aic_collectives.csv"):
+        if of["library"].startswith(library) and of["device"] == DEVICES[chip]:
+            recorded = not of["library"].endswith("eager")
+            sizes = int(of["gpus"]), int(of["bytes"]), float(of["seconds"])
+            rows.append(row("allreduce", *sizes, where, recorded=recorded))
+
+    def made(values: Vector) -> Short:
+        return Short(**(HOST | dict(zip(names, map(float, values), strict=True))))
+
+    priced = partial(_shortened, links, constants)
+    said = dict.fromkeys(set(BY_HOST) - set(names), UNSTARTED)
+    return Part("short", stack, chip, tuple(rows), made, priced, names, start, low, high, said, "aiconfigurator2025")
+
+
+def _shortened(links: float, long: Rings, sizes: dict[str, Vector], sort: str, constants: Short, silicon: Die) -> Vector:
+    group = Group(sizes["peers"], links, silicon.bandwidth)
+    otherwise = rings("allreduce", sizes["bytes"], group, long)
+    found: Vector = short(sizes["bytes"], group, constants, otherwise, recorded=sort == "allreduce")
+    return found
+
+
+def _profiled(folder: Path) -> Part:
+    """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
+    names = ("start", "middle", "bulk_start", "bulk")
+    return part_of(
+        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS), "vidur2024",
+        ((1e-5, 0.36, 2e-5, 0.7), (0.0, 0.05, 0.0, 0.2), (4e-5, 0.8, 8e-5, 1.0)),
+    )  # fmt: skip
+
+
+def _eager(folder: Path) -> Part:
+    """Of a framework that launches each: allreduces of four dies, whose steps cannot be told from the start."""
+    names = ("start", "low", "middle_start", "middle", "bulk_start", "bulk")
+    return part_of(
+        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS),
+        "zhang2024",
+        ((8e-6, 0.03, 2e-6, 0.36, 2e-5, 0.75), (0.0, 0.002, 0.0, 0.05, 0.0, 0.2), (3e-5, 0.2, 2e-5, 0.8, 8e-5, 1.0)),
+    )  # fmt: skip
+
+
+def _beside(names: tuple[str, ...]) -> Callable[[Vector], Rings]:
+    """Rings of which some numbers are fitted, and the others are those of nccl_a100."""
+    others = of_conf("nccl_a100")
+    return lambda values: replace(others, **dict(zip(names, map(float, values), strict=True)))
+
+
+def of_conf(stack: str) -> Rings:
+    """The rings that conf has for a stack; those of a fit that came before."""
+    path = CONF / "library" / "rings" / f"{stack}.yaml"
+    if not path.exists():
+        raise DesignError(f"gpu_measured: no {path}; fit rings first")
+    return record(Rings, yaml.safe_load(path.read_text()), f"mapping.stack.rings ({path.name})", [])
+
+
+def _vidur(folder: Path) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, "vidur_a100_collectives.csv"):
+        peers, nbytes = int(of["gpus"]), int(of["bytes"])
+        if of["kind"] == "all_reduce" and peers == int(of["gpus_per_node"]) and nbytes >= 1e6:
+            found.append(row("allreduce", peers, nbytes, float(of["seconds"]), where))
+    return tuple(found)
+
+
+def _llmcompass(folder: Path) -> tuple[Row, ...]:
+    rows = (one for one in table(folder, "llmcompass_a100_ops.csv") if one[0]["kind"] == "all_reduce")
+    return tuple(row("allreduce", int(of["n"]), int(of["m"]), float(of["seconds"]), where) for of, where in rows)

@@ -1,0 +1,60 @@
+"""Measured layers of experts, and the part of a stack that is fitted on them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from dse.evaluators.graph.apportioned import share
+from dse.evaluators.kernels.library.experts import Expert, took
+from dse.evaluators.machine.library import Die
+from dse.space.libraries.experts import Grouped
+from dse.space.numbers import BYTES
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+from dse.studies.gpu_measured.products import FORMATS
+
+NAMES = ("start", "achieved", "hbm", "traffic", "sharpness", "tensor", "block")
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of the one stack that has measured experts."""
+    return [
+        Part(
+            "experts", "trtllm_h100", "h100", _rows(folder), _record, _seconds, NAMES,
+            (1e-5, 0.8, 0.85, 0.3, 3.0, 0.7, 0.4), (0.0, 0.1, 0.3, 0.05, 1.0, 0.1, 0.1), (4e-5, 1.0, 1.0, 4.0, 20.0, 1.0, 1.0),
+            {}, "aiconfigurator2025",
+        )
+    ]  # fmt: skip
+
+
+def _record(values: Vector) -> Grouped:
+    return Grouped(**dict(zip(NAMES, map(float, values), strict=True)))
+
+
+def _seconds(sizes: dict[str, Vector], sort: str, constants: Grouped, silicon: Die) -> Vector:
+    """A whole layer: two products into experts as one kernel, what is between them, and one out of them."""
+    weights, _, scaling = FORMATS[sort]
+    m, touched, hidden, inner = (sizes[name] for name in ("m", "touched", "hidden", "inner"))
+    of = (scaling, 0.5 if scaling else 1.0)
+    size = touched * hidden * inner * BYTES[weights]
+    kernels = (
+        Expert(m, hidden, 2 * inner, touched, 2 * size, 2 * inner, hidden, *of),
+        Expert(m, 0.0, 3 * inner, 0.0, 0.0, 3 * inner, 0.0),
+        Expert(m, inner, hidden, touched, size, inner, hidden, *of),
+    )
+    return np.sum([took(one, constants, silicon).seconds() for one in kernels], axis=0)
+
+
+def _rows(folder: Path) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, "aic_moe.csv"):
+        tokens, count, top_k, ep, tp = (int(of[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
+        said, _, exponent = of["distribution"].rpartition("_") if "_" in of["distribution"] else (of["distribution"], "", "")
+        m, touched = share(tokens, count, top_k, ep, said, float(exponent or 0), 0)
+        weights, act, _ = FORMATS[of["dtype"]]
+        words = f"workload=experts mapping=tensor_parallel mapping.decode.tp={tp} mapping.precision.weights={weights}"
+        words += f" mapping.precision.activations={act} workload.tokens=[{tokens}] workload.hidden={of['hidden']}"
+        words += f" workload.intermediate={of['inter']} workload.experts={count} workload.top_k={top_k} workload.ep={ep}"
+        words += f" workload.distribution={said}" + (f" workload.exponent={exponent}" if exponent else "")
+        sizes = {"m": m, "touched": touched, "hidden": float(of["hidden"]), "inner": float(of["inter"]) / tp}
+        found.append(Row(sizes, of["dtype"], words, float(of["seconds"]), where))
+    return tuple(found)

@@ -1,0 +1,240 @@
+"""Fits the parts of stacks for library kernels on measured rows, and writes them into conf/library.
+
+    python -m dse.studies.gpu_measured.fit FOLDER [OUT [PAGES]]
+
+FOLDER has the tables, as csv; OUT is where constants go, conf/library where it is not said; PAGES where pictures of measured
+against simulated go, runs/gpu_measured, one file a kind and stack. Rows that are checks are not fitted.
+Silicon is the chip's own; at most ten numbers of a kind and stack are fitted, by robust least squares from several starts, and
+errors of rows that were held out, five times a fifth, stand beside.
+"""
+
+import csv
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.compose import CONF
+from dse.evaluators.evaluation import PHYSICS
+from dse.fit import Bounds, Fitted, Vector, fit, folds, logarithms, solve, starts
+from dse.json_text import json_text
+from dse.report.calibrated import calibrated_page
+from dse.space.errors import DesignError
+from dse.space.units import show
+from dse.studies.gpu_measured.measured import Part, spread
+from dse.validate import COLUMNS
+
+KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines")
+"""Modules of this study, each with the parts of one kind."""
+
+FOLDS, SEED = 5, 0
+
+RESULTS = Path(__file__).with_name("results.csv")
+"""What the last fit said: errors by stack and kind."""
+
+SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
+"""Rows that ship, and how many of a kind and stack."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A part that was fitted.
+
+    Attributes:
+        part: what was fitted.
+        fitted: its numbers, with intervals.
+        errors: of all rows, logarithms of simulated over measured.
+        held_out: of the fitted rows, by numbers that were fitted without them.
+    """
+
+    part: Part
+    fitted: Fitted
+    errors: Vector
+    held_out: Vector
+
+
+def main(arguments: list[str]) -> int:
+    """Fits and writes; returns the exit status."""
+    if not arguments or not Path(arguments[0]).is_dir():
+        print(f"skipped: {arguments[0] if arguments else 'no folder'} is not a folder of measured tables", file=sys.stderr)
+        return 1
+    out = Path(arguments[1]) if len(arguments) > 1 else CONF / "library"
+    pages = Path(arguments[2]) if len(arguments) > 2 else Path("runs/gpu_measured")
+    pages.mkdir(parents=True, exist_ok=True)
+    found = []
+    for kind in KINDS:
+        for part in import_module(f"dse.studies.gpu_measured.{kind}").parts(Path(arguments[0])):
+            one = fitted(part)
+            found.append(one)
+            print(said(one))
+            place = out / part.kind / f"{part.stack}.yaml"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(yaml(one))
+            (pages / f"{part.kind}_{part.stack}.html").write_text(calibrated_page(record(one)))
+    if out.resolve() == (CONF / "library").resolve():  # what ships says what constants that ship do
+        write_results(found)
+        write_sample(found)
+    return 0
+
+
+def fitted(part: Part) -> Found:
+    """The numbers of a part, by the rows that are no checks."""
+    if len(part.names) > 10:
+        raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
+    seconds = np.array([row.seconds for row in part.rows])
+    used = np.flatnonzero(~part.checks())
+    bounds = Bounds(*(np.array(ends, float) for ends in (part.start, part.low, part.high)), np.array(part.start, float))
+
+    def model(places: np.ndarray):  # type: ignore[no-untyped-def]
+        return lambda vectors: np.stack([part.simulated(values, places) for values in vectors])
+
+    begun = starts(model(used), bounds, SEED)
+    found = fit(model(used), seconds[used], seconds[used], bounds, begun)
+    held_out = np.full(len(used), np.nan)
+    for held in folds(len(used), FOLDS, SEED):
+        rest = np.setdiff1d(np.arange(len(used)), held)
+        known = seconds[used[rest]]
+        values = solve(model(used[rest]), known, known, bounds, (begun[0], begun[1][:, rest]))
+        there = model(used[held])(values[None])
+        held_out[held] = logarithms(there, seconds[used[held]], seconds[used[held]])[0]
+    every = part.simulated(found.values, np.arange(len(seconds)))
+    return Found(part, found, logarithms(every, seconds, seconds), held_out)
+
+
+def said(found: Found) -> str:
+    """One part in lines: errors, and constants with their intervals."""
+    part = found.part
+    lines = [f"{part.kind} of {part.stack} on {part.chip}: {len(part.rows)} rows, {len(part.names)} numbers"]
+    for name, errors in sets(found).items():
+        lines.append(f"  {name:8} {len(errors):4} rows: median {{:.1%}}, 90 % {{:.1%}}, worst {{:.1%}}".format(*spread(errors)))
+    worst = sorted(range(len(part.rows)), key=lambda i: -abs(found.errors[i]))[:5]
+    lines += [
+        f"  {np.expm1(found.errors[i]):+.0%} {part.rows[i].source} {part.rows[i].sizes} {part.rows[i].sort}" for i in worst
+    ]
+    return "\n".join(lines)
+
+
+def yaml(found: Found) -> str:
+    """A part as a file of constants, in the form of conf."""
+    part, checks = found.part, found.part.checks()
+    note = f"on {int((~checks).sum())} rows by studies/gpu_measured/fit.py; errors: median {{:.1%}}, 90 % {{:.1%}}; "
+    note = note.format(*spread(found.errors[~checks])[:2])
+    note += "held out: median {:.1%}, 90 % {:.1%}".format(*spread(found.held_out)[:2])
+    text = f"# {part.kind.capitalize()} of {part.stack}: {len(part.names)} numbers fitted on rows of {part.sources}.\n"
+    open_: tuple[str, ...] = ()
+    values = np.where([found.fitted.at_bound.get(i) == -1 for i in range(len(part.names))], part.low, found.fitted.values)
+    for name, (value, unit) in part.constants(values).items():
+        *path, last = name.split(".")
+        for depth, group in enumerate(path):
+            if open_[: depth + 1] != tuple(path[: depth + 1]):
+                text += f"{'  ' * depth}{group}:\n"
+        open_ = tuple(path)
+        why = json_text(_why(found, name, note, unit), ensure_ascii=False)
+        source = "fitted" if name in part.names else "assumed"
+        number = int(value) if isinstance(value, int) else float(f"{value:.4g}")
+        shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
+        text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}, note: {why}}}\n"
+    return text
+
+
+def _why(found: Found, name: str, note: str, unit: str) -> str:
+    if name not in found.part.names:
+        return found.part.said[name]
+    place = found.part.names.index(name)
+    if place in found.fitted.unmoved:
+        return f"{note}; no row depends on it: as it was"
+    low, high = found.fitted.interval[place]
+    if place in found.fitted.at_bound:
+        return f"{note}; ends at the {'lower' if found.fitted.at_bound[place] < 0 else 'upper'} end of its range"
+    return note + (f"; 95 %: {show(low, unit)} to {show(high, unit)}" if np.isfinite(low) else "")
+
+
+def record(found: Found) -> dict[str, Any]:
+    """A part that was fitted as the page of a calibration wants it; before is where the fit began."""
+    part, checks, fitted = found.part, found.part.checks(), found.fitted
+    before, after = (part.simulated(np.array(values), np.arange(len(part.rows))) for values in (part.start, fitted.values))
+    units = part.constants(fitted.values)
+    return {
+        "file": f"{part.kind} of {part.stack}",
+        "physics": PHYSICS,
+        "seed": SEED,
+        "warnings": [f"silicon of chip={part.chip}, not fitted"],
+        "constants": [
+            {
+                "address": f"mapping.stack.{part.kind}.{name}",
+                "unit": units[name][1],
+                "before": part.start[i],
+                "after": float(fitted.values[i]),
+                "interval": [float(end) if np.isfinite(end) else None for end in fitted.interval[i]],
+                "determined": "at an end of its range" if i in fitted.at_bound else "",
+            }
+            for i, name in enumerate(part.names)
+        ],
+        "errors": {
+            name: dict(zip(("rows", "median", "p90", "worst"), (len(errors), *spread(errors)), strict=True))
+            for name, errors in sets(found).items()
+        },
+        "rows": [
+            {
+                "id": f"{row.source}: {row.sort} {', '.join(f'{name} {value:g}' for name, value in row.sizes.items())}",
+                "role": "check" if checks[i] else "calibration",
+                "metric": "latency",
+                "unit": "s",
+                "measured": [row.seconds, row.seconds],
+                "before": float(before[i]),
+                "after": float(after[i]),
+            }
+            for i, row in enumerate(part.rows)
+        ],
+    }
+
+
+def sets(found: Found) -> dict[str, Vector]:
+    """Errors by what was done with rows."""
+    checks = found.part.checks()
+    return {"fitted": found.errors[~checks], "held out": found.held_out, "checks": found.errors[checks]}
+
+
+def write_results(found: list[Found]) -> None:
+    """Errors by stack, kind and what was done with rows."""
+    with RESULTS.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("kind", "stack", "chip", "numbers", "rows", "of", "median", "p90", "worst"))
+        for one in found:
+            part = one.part
+            for name, errors in sets(one).items():
+                numbers = (f"{value:.4f}" for value in spread(errors))
+                table.writerow((part.kind, part.stack, part.chip, len(part.names), len(errors), name, *numbers))
+
+
+def write_sample(found: list[Found]) -> None:
+    """A few rows of each part as far from each other in their tables as can be, for who has no tables; roles as they were."""
+    with SAMPLE.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for one in found:
+            part, checks = one.part, one.part.checks()
+            for i in dict.fromkeys(np.linspace(0, len(part.rows) - 1, FEW).astype(int).tolist()):
+                row, role = part.rows[i], "check" if checks[i] else "calibration"
+                words = f"chip={part.chip} stack={part.stack} {row.words}"
+                sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items() if name != "quantised")
+                name = f"g-{part.kind}-{part.stack}-{i}".replace("_", "-")
+                cells = (
+                    name,
+                    row.source,
+                    words,
+                    "",
+                    "latency",
+                    f"{row.seconds:.6g}",
+                    "s",
+                    role,
+                    f"{row.sort}: {sizes}; {part.sources}",
+                )
+                table.writerow(cells)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

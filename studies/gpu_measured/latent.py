@@ -1,0 +1,76 @@
+"""Measured attention over latents (MLA), and the parts of the one stack that are fitted on it."""
+
+from pathlib import Path
+
+from dse.evaluators.kernels.library import context, latent_generation
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.machine.library import Die
+from dse.space.libraries.context import Context
+from dse.space.libraries.latent_generation import LatentGeneration
+from dse.studies.gpu_measured.attention import PROMPTS, ROWS, UNHEARD
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+STEPS = ("start", "merge", "achieved", "hbm", "sharpness", "passes")
+
+KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
+"""Columns of an expanded key and value, of a latent, and of the part of a key beside it: of DeepSeek-V3 [deepseek2024]."""
+
+
+def parts(folder: Path) -> list[Part]:
+    """Expanded prompts, and decode steps over latents."""
+    said = {"idle": UNHEARD, "rows": ROWS}
+
+    def prompts(values: Vector) -> Context:
+        return Context(**dict(zip((*PROMPTS, "convert"), map(float, values), strict=True)), idle=0.0, rows=128)
+
+    def steps(values: Vector) -> LatentGeneration:
+        return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)))
+
+    return [
+        Part(
+            "latent_context", "trtllm_h100", "h100", _rows(folder, "context"), prompts, _attended, (*PROMPTS, "convert"),
+            (9e-6, 0.7, 0.6, 5e-6, 0.5, 8.0, 1.0), (0.0, 0.1, 0.1, 0.0, 0.0, 1.0, 0.1), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3.0),
+            said, "aiconfigurator2025",
+        ),
+        Part(
+            "latent_generation", "trtllm_h100", "h100", _rows(folder, "generation"), steps, _stepped, STEPS,
+            (1.2e-5, 1e-6, 0.78, 0.95, 4.0, 2.6), (0.0, 0.0, 0.1, 0.3, 1.0, 0.0), (3e-5, 5e-6, 1.0, 1.0, 20.0, 8.0),
+            {}, "aiconfigurator2025",
+        ),
+    ]  # fmt: skip
+
+
+def _attended(sizes: dict[str, Vector], sort: str, constants: Context, silicon: Die) -> Vector:
+    m, batch, heads = (sizes[name] for name in ("m", "batch", "heads"))
+    values = batch * m * heads
+    converted = values * (2 * KEY + VALUE) * 3 if sort == "fp8" else 0.0
+    dims, nbytes = KEY + VALUE, values * (KEY + VALUE) * 4
+    of = Attend(m, batch, (m + 1) / 2, m, 0.0, 0.0, heads, dims, nbytes, converted, True)
+    seconds: Vector = context.took(of, constants, silicon).seconds()
+    return seconds
+
+
+def _stepped(sizes: dict[str, Vector], sort: str, constants: LatentGeneration, silicon: Die) -> Vector:
+    m, keys, heads = (sizes[name] for name in ("batch", "keys", "heads"))
+    dims, each = 2 * RANK + ROTATED, 1.0 if sort == "fp8" else 2.0
+    of = latent_generation.Decode(m, keys, heads, 1.0, dims, m * keys * (RANK + ROTATED) * each, m * heads * dims * 2)
+    seconds: Vector = latent_generation.took(of, constants, silicon).seconds()
+    return seconds
+
+
+def _rows(folder: Path, kind: str) -> tuple[Row, ...]:
+    found = []
+    for of, where in table(folder, "aic_mla.csv"):
+        if of["kind"] != f"mla_{kind}":
+            continue
+        batch, heads, new, past = (int(of[name]) for name in ("batch", "local_heads", "query", "past"))
+        bits = "fp8" if of["kv_dtype"] == "fp8" else "bf16"
+        words = f"workload=attention mapping=sglang mapping.both.tp=1 mapping.precision.kv={bits} workload.batch={batch}"
+        words += f" workload.heads={heads} workload.queries={new} workload.keys=[{past + new}]"
+        if kind == "context":
+            words += f" workload.kv_heads={heads} workload.qk={KEY:.0f} workload.v={VALUE:.0f} workload.causal=true"
+        else:
+            words += f" workload.kv_heads=1 workload.qk={RANK + ROTATED:.0f} workload.v={RANK:.0f} workload.latent=true"
+        sizes = {"m": float(new), "batch": float(batch), "heads": float(heads), "keys": float(past + new)}
+        found.append(Row(sizes, bits, words, float(of["seconds"]), where))
+    return tuple(found)

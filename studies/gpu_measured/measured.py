@@ -1,0 +1,125 @@
+"""Measured rows of kernels as they are published, and which of them are fitted: nothing of a library's formula is here.
+
+Tables are read from a folder that the user has; each kernel kind has a module that says which table is of which stack.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.build import question
+from dse.compose import compose
+from dse.evaluators.machine.library import Die, die
+from dse.space.errors import DesignError
+from dse.space.fields import leaves
+
+EVERY = 5
+"""Of a stack's rows of a kind, in the order of their tables, each fifth is a check that nothing is fitted on."""
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured kernel.
+
+    Attributes:
+        sizes: of its problem, by name.
+        sort: what tells problems of other formulas apart: a format, or a sort of pass.
+        words: that ask the same of `dse evaluate`, chip and stack apart.
+        seconds: that were measured.
+        source: table, and place in it.
+    """
+
+    sizes: dict[str, float]
+    sort: str
+    words: str
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A library part that is fitted.
+
+    Attributes:
+        kind: of kernel, a name of `kernels.library.LIBRARY`.
+        stack, chip: names of conf; the silicon is the chip's, and is not fitted.
+        rows: measured.
+        record: the part's constants, of fitted numbers.
+        seconds: of sizes (columns over rows), a sort, constants and silicon.
+        names: of the fitted numbers, addresses below the part; several names of one number stand with a comma.
+        start, low, high: of the fitted numbers, SI.
+        said: why what is not fitted has its value, for the file.
+        sources: of the rows, keys of conf/sources.yaml.
+    """
+
+    kind: str
+    stack: str
+    chip: str
+    rows: tuple[Row, ...]
+    record: Callable[[Vector], Any]
+    seconds: Callable[[dict[str, Vector], str, Any, Die], Vector]
+    names: tuple[str, ...]
+    start: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    said: dict[str, str]
+    sources: str
+
+    def checks(self) -> NDArray[np.bool_]:
+        """Which rows nothing is fitted on."""
+        return np.arange(len(self.rows)) % EVERY == EVERY - 1
+
+    def simulated(self, values: Vector, places: NDArray[np.intp]) -> Vector:
+        """Seconds of some rows with some constants, (rows,)."""
+        found = np.full(len(places), np.nan)
+        sorts = np.array([self.rows[place].sort for place in places])
+        constants, silicon = self.record(values), die_of(self.chip)
+        for sort in dict.fromkeys(sorts):
+            here = np.flatnonzero(sorts == sort)
+            of = [self.rows[places[i]].sizes for i in here]
+            sizes = {name: np.array([one[name] for one in of]) for name in of[0]}
+            found[here] = self.seconds(sizes, str(sort), constants, silicon)
+        return found
+
+    def constants(self, values: Vector) -> dict[str, tuple[Any, str]]:
+        """Value and unit of each leaf of the part, by address below it."""
+        return {name: (value, spec.metadata["unit"]) for name, value, spec in leaves(self.record(values))}
+
+
+def die_of(chip: str) -> Die:
+    """A chip of conf as its library kernels see it."""
+    if chip not in _DIES:
+        _DIES[chip] = die(question(compose([f"chip={chip}"]), Path()).base.chip)
+    return _DIES[chip]
+
+
+_DIES: dict[str, Die] = {}
+
+
+def table(folder: Path, name: str) -> Iterator[tuple[dict[str, str], str]]:
+    """Rows of a table with their places in it.
+
+    Raises:
+        DesignError: the folder has no such table, or a row lacks its time.
+    """
+    path = folder / name
+    if not path.exists():
+        raise DesignError(f"gpu_measured: {folder} has no {name}")
+    with path.open(newline="") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            if not row.get("seconds"):
+                raise DesignError(f"{path}, row {number}, column seconds: {row.get('seconds')!r} is not a time")
+            yield row, f"{name}, row {number}"
+
+
+def spread(errors: Sequence[float] | Vector) -> tuple[float, float, float]:
+    """Median, 90 % and worst of absolute relative errors that are given as logarithms."""
+    size = np.abs(np.expm1(np.asarray(errors)))
+    return float(np.median(size)), float(np.quantile(size, 0.9)), float(size.max())

@@ -1,0 +1,169 @@
+"""Measured products of matrices, and the parts of stacks that are fitted on them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.kernels.library.products import Multiply, took
+from dse.evaluators.machine.library import Die
+from dse.space.libraries.products import Eight, Products, Quantised
+from dse.space.numbers import BYTES
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+FORMATS = {
+    "bfloat16": ("bf16", "bf16", ""),
+    "fp16": ("fp16", "fp16", ""),
+    "fp8": ("fp8", "fp8", "tensor"),
+    "fp8_block": ("fp8_128x128", "fp8_1x128", "block"),
+}
+"""Formats of weights and activations by what tables call them, and how a library scales them."""
+
+RANGES = {
+    "start": (5e-6, 0.0, 4e-5),
+    "achieved": (0.8, 0.2, 1.0),
+    "hbm": (0.8, 0.3, 1.0),
+    "sharpness": (4.0, 1.0, 20.0),
+    "tile": (5e-7, 0.0, 1e-5),
+    "waves": (0.5, 0.0, 1.0),
+    "eight.traffic": (0.4, 0.05, 2.0),
+    "eight.tensor.start": (9e-6, 0.0, 3e-5),
+    "eight.tensor.achieved": (0.7, 0.2, 1.0),
+    "eight.block.start": (2e-6, 0.0, 3e-5),
+    "eight.block.achieved": (0.6, 0.2, 1.0),
+}
+"""Start, low and high of what is fitted, SI."""
+
+SPLIT = "libraries of this stack split the inner dimension where that takes less"
+WHOLE = "kernels with scales of blocks do not split the inner dimension"
+FEW = "too few rows to fit it beside the others"
+
+LLAMA_8B = {
+    "qkv_proj": (4096, 6144),
+    "o_proj": (4096, 4096),
+    "gate_up_proj": (4096, 28672),
+    "down_proj": (14336, 4096),
+    "lm_head": (4096, 128256),
+}
+"""k and n of layers of the table of RTX 4090."""
+
+
+def parts(folder: Path) -> list[Part]:
+    """Of each stack that has measured products."""
+    whole = {"splits": (16, SPLIT)}
+    cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
+    eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
+    return [
+        _part("trtllm_h100", "h100", _aic(folder, "H100"), "aiconfigurator2025", whole | eight | dict.fromkeys(
+            ("tile", "waves"), (0.0, cut)
+        )),
+        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", whole),
+        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", whole),
+        _part("vllm_a100", "a100", _operators(folder), "vidur2024", whole),
+        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", whole | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
+        _part("deepgemm_h800", "h800", _deepgemm(folder), "deepgemm2025", {
+            "splits": (1, WHOLE), "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
+        }),
+    ]  # fmt: skip
+
+
+def _part(stack: str, chip: str, rows: tuple[Row, ...], source: str, fixed: dict[str, tuple[float, str]]) -> Part:
+    """A part whose numbers are fitted but for some that are fixed, with why; of 8 bits where these are among them."""
+    eight = any(name.startswith("eight") for name in fixed)
+    names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
+    start, low, high = zip(*(RANGES[name] for name in names), strict=True)
+
+    def record(values: Vector) -> Products:
+        of = {name: value for name, (value, _) in fixed.items()} | dict(zip(names, map(float, values), strict=True))
+        return Products(**_under(of, ""), eight=_eight(of) if eight else None)
+
+    return Part(
+        "products",
+        stack,
+        chip,
+        rows,
+        record,
+        _seconds,
+        names,
+        start,
+        low,
+        high,
+        {name: why for name, (_, why) in fixed.items()},
+        source,
+    )
+
+
+def _under(of: dict[str, Any], group: str) -> dict[str, Any]:
+    """Values of a group, by their own names."""
+    return {name.removeprefix(group): value for name, value in of.items() if name.rpartition(".")[0] == group.rstrip(".")}
+
+
+def _eight(of: dict[str, Any]) -> Eight:
+    tensor, block = (Quantised(**_under(of, f"eight.{scales}.")) for scales in ("tensor", "block"))
+    return Eight(**_under(of, "eight."), tensor=tensor, block=block)
+
+
+def _seconds(sizes: dict[str, Vector], sort: str, constants: Products, silicon: Die) -> Vector:
+    weights, act, scaling = FORMATS[sort]
+    m, k, n = sizes["m"], sizes["k"], sizes["n"]
+    own = "" if sizes["quantised"].any() else scaling
+    of = Multiply(m, k, n, k * n * BYTES[weights], BYTES[act], own, 0.5 if scaling else 1.0)
+    return np.asarray(took(of, constants, silicon).seconds())
+
+
+def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str, *, quantised: bool = False) -> Row:
+    """A measured product; `quantised` where its operands came in 8 bits."""
+    weights, act, _ = FORMATS[dtype]
+    words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
+    words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"
+    return Row({"m": m, "k": k, "n": n, "quantised": float(quantised)}, dtype, words, float(seconds), source)
+
+
+def _aic(folder: Path, device: str) -> tuple[Row, ...]:
+    return tuple(
+        row(float(of["m"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where)
+        for name in ("aic_gemm.csv", "aic_gemm_m_sweep.csv")
+        for of, where in table(folder, name)
+        if of["device"].startswith(device)
+    )
+
+
+def _layers(folder: Path) -> tuple[Row, ...]:
+    return tuple(
+        row(float(of["tokens"] or of["sequences"]), *map(float, LLAMA_8B[of["layer"]]), "bfloat16", of["seconds"], where)
+        for of, where in table(folder, "rtx4090_llama31_8b_layers.csv")
+        if of["layer"] in LLAMA_8B
+    )
+
+
+def _operators(folder: Path) -> tuple[Row, ...]:
+    def shape(name: str, tp: int) -> tuple[float, float] | None:
+        shapes = {
+            "attn_pre_proj": (8192, 10240 / tp),
+            "attn_post_proj": (8192 / tp, 8192),
+            "mlp_up_proj": (8192, 57344 / tp),
+            "mlp_down_proj": (28672 / tp, 8192),
+        }
+        return shapes.get(name)
+
+    return tuple(
+        row(float(of["tokens"]), *sizes, "fp16", of["seconds"], where)
+        for of, where in table(folder, "vidur_a100_llama2_70b_ops.csv")
+        if (sizes := shape(of["op"], int(of["tp"]))) is not None
+    )
+
+
+def _eager(folder: Path) -> tuple[Row, ...]:
+    return tuple(
+        row(float(of["m"]), float(of["k"]), float(of["n"]), "fp16", of["seconds"], where)
+        for of, where in table(folder, "llmcompass_a100_ops.csv")
+        if of["kind"] == "matmul"
+    )
+
+
+def _deepgemm(folder: Path) -> tuple[Row, ...]:
+    return tuple(
+        row(float(of["m_per_group"]), float(of["k"]), float(of["n"]), of["dtype"], of["seconds"], where, quantised=True)
+        for of, where in table(folder, "deepgemm_h800.csv")
+        if of["kind"] == "dense"
+    )

@@ -1,0 +1,289 @@
+"""Kernels that a library prices: in parts that add up, for one design as for many, and never slower on more silicon."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.kernels.library import LIBRARY, generation, latent_generation
+from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.kernels.library.experts import Expert
+from dse.evaluators.kernels.library.passes import SORTS, Elements
+from dse.evaluators.kernels.library.products import Multiply
+from dse.evaluators.kernels.library.took import Took
+from dse.evaluators.machine.library import Die, libraries
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.libraries.context import Context
+from dse.space.libraries.experts import Grouped
+from dse.space.libraries.generation import Generation
+from dse.space.libraries.latent_generation import LatentGeneration
+from dse.space.libraries.passes import Pass, Passes
+from dse.space.libraries.products import Eight, Products, Quantised
+from tests.samples import asked
+
+A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
+BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
+FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)
+PRODUCTS = "+mapping.stack.products={start: 4 us, achieved: 0.8, hbm: 0.83, sharpness: 4, waves: 0.5, tile: 0.5 us, splits: 16}"
+
+share = st.floats(0.1, 1.0)
+microseconds = st.floats(0.0, 2e-5)
+splits = st.sampled_from([1, 2, 4, 8, 16])
+quantised = st.builds(Quantised, start=microseconds, achieved=share, splits=splits)
+constants = {
+    "products": st.builds(
+        Products,
+        start=microseconds,
+        achieved=share,
+        hbm=share,
+        sharpness=st.floats(1.0, 20.0),
+        waves=st.floats(0.0, 1.0),
+        tile=st.floats(0.0, 1e-5),
+        splits=splits,
+        eight=st.none() | st.builds(Eight, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
+    ),
+}
+constants["experts"] = st.builds(
+    Grouped,
+    start=microseconds,
+    achieved=share,
+    hbm=share,
+    traffic=share,
+    sharpness=st.floats(1.0, 20.0),
+    tensor=st.none() | share,
+    block=st.none() | share,
+)
+a_pass = st.builds(Pass, start=microseconds, share=share)
+constants["elementwise"] = st.builds(
+    Passes, row=st.none() | st.floats(1e9, 1e12), cached=share, sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
+)
+context = st.builds(
+    Context,
+    start=microseconds,
+    achieved=share,
+    hbm=share,
+    unit=microseconds,
+    tail=st.floats(0.0, 1.0),
+    sharpness=st.floats(1.0, 20.0),
+    idle=microseconds,
+    convert=share,
+    rows=st.sampled_from([64, 128]),
+)
+constants["context"] = constants["latent_context"] = context
+constants["generation"] = st.builds(
+    Generation,
+    start=microseconds,
+    hbm=share,
+    ramp=microseconds,
+    kept=st.floats(0.1, 10.0),
+    merge=microseconds,
+    unit=microseconds,
+    cached=share,
+    sharpness=st.floats(1.0, 20.0),
+    shared=st.sampled_from([8, 64]),
+)
+constants["latent_generation"] = st.builds(
+    LatentGeneration,
+    start=microseconds,
+    merge=microseconds,
+    achieved=share,
+    hbm=share,
+    sharpness=st.floats(1.0, 20.0),
+    passes=st.floats(0.0, 4.0),
+)
+size = st.integers(1, 20000).map(float)
+problems = {
+    "products": st.builds(
+        lambda m, k, n, scaling: Multiply(m, k, n, k * n * (1.0 if scaling else 2.0), 2.0, scaling, 0.5 if scaling else 1.0),
+        size,
+        size,
+        size,
+        st.sampled_from(["", "tensor", "block"]),
+    ),
+    "experts": st.builds(
+        lambda m, k, n, touched, scaling: Expert(m * touched, k, n, touched, touched * k * n, n, k, scaling),
+        size,
+        size,
+        size,
+        st.integers(1, 256).map(float),
+        st.sampled_from(["", "tensor", "block"]),
+    ),
+    "elementwise": st.builds(Elements, size, size, st.sampled_from(SORTS)),
+}
+few, head = st.integers(1, 64).map(float), st.sampled_from([1.0, 8.0, 32.0, 64.0])
+attends = st.builds(
+    lambda m, requests, past, decodes, cached, heads, latent: Attend(
+        m, requests, past + (m + 1) / 2, past + m, decodes, cached, heads, 256.0, requests * heads * m * 512, m * 256, latent
+    ),
+    size,
+    few,
+    st.integers(0, 20000).map(float),
+    st.sampled_from([0.0, 1.0, 4.0, 256.0]),
+    size,
+    head,
+    st.booleans(),
+)
+problems["context"] = attends.map(lambda of: of._replace(latent=False))
+problems["latent_context"] = attends.map(lambda of: of._replace(latent=True))
+problems["generation"] = st.builds(
+    lambda m, keys, heads, group, queries: generation.Decode(m, keys, heads * group, heads, queries, m * keys * heads * 512, m),
+    few,
+    size,
+    head,
+    few,
+    st.sampled_from([1.0, 2.0]),
+)
+problems["latent_generation"] = st.builds(
+    lambda m, keys, heads: latent_generation.Decode(m, keys, heads, 1.0, 1088.0, m * keys * 1152, m * heads * 2176),
+    few,
+    size,
+    head,
+)
+
+
+def took(kind: str, problem: Any, of: Any, die: Die = A_DIE) -> Took:
+    found: Took = LIBRARY[kind].took(problem, of, die)
+    return found
+
+
+def test_every_kind_is_drawn() -> None:
+    assert set(constants) == set(problems) == set(LIBRARY)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_more_cores_and_more_bandwidth_make_no_kernel_slower(kind: str, data: st.DataObject) -> None:
+    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    more = {name: data.draw(st.floats(1.0, 4.0)) for name in ("bandwidth", "cache_bandwidth", "cores", "peak")}
+    better = A_DIE._replace(**{name: getattr(A_DIE, name) * factor for name, factor in more.items()})
+    assert took(kind, problem, of, better).seconds() <= took(kind, problem, of).seconds() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_more_of_a_problem_is_never_faster(kind: str, data: st.DataObject) -> None:
+    problem, of = data.draw(problems[kind]), data.draw(constants[kind])
+    more = problem._replace(m=problem.m * data.draw(st.floats(1.0, 3.0)))
+    assert took(kind, more, of).seconds() >= took(kind, problem, of).seconds() * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> None:
+    of = data.draw(constants[kind])
+    one = data.draw(problems[kind])
+    rows = np.array(data.draw(st.lists(size, min_size=2, max_size=4)))
+    together = took(kind, one._replace(m=rows[:, None]), of, A_DIE._replace(cores=np.array([64.0, 132.0]))).seconds()
+    alone = [
+        [took(kind, one._replace(m=m), of, A_DIE._replace(cores=cores)).seconds() for cores in (64.0, 132.0)] for m in rows
+    ]
+    np.testing.assert_allclose(np.broadcast_to(together, (len(rows), 2)), alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", LIBRARY)
+@given(data=st.data())
+def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data: st.DataObject) -> None:
+    found = took(kind, data.draw(problems[kind]), data.draw(constants[kind]))
+    resident = data.draw(st.floats(0.0, 1.0)) * found.memory / found.byte
+    assert found.start + found.beside <= found.seconds(resident) <= found.seconds()
+
+
+def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
+    of = Products(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
+    seconds = [took("products", Multiply(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), of).seconds() for m in (1.0, 64.0, 128.0)]
+    assert seconds[-1] < 1.1 * seconds[0]
+
+
+def asked_of(chip: str, *words: str) -> tuple[Any, Any]:
+    of = asked(f"chip={chip}", *FEW, PRODUCTS, *words)
+    return of.base, of.workload
+
+
+@pytest.mark.parametrize("words", [("mapping.both.tp=1",), ("mapping.both.tp=2", "mapping.both.prefetch=partial")], ids=str)
+def test_a_breakdown_with_a_library_adds_up(words: tuple[str, ...]) -> None:
+    design, workload = asked_of("h100", *words)
+    found = evaluate(stacked([design]), workload).columns["latency"][0]
+    of = explain(design, workload.cases[0])
+    assert sum(row.seconds for row in of.rows) == pytest.approx(found, rel=1e-9)
+    for row in of.rows:
+        assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
+
+
+def test_designs_with_a_library_are_answered_alike_alone_and_together() -> None:
+    design, workload = asked_of("h100", "mapping.both.tp=2", "mapping.both.prefetch=whole")
+    random = np.random.default_rng(3)
+    drawn = [
+        replaced(
+            design,
+            {
+                "mapping.stack.products.start": float(random.uniform(0, 1e-5)),
+                "mapping.stack.products.achieved": float(random.uniform(0.3, 1)),
+                "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
+            },
+        )
+        for _ in range(5)
+    ]
+    together = evaluate(stacked(drawn), workload).columns["latency"]
+    alone = [evaluate(stacked([one]), workload).columns["latency"][0] for one in drawn]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+def test_prefetching_helps_products_of_a_library() -> None:
+    none, whole = (asked_of("h100", "mapping.both.tp=2", f"mapping.both.prefetch={policy}") for policy in ("none", "whole"))
+    before, after = (evaluate(stacked([design]), workload).columns["latency"][0] for design, workload in (none, whole))
+    assert after < before
+
+
+def test_products_of_the_same_rows_are_one_kernel() -> None:
+    design, workload = asked_of("h100", "mapping.both.tp=1")
+    model, steps = workload.cases[0].model, 4
+    found = explain(design, workload.cases[0]).rows
+    rows = {row.operator: row.seconds for row in found if row.phase == "decode" and row.segment == "ffn"}
+    assert rows["gate"] == pytest.approx(rows["up"])
+    columns = 2.0 * model.ffn_intermediate
+    one = Multiply(2.0, model.hidden, columns, model.hidden * columns * 2, 2.0)
+    priced = libraries(design.chip, design.mapping.stack)
+    assert priced is not None
+    seconds = took("products", one, design.mapping.stack.products, priced.die).seconds()
+    assert rows["gate"] + rows["up"] == pytest.approx(seconds * model.layers * steps, rel=1e-9)
+
+
+KNOB = "space.mapping.stack.{}=choice(0.1,0.2)"
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "matrix_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "experts.hbm"),
+        (("chip=h100", "stack=trtllm_h100", "workload=experts"), "hbm_achieved"),
+        (("chip=a100", "stack=vllm_a100", "workload=elementwise"), "hbm_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=llama3_8b"), "experts.hbm"),
+    ],
+    ids=str,
+)
+def test_a_knob_that_no_kernel_reads_is_refused(words: tuple[str, ...], leaf: str) -> None:
+    with pytest.raises(DesignError, match=r"space\.mapping\.stack\..*: nothing reads it"):
+        asked(*words, "+" + KNOB.format(leaf))
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        (("chip=h100", "workload=gemm", "mapping=tensor_parallel"), "matrix_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=llama3_8b"), "hbm_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=mixtral_8x7b", "mapping.both.tp=8"), "experts.hbm"),
+        (("chip=a100", "stack=eager_a100", "workload=elementwise", "workload.operator=rotate"), "hbm_achieved"),
+    ],
+    ids=str,
+)
+def test_a_knob_that_some_kernel_reads_moves_it(words: tuple[str, ...], leaf: str) -> None:
+    of = asked(*words, "+" + KNOB.format(leaf), "workload.rows=[500000]" if "workload=elementwise" in words else "seed=0")
+    designs = of.space.stack(of.space.grid(0, 2))
+    slow, fast = evaluate(designs, of.workload).columns["latency"]
+    assert slow > fast
