@@ -222,6 +222,14 @@ def _spent(timed: Timed, place: int, span: Span, machine: Machine) -> dict[str, 
 def _of_library(timed: Timed, place: int, span: Span, took: Took) -> dict[str, Any]:
     """The seconds of a library's kernel: engines or memory, whichever is longer; what goes beside them; and the rest."""
     memory, seconds = took.left(timed.resident[place]), timed.durations[place]
+    if isinstance(took.sharpness, float) and took.sharpness == 1.0:  # one after the other
+        return {
+            "prefetch": span.start - span.ready,
+            "matrix": took.compute,
+            "hbm": memory,
+            "l2": took.beside,
+            "overhead": seconds - took.compute - memory - took.beside,
+        }
     longer = np.maximum(took.compute, memory)
     return {
         "prefetch": span.start - span.ready,

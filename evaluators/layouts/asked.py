@@ -4,7 +4,7 @@ from typing import Any
 
 from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Part, local
 from dse.evaluators.kernels.library import generation, latent_generation
-from dse.evaluators.kernels.library.context import Attend
+from dse.evaluators.kernels.library.context import Attend, Beside
 from dse.evaluators.kernels.library.experts import Expert
 from dse.evaluators.kernels.library.passes import Elements
 from dse.evaluators.kernels.library.products import Multiply
@@ -106,7 +106,15 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
     wider = of.latent or of.qk_dim != of.v_dim
     converted = of.tokens * (heads * of.qk_dim + kv_heads * dims) * (HALF + each) if each < HALF else 0.0
     keys = minimum(new + past, 2.0 * seen)
-    return Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, wider)
+    both = Attend(new, prompts, seen, keys, of.decodes, alone, heads, dims, moved + cached, converted, wider)
+    if wider or (isinstance(of.decodes, float) and not of.decodes):
+        return both
+    share, bytes_of = tokens / of.tokens, cached / where(of.positions > 0, of.positions, 1.0)
+    apart = both._replace(
+        decodes=0.0, cached=0.0, nbytes=moved * share + (of.positions - of.decoded) * bytes_of, converted=converted * share
+    )
+    near = of.decodes * heads * (dims * HALF)
+    return Beside(both, apart, generation.Decode(of.decodes, alone, heads, kv_heads, 1.0, of.decoded * bytes_of, near))
 
 
 def scaling(activations: str, weights: str) -> str:

@@ -3,7 +3,10 @@
 """
 
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record, whole
+from dse.space.fields import quantity, record, whole, word
+
+LAUNCHES = ("one", "two")
+"""One launch of prompts and decodes, in which caches are not split over cores; or one of each."""
 
 
 @record
@@ -25,3 +28,4 @@ class Context:
         positive=True,
     )
     rows: int = whole("queries of a head that a tile has")
+    launches: str = word("of an iteration of prompts and decodes: one for both, or two, of which one is for decodes", LAUNCHES)

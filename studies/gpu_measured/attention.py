@@ -21,6 +21,17 @@ NO_CONVERSION = "no row has values of 8 bits: read and written at the rate of th
 ROWS = "queries of a tile of its kernels for heads of 128 columns: of 64 and 128, that which rows on other lengths say"
 
 
+LAUNCHES = {
+    "one": "FlashAttention takes prompts and decodes in one launch, as vLLM asks it to",
+    "two": "TensorRT-LLM has kernels for either, launched one after the other",
+}
+
+
+def launches(stack: str) -> str:
+    """Whether a stack's attention of an iteration of prompts and decodes is one launch or two."""
+    return "two" if stack.startswith("trtllm") else "one"
+
+
 def parts(folder: Path) -> list[Part]:
     """Of each stack that has measured attention of separate keys and values."""
     found = [_prompts(*of, _asked(folder, "context", of[2])) for of in PROMPT_STACKS]
@@ -44,10 +55,12 @@ STEP_STACKS = (
 
 
 def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[Row, ...]) -> Part:
-    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS}
+    how = launches(stack)
+    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
 
     def record(values: Vector) -> Context:
-        return Context(**dict(zip(PROMPTS, map(float, values), strict=True)), idle=0.0, convert=1.1, rows=rows)
+        given = dict(zip(PROMPTS, map(float, values), strict=True))
+        return Context(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
 
     return Part(
         "context", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
@@ -68,11 +81,12 @@ LONG = "rows are of 16,384 tokens, which hide it: a start as of trtllm_h100, and
 
 def _flash(folder: Path, stack: str, chip: str, implementation: str, rows: int) -> Part:
     """Rates of FlashAttention that its authors publish, forward; backward is no kernel of inference."""
-    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS} | dict.fromkeys(("start", "hbm", "sharpness"), LONG)
+    said = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
+    said |= dict.fromkeys(("start", "hbm", "sharpness"), LONG)
 
     def record(values: Vector) -> Context:
         given = dict(zip(FLASH, map(float, values), strict=True))
-        return Context(**given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows)
+        return Context(**given, start=1e-5, hbm=0.9, sharpness=8.0, idle=0.0, convert=1.1, rows=rows, launches="one")
 
     return Part(
         "context", stack, chip, _published(folder, implementation, chip), record, _attended, FLASH, (0.7, 2e-6, 0.5),
@@ -105,10 +119,11 @@ def _published(folder: Path, implementation: str, chip: str) -> tuple[Row, ...]:
 
 
 def _mixed(folder: Path) -> Part:
-    said = {"convert": NO_CONVERSION, "rows": ROWS}
+    said = {"convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES["one"]}
 
     def record(values: Vector) -> Context:
-        return Context(**dict(zip((*PROMPTS, "idle"), map(float, values), strict=True)), convert=1.1, rows=64)
+        given = dict(zip((*PROMPTS, "idle"), map(float, values), strict=True))
+        return Context(**given, convert=1.1, rows=64, launches="one")
 
     return Part(
         "context", "vllm_rtx4090", "rtx4090", _launches(folder), record, _attended, (*PROMPTS, "idle"),

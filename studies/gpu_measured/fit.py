@@ -134,8 +134,11 @@ def yaml(found: Found) -> str:
         open_ = tuple(path)
         why = json_text(_why(found, name, note, unit), ensure_ascii=False)
         source = "fitted" if name in part.names else "assumed"
-        number = int(value) if isinstance(value, int) else float(f"{value:.4g}")
-        shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
+        if isinstance(value, str):
+            shown = value
+        else:
+            number = int(value) if isinstance(value, int) else float(f"{value:.4g}")
+            shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
         text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}, note: {why}}}\n"
     return text
 

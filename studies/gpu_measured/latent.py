@@ -7,7 +7,7 @@ from dse.evaluators.kernels.library.context import Attend
 from dse.evaluators.machine.library import Die
 from dse.space.libraries.context import Context
 from dse.space.libraries.latent_generation import LatentGeneration
-from dse.studies.gpu_measured.attention import PROMPTS, ROWS, UNHEARD
+from dse.studies.gpu_measured.attention import LAUNCHES, PROMPTS, ROWS, UNHEARD
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 STEPS = ("start", "merge", "achieved", "hbm", "sharpness", "passes")
@@ -18,10 +18,11 @@ KEY, VALUE, RANK, ROTATED = 192.0, 128.0, 512.0, 64.0
 
 def parts(folder: Path) -> list[Part]:
     """Expanded prompts, and decode steps over latents."""
-    said = {"idle": UNHEARD, "rows": ROWS}
+    said = {"idle": UNHEARD, "rows": ROWS, "launches": LAUNCHES["two"]}
 
     def prompts(values: Vector) -> Context:
-        return Context(**dict(zip((*PROMPTS, "convert"), map(float, values), strict=True)), idle=0.0, rows=128)
+        given = dict(zip((*PROMPTS, "convert"), map(float, values), strict=True))
+        return Context(**given, idle=0.0, rows=128, launches="two")
 
     def steps(values: Vector) -> LatentGeneration:
         return LatentGeneration(**dict(zip(STEPS, map(float, values), strict=True)))

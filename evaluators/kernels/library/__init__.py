@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from dse.evaluators.kernels.library import context, experts, generation, latent_generation, passes, products
-from dse.evaluators.kernels.library.took import Took
+from dse.evaluators.kernels.library.took import Took, one_after_the_other
 from dse.evaluators.machine.library import Libraries
+from dse.space.elementwise import where
+from dse.space.errors import DesignError
 
 LIBRARY: dict[str, ModuleType] = {
     "products": products,
@@ -32,5 +34,20 @@ def took(problem: Any, libraries: Libraries | None) -> Took | None:
     if problem is None or libraries is None:
         return None
     constants = next((part for kind, part in libraries.parts if kind == problem.kind), None)
-    found: Took | None = None if constants is None else LIBRARY[problem.kind].took(problem, constants, libraries.die)
+    if constants is None:
+        return None
+    if isinstance(problem, context.Beside):
+        if constants.launches == "one":
+            problem = problem.both
+        else:
+            decodes = took(problem.decodes, libraries)
+            if decodes is None:
+                raise DesignError(
+                    f"mapping.stack.{problem.kind}.launches: two, but the stack has no part for decodes; add "
+                    f"mapping.stack.{problem.decodes.kind}, or say one"
+                )
+            some = problem.decodes.m > 0
+            prompts = context.took(problem.prompts, constants, libraries.die)
+            return one_after_the_other(prompts, decodes.times(where(some, 1.0, 0.0)))
+    found: Took | None = LIBRARY[problem.kind].took(problem, constants, libraries.die)
     return found

@@ -60,6 +60,24 @@ class Attend(NamedTuple):
         return "latent_context" if self.latent else "context"
 
 
+class Beside(NamedTuple):
+    """Attention of an iteration of prompts and decodes: one launch for both, or one for each, as the library has it.
+
+    Attributes:
+        both: in one launch.
+        prompts, decodes: each in a launch of its own; a problem of attention of prompts, and of single queries.
+    """
+
+    both: Attend
+    prompts: Attend
+    decodes: Any
+
+    @property
+    def kind(self) -> str:
+        """A name of `kernels.library.LIBRARY`."""
+        return self.both.kind
+
+
 def took(of: Attend, constants: Context, die: Die) -> Took:
     """Time of attention, in its parts.
 

@@ -44,6 +44,21 @@ class Took(NamedTuple):
         return Took(start, beside, compute, memory, self.sharpness, self.byte, self.cached)
 
 
+def one_after_the_other(one: Took, other: Took) -> Took:
+    """Two kernels as one: engines and memory have what each kernel is bound by, one after the other.
+
+    >>> first, second = Took(1.0, 0.0, 3.0, 4.0, 2.0, 1.0, 0.0), Took(1.0, 0.5, 6.0, 8.0, 2.0, 1.0, 0.0)
+    >>> one_after_the_other(first, second).seconds() == first.seconds() + second.seconds()
+    True
+    """
+    compute: Any = 0.0
+    memory: Any = 0.0
+    for of in (one, other):
+        whole, by_engines = together(of.compute, of.memory, of.sharpness), of.compute >= of.memory
+        compute, memory = compute + where(by_engines, whole, 0.0), memory + where(by_engines, 0.0, whole)
+    return Took(one.start + other.start, one.beside + other.beside, compute, memory, 1.0, one.byte, one.cached)
+
+
 def together(one: Any, other: Any, sharpness: Any) -> Any:
     """(a^q + b^q)^(1/q), which is a + b at q = 1 and the longer one as q grows. [s]
 
