@@ -14,6 +14,10 @@ class Pass:
     share: Number = quantity(
         "1", "share of the memory's bandwidth at which what an operator reads and writes goes by", positive=True
     )
+    cached: Any = quantity(
+        "1", "share of the cache that bytes may be for half of them to come from it; absent: none do", high=1.0, positive=True,
+        absent=True,
+    )  # fmt: skip
 
 
 @record
@@ -23,7 +27,6 @@ class Passes:
     row: Any = quantity(
         "B/s", "rate of the core that works on one row; absent: several share a row out", positive=True, absent=True
     )
-    cached: Number = quantity("1", "share of the cache that holds what comes in, which is read from there", high=1.0)
     sharpness: Number = quantity(
         "1", "q of (start^q + rest^q)^(1/q): 1 where starts add, more where the host hides the work", low=1.0, high=50.0
     )

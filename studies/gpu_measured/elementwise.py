@@ -12,7 +12,7 @@ from dse.space.libraries.passes import Pass, Passes
 from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 
 ADD = "starts of measured kernels under a recorded graph or a profiler add: nothing hides them"
-NO_CACHE = "no faster where they would fit the cache: a fit of it ends at 0"
+AS_GATE, AS_COPY = "as of gate, which it is fitted with", "as of copy, which it is fitted with"
 SHARED = "rows of this table are shared out: few take no longer for their columns"
 
 LAYERS_8B = {
@@ -41,21 +41,21 @@ def parts(folder: Path) -> list[Part]:
     """Of each stack that has measured passes."""
     return [
         _part(
-            "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"), ("cached",),
-            {"row": SHARED, "sharpness": ADD}, "llmservingsim2026",
+            "vllm_rtx4090", "rtx4090", _layers(folder), ("norm", "gate", "rotate", "gather"), ("sharpness", "gate.cached"),
+            {"row": SHARED}, "llmservingsim2026",
         ),
         _part(
-            "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row",),
-            {"cached": NO_CACHE, "sharpness": ADD, "gather.start": "as of copy, which it is fitted with"}, "vidur2024",
+            "vllm_a100", "a100", _operators(folder), ("norm", "gate", "rotate", "copy", "gather"), ("row", "gate.cached"),
+            {"sharpness": ADD, "rotate.start": AS_GATE, "gather.start": AS_COPY}, "vidur2024",
         ),
         _part(
-            "eager_a100", "a100", _eager(folder), ("norm", "gate", "softmax"), ("sharpness", "cached"),
+            "eager_a100", "a100", _eager(folder), ("norm", "gate", "softmax"), ("sharpness",),
             {"row": SHARED}, "llmcompass2024",
         ),
     ]  # fmt: skip
 
 
-RANGES = {"row": (1e10, 1e9, 1e12), "cached": (0.3, 0.0, 1.0), "sharpness": (1.5, 1.0, 20.0)}
+RANGES = {"row": (1e10, 1e9, 1e12), "gate.cached": (0.3, 0.001, 1.0), "sharpness": (1.5, 1.0, 20.0)}
 """Start, low and high."""
 
 
@@ -75,10 +75,12 @@ def _part(
 
 def _record(names: tuple[str, ...], sorts: tuple[str, ...]) -> Callable[[Vector], Passes]:
     def record(values: Vector) -> Passes:
-        of = dict(zip(names, map(float, values), strict=True))
-        of.setdefault("gather.start", of.get("copy.start", 0.0))
-        passes = {sort: Pass(start=of[f"{sort}.start"], share=of[f"{sort}.share"]) for sort in sorts}
-        return Passes(row=of.get("row"), cached=of.get("cached", 0.0), sharpness=of.get("sharpness", 1.0), **passes)
+        said = dict(zip(names, map(float, values), strict=True))
+        of = {"rotate.start": said.get("gate.start"), "gather.start": said.get("copy.start")} | said
+        passes = {
+            sort: Pass(start=of[f"{sort}.start"], share=of[f"{sort}.share"], cached=of.get(f"{sort}.cached")) for sort in sorts
+        }
+        return Passes(row=of.get("row"), sharpness=of.get("sharpness", 1.0), **passes)
 
     return record
 

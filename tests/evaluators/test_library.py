@@ -24,7 +24,7 @@ from dse.space.libraries.generation import Generation
 from dse.space.libraries.latent_generation import LatentGeneration
 from dse.space.libraries.passes import Pass, Passes
 from dse.space.libraries.products import Eight, Products, Quantised
-from tests.samples import asked
+from tests.samples import asked, metrics
 
 A_DIE = Die(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
@@ -58,9 +58,9 @@ constants["experts"] = st.builds(
     tensor=st.none() | share,
     block=st.none() | share,
 )
-a_pass = st.builds(Pass, start=microseconds, share=share)
+a_pass = st.builds(Pass, start=microseconds, share=share, cached=st.none() | share)
 constants["elementwise"] = st.builds(
-    Passes, row=st.none() | st.floats(1e9, 1e12), cached=share, sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
+    Passes, row=st.none() | st.floats(1e9, 1e12), sharpness=st.floats(1.0, 20.0), **dict.fromkeys(SORTS, a_pass)
 )
 context = st.builds(
     Context,
@@ -287,3 +287,46 @@ def test_a_knob_that_some_kernel_reads_moves_it(words: tuple[str, ...], leaf: st
     designs = of.space.stack(of.space.grid(0, 2))
     slow, fast = evaluate(designs, of.workload).columns["latency"]
     assert slow > fast
+
+
+MANY = (
+    "chip=h800_ep",
+    "stack=trtllm_h100",
+    "chip.dies.rows=2",
+    "chip.dies.cols=4",
+    "chip.boxes.size=4",
+    "model=deepseek_v2_lite",
+    "workload.batch=[16]",
+    "workload.prompt=512",
+    "workload.output=4",
+    "mapping.both.ep=4",
+)
+
+
+def test_many_dies_ask_the_library_too() -> None:
+    of = asked(*MANY)
+    found = explain(of.base, of.workload.cases[0])
+    tuned = {
+        (row.phase, row.segment, row.operator): row.seconds
+        for row in explain(asked(*MANY, "stack=tuned").base, of.workload.cases[0]).rows
+    }
+    moved = {row.operator for row in found.rows if abs(row.seconds / tuned[row.phase, row.segment, row.operator] - 1) > 1e-9}
+    assert {"experts_gate", "experts_down", "experts_activation", "shared_up", "o_proj", "head"} <= moved
+    assert not moved & {"attention", "attention_norm", "rope"}
+    latency = evaluate(stacked([of.base]), of.workload).columns["latency"][0]
+    assert sum(row.seconds for row in found.rows) == pytest.approx(latency, rel=1e-9)
+
+
+def test_requests_that_are_served_take_what_the_library_says() -> None:
+    words = (
+        "chip=h100",
+        "model=qwen3_1b7",
+        "workload=serving",
+        "workload.requests=6",
+        "workload.prompt=300",
+        "workload.output=8",
+        *BITS,
+    )
+    none, slow = (metrics(*words, PRODUCTS.replace("start: 4 us", f"start: {start} us"))["tpot"] for start in (0, 40))
+    layers, kernels = 28, 4  # of a layer: q, k and v; o; gate and up; down
+    assert slow - none == pytest.approx(40e-6 * (layers * kernels + 1), rel=0.02)
