@@ -25,7 +25,8 @@ from dse.space.fields import replaced
 from dse.space.model import Model
 from dse.space.parameters import drafting_parameters, parameters, v_dim
 from dse.space.workload import Case, Workload
-from tests.evaluators.test_transformer import BF16, MODELS
+from tests.evaluators.test_transformer import BF16
+from tests.presets import MODELS
 from tests.samples import asked
 
 PROMPT, OUTPUT = 20000, 40
