@@ -1,6 +1,5 @@
 """Designs and workloads that tests share, from the project's own configuration."""
 
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,6 @@ from dse.space.fields import replaced
 from dse.space.knobs import Choice, Interval, Space
 from dse.space.memory import Memory
 from dse.space.workload import Load
-
-ALIKE = (
-    "codellama_34b", "llama2_13b", "llama2_7b", "llama3_405b", "llama3_8b", "mistral_small_3", "phi3_medium", "phi_4",
-    "deepseek_v4_pro", "gemma2_27b", "gemma3_12b", "gpt_oss_120b", "llama4_scout", "mixtral_8x7b", "qwen15_110b", "qwen2_7b",
-    "qwen_7b", "qwen35_122b_a10b", "qwen35_397b_a17b", "qwen3_next_80b_a3b", "qwen3_32b", "qwen3_8b", "qwen3_4b",
-    "qwen3_30b_a3b",
-)  # fmt: skip
-"""Models that ship with another of the same structure, sizes apart (`tests/space/test_model.py`): what every model goes
-through leaves them out, unless MODELS=all."""
-
-
-def shipped() -> list[str]:
-    """Models that ship: one of each structure, or with MODELS=all every one."""
-    names = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-    return names if os.environ.get("MODELS") == "all" else [name for name in names if name not in ALIKE]
 
 
 @cache

@@ -26,7 +26,8 @@ from dse.space.model import Model
 from dse.space.parameters import drafting_parameters, parameters, v_dim
 from dse.space.workload import Case, Workload
 from tests.evaluators.test_transformer import BF16
-from tests.samples import asked, shipped
+from tests.presets import MODELS
+from tests.samples import asked
 
 PROMPT, OUTPUT = 20000, 40
 """Tokens, several times as many as a sliding window that ships has."""
@@ -107,7 +108,6 @@ def in_regions(case: Case, at: Step, mesh: Mesh = MESHES[0]) -> Laid:
 
 
 LAYOUTS = (on_devices, on_pipelines, on_pipelines_with_whole_experts, on_the_whole_chip, in_regions)
-MODELS = shipped()
 EVERY = (*MODELS, *HYBRIDS)
 ON_TILES = tuple(name for name in EVERY if not name.startswith("gemma2"))
 """But scores that go through a tanh, which kernels of tiles have not."""

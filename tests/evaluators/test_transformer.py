@@ -1,7 +1,6 @@
 """What a step computes, against parameter counts, published kernel shapes and simulated routing."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +16,9 @@ from dse.space.layers import Reach
 from dse.space.mapping import Precision
 from dse.space.model import Experts, Model
 from dse.space.parameters import STATE_BYTES, active_parameters, drafting, growths
+from tests.presets import EVERY, MODELS
 from tests.samples import asked
 
-MODELS = sorted(path.stem for path in (Path(__file__).resolve().parents[2] / "conf/model").glob("*.yaml"))
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
 
 
@@ -80,7 +79,7 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
         assert at.positions == at.pairs == batch * min(said, window or said)
 
 
-@given(st.sampled_from(MODELS), st.integers(1, 200), st.integers(1, 9000))
+@given(st.sampled_from(EVERY), st.integers(1, 200), st.integers(1, 9000))
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""
     model, step = replace(model_of(name), window=0), Step("decode", 1.0, 1.0, float(context), float(context))

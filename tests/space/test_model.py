@@ -1,8 +1,7 @@
 """Models that ship: totals, what a token uses, and what a sequence keeps, against what was published or worked out apart."""
 
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -10,7 +9,6 @@ import yaml
 from dse.space.model import Model
 from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, growths, parameters
 from dse.workloads import models
-from tests.samples import ALIKE
 
 FILES = sorted((Path(__file__).resolve().parent.parent.parent / "conf/model").glob("*.yaml"))
 ACTIVE = {"qwen3_30b_a3b": 3.3e9, "phi35_moe": 6.6e9, "mixtral_8x7b": 12.9e9, "mixtral_8x22b": 39.1e9}
@@ -129,27 +127,3 @@ def test_compressed_caches_in_their_formats(name: str, growing: float, fixed: fl
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_model_file_says_its_own_name(path: Path) -> None:
     assert path.read_text().startswith(f"# @package model.{path.stem}\n")
-
-
-def _structure(value: Any) -> Any:
-    """Which fields a model has, whose and of which kind, their sizes apart."""
-    if not is_dataclass(value):
-        return value if isinstance(value, bool | str) else bool(value)
-    found = []
-    for spec in fields(value):
-        inner = getattr(value, spec.name)
-        if spec.name in ("name", "order"):
-            continue
-        if isinstance(inner, tuple) and inner and is_dataclass(inner[0]):
-            found.append((spec.name, frozenset(_structure(one) for one in inner)))
-        elif is_dataclass(inner) or isinstance(inner, bool | str) or inner != spec.default:
-            found.append((spec.name, _structure(inner)))
-    return tuple(found)
-
-
-def test_models_that_are_left_out_have_the_structure_of_one_that_is_not() -> None:
-    found = {path.stem: models({path.stem: yaml.safe_load(path.read_text())}) for path in FILES}
-    of = {name: _structure(next(iter(some.values()))) for name, some in found.items()}
-    kept = {structure for name, structure in of.items() if name not in ALIKE}
-    assert set(ALIKE) <= set(of)
-    assert not [name for name in ALIKE if of[name] not in kept]
