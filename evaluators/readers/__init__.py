@@ -19,6 +19,7 @@ READERS: dict[str, Reader] = {"closed": closed.READER} | {
         partial(played.exchange, play),
         partial(played.onward, play),
         played.memory,
+        play,
     )
     for word, play in PLAYERS.items()
 }

@@ -10,6 +10,7 @@ from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kerne
 from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.timeline import Span, schedule
+from dse.evaluators.readers.timing import Timing
 from dse.space.elementwise import maximum, where
 
 
@@ -25,6 +26,7 @@ class Reader(NamedTuple):
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of some bytes of a core, and what one more takes, of (bytes, piece, stride, machine); None where it is
             what the machine's memory says.
+        play: who plays programs; None where formulas answer.
     """
 
     kernel: Callable[[Kernel, Machine], KernelCost]
@@ -34,6 +36,7 @@ class Reader(NamedTuple):
     exchange: Callable[[Exchange, Machine], Any]
     onward: Callable[[Way, Any, Machine], Onward]
     memory: Callable[[Any, Any, Any, Machine], tuple[Any, Any]] | None = None
+    play: Callable[..., Timing] | None = None
 
 
 class Cost(NamedTuple):
