@@ -23,7 +23,7 @@ from dse.space.elementwise import Array
 PAIRS = 8
 """Ways from a pipeline to another that are played, taken evenly from all of them."""
 
-TURNS, PASSES = 8, 12
+TURNS, PASSES = 8, 2
 """Blocks of tokens that a cache is played for, and passes that pipelines send on beside caches."""
 
 FINE = 1e-15
