@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dse.evaluators.kernels.partition.placement import sides_of
+from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.layouts.regions import Region, scale
 from dse.evaluators.layouts.residency import Resident
-from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
@@ -27,7 +26,7 @@ class Staged(NamedTuple):
         timed: blocks of the embedding, of a layer's parts and of the head.
         away: of each call of each block, what it reads from main memory over `fetch`.
         near: likewise, from the cache in front of it; empty where there is none.
-        hop: from a stage to the next. [s]
+        hop: from a stage to the next: on average, and the slowest. [s]
         layers: of the model.
         stages: of the pipeline.
         crossing: bytes from a stage to the next. [B]
@@ -35,7 +34,7 @@ class Staged(NamedTuple):
 
     timed: tuple[Timed, ...]
     away: tuple[tuple[Any, ...], ...]
-    hop: Any
+    hop: Onward
     layers: int
     stages: Any
     crossing: Any
@@ -52,7 +51,7 @@ class Staged(NamedTuple):
     @property
     def between(self) -> Any:
         """From stage to stage, all of them. [s]"""
-        return self.hop * (self.stages - 1.0)
+        return self.hop.mean * (self.stages - 1.0)
 
     @property
     def seconds(self) -> Any:
@@ -78,7 +77,7 @@ class Staged(NamedTuple):
     def stage(self) -> Any:
         """The slowest stage. [s]"""
         last = maximum(self.layers - (self.stages - 1.0) * self.full, 0.0)
-        return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop
+        return maximum(self.full * self.layer, last * self.layer + self.ends) + self.hop.slowest
 
     @property
     def activity(self) -> Activity:
@@ -107,6 +106,7 @@ def through_stages(
     of: tuple[Block, ...],
     crossing: Any,
     machine: Machine,
+    way: Way,
     plan: TilePlan,
     held: Resident,
     reader: Reader,
@@ -117,7 +117,7 @@ def through_stages(
     Args:
         model, of: what is computed, by blocks.
         crossing: bytes from stage to stage. [B]
-        machine, plan: where.
+        machine, way, plan: where.
         held: what of weights and cache is in the local memories.
         reader: that prices calls.
         crowding: how many times as long others' messages make the way from stage to stage.
@@ -138,21 +138,12 @@ def through_stages(
             return maximum(1 - held.kv_here - held.kv_near, 0.0) * call.fetch * call.known
         return (1 - held.weights_here - held.weights_near) * call.fetch * call.known
 
-    assert machine.fabric is not None
     prefetch = NO_PREFETCH if plan.prefetch is None else Prefetch(plan.prefetch.policy, held.buffer, once)
     shares = tuple(tuple(away(call) for call in block.calls) for block in of)
     closer = () if machine.shared is None else tuple(tuple(near(call) for call in block.calls) for block in of)
-    hop = _between(crossing, plan, machine.fabric) * crowding
+    hop = Onward(*(seconds * crowding for seconds in reader.onward(way, crossing, machine)))
     parts = tuple(timed(of, machine, reader, prefetch=prefetch, away=away, near=near))
     return Staged(parts, shares, hop, model.layers, plan.pp, crossing, closer)
-
-
-def _between(nbytes: Any, plan: TilePlan, fabric: Fabric) -> Any:
-    """Time of activations from a group to the next one, over all links of the side that they share. [s]"""
-    rows, links = sides_of(plan.placement, plan.tp)
-    stream = ceil_div(nbytes / links, fabric.word_bytes) * fabric.pace
-    moved = fabric.post + 2 * fabric.ramp + rows * fabric.hop * (1 + 2 * fabric.locked) + stream * rows
-    return moved * (plan.pp > 1)
 
 
 class InRegions(NamedTuple):

@@ -19,6 +19,7 @@ from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.kernels.partition.placement import sides_of
 from dse.evaluators.layouts import on_groups
 from dse.evaluators.layouts.on_groups import OnGroup, on_group
@@ -69,7 +70,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     instances = _instances(chip, plan)
     crossing = job.prompts * job.model.hidden * BYTES[mapping.precision.activations]
     laid = _blocks(job, "prefill", plan, mapping.precision, instances, _group(design, plan))
-    of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
+    of = through_stages(job.model, laid, crossing, machine, _way(chip, plan), plan, held, reader)
     stage = of.stage
     fill = reduced(np.maximum, of.seconds - stage, job.prompt_starts)
     ttft = reduced(np.add, ceil_div(job.copies, instances) * stage, job.prompt_starts) + fill
@@ -80,7 +81,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     turns, together = _together(instances, plan, job)
     crossing = together * job.model.hidden * BYTES[mapping.precision.activations]
     laid = _blocks(job, "decode", plan, mapping.precision, instances, _group(design, plan))
-    of = through_stages(job.model, laid, crossing, machine, plan, held, reader)
+    of = through_stages(job.model, laid, crossing, machine, _way(chip, plan), plan, held, reader)
     decoding = reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), job.step_starts)
     runs = job.steps * ceil_div(job.requests, together)
     return first, _phase("decode", machine, of, runs, decoding, held, job.step_starts, detailed)
@@ -215,6 +216,10 @@ def _phase(
 def _instances(chip: Chip, plan: TilePlan) -> Any:
     """How many times the chip has room for a pipeline of groups."""
     return maximum(room(chip, plan) // plan.pp, 1.0)
+
+
+def _way(chip: Chip, plan: TilePlan) -> Way:
+    return Way(plan.placement, plan.tp, plan.pp, _instances(chip, plan), chip.mesh.rows)
 
 
 def _together(instances: Any, plan: TilePlan, job: Job) -> tuple[Any, Any]:

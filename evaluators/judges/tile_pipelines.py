@@ -12,6 +12,7 @@ from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.judges import served
+from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, resident
 from dse.evaluators.layouts.stages import Line, Stages, line_of, parts_of_layers, whole_layers
@@ -145,7 +146,8 @@ def iteration(
     laid = blocks(model, at, of.plan, of.precision, (prompts, generating))
     crossing = tokens * of.stages.carried * BYTES[of.precision.activations]
     held = of.held._replace(kv_here=1 - spilled)
-    return through_stages(model, laid, crossing, of_tiles(of.chip), of.plan, held, reader, crowding)
+    way = Way(of.plan.placement, of.plan.tp, of.plan.pp, of.dp, of.chip.mesh.rows)
+    return through_stages(model, laid, crossing, of_tiles(of.chip), way, of.plan, held, reader, crowding)
 
 
 def paces(load: Load, of: Pipelines, reader: Reader) -> tuple[tuple[float, ...], float]:
@@ -169,7 +171,9 @@ def _typical(load: Load, of: Pipelines, reader: Reader) -> tuple[Line, float]:
         for call, taken in zip(of_part.block.calls, of_part.durations, strict=True):
             seconds[call.part, call.name] = seconds.get((call.part, call.name), 0.0) + float(taken)
     parts = transformer(load.model, Step(phase, tokens, 1.0 if phase == "prefill" else tokens, tokens, tokens))
-    return line_of(load.model, parts, of.precision, seconds), float(at.hop) / of.stages.carried if of.stages.carried else 0.0
+    return line_of(load.model, parts, of.precision, seconds), float(
+        at.hop.mean
+    ) / of.stages.carried if of.stages.carried else 0.0
 
 
 def cores_of(design: Design) -> tuple[float, float]:

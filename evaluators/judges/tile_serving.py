@@ -21,6 +21,7 @@ from dse.evaluators.account.services import priced_by
 from dse.evaluators.judges import served
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
+from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.layouts.residency import cached_here
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.machine.machine import of_tiles
@@ -305,7 +306,10 @@ def _ways(design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Read
     rows, cols, block = (int(size) for size in (chip.mesh.rows, chip.mesh.cols, mapping.serving.block))
     # more groups than there is room for, which is a limit, are as many columns wider
     cols = max(cols, -(-sum(of.tp * of.pp * of.dp for of in fleets) // rows))
-    return ways(Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip), block, *rates)
+    layout, fabric = Layout(rows, cols, mapping.serving.arrangement, *fleets), tile_fabric(chip)
+    if reader.play is None:
+        return ways(layout, fabric, block, *rates)
+    return played_ways(layout, fabric, block, *rates, reader.play)
 
 
 def _chip(design: Design) -> Chip:

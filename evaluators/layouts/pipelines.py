@@ -136,22 +136,22 @@ def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision
     """A product of experts that are each on one core, as long as on the core that has most rows.
 
     Where rows are divided, all cores get all rows before the first product, and only their own back after the last; where the
-    inner dimension is, all have them, and sum the outputs. Both go around the ring, by the closed form at every fidelity.
+    inner dimension is, all have them, and sum the outputs. Both go around the ring, slice by slice.
     """
     act = float(BYTES[precision.activations])
     k, n, cores = width(of.k), width(of.n), plan.tp
     rows, copies = busiest(experts, part.rows, cores)
     each, made = k * n * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
     last, inner = of.k.split, plan.partition == "k"
-    turns = (cores - 1) * (last * (1 + inner) + (not inner) * (of.name == "experts_gate"))
+    times = last * (1 + inner) + (not inner) * (of.name == "experts_gate")
     slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
     flop = 2.0 * of.m * k * n
     return Call(
         part.name, of.name, of.needs, part.rows, (of.m, k, n), (Product(copies, rows / maximum(copies, 1e-9), k, n),),
         width=act, operations=expanded(made, copies * (k * n)), elements=made * of.copies * (k * n),
         reads="weights", fetch=copies * each, piece=each,
-        exchange=Exchange(turns * (part.rows > 0), plan.placement, cores, slice_),
-        flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=turns * slice_ * cores, operators=(of.name,),
+        exchange=Exchange(times * (part.rows > 0), plan.placement, cores, slice_),
+        flop=flop, nbytes=of.copies * each, macs=flop / 2, sent=times * (cores - 1) * slice_ * cores, operators=(of.name,),
     )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
     if plan.partition != "k" and at.phase == "prefill":
         # rows are divided, and every row attends to all keys and values
         slice_ = ceil_div(at.tokens, rows) * of.kv_heads.units * kv
-        exchange = Exchange((plan.tp - 1) * minimum(requests, 1.0), plan.placement, plan.tp, slice_)
+        exchange = Exchange(minimum(requests, 1.0), plan.placement, plan.tp, slice_)
     return Call(
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units), products,
         width=float(BYTES[precision.activations]), specials=count,

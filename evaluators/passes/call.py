@@ -79,9 +79,15 @@ class Group(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Steps of a ring through a group, which nothing hides, each with so many bytes from core to core."""
+    """Slices of all cores of a group that come to all of them around its rings, or their sums, which nothing hides.
 
-    turns: Any
+    Attributes:
+        times: how often all slices go round: 2 where they are summed and then come to all; 0 for not at all.
+        placement, cores: of the group.
+        nbytes: of a slice. [B]
+    """
+
+    times: Any
     placement: str
     cores: Any
     nbytes: Any

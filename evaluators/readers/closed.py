@@ -5,11 +5,13 @@ from typing import Any
 
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.kernels.partition import partition
+from dse.evaluators.kernels.partition import onward as stages
+from dse.evaluators.kernels.partition import partition, ring
+from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.passes.call import Group, Kernel, Product
+from dse.evaluators.passes.call import Exchange, Group, Kernel, Product
 from dse.evaluators.readers import jobs
 from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.price import Reader
@@ -43,4 +45,16 @@ def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[
     return found
 
 
-READER = Reader(kernel, collective, product, partial(jobs.price, "closed"))
+def exchange(of: Exchange, machine: Machine) -> Any:
+    """Seconds of slices that go around a group."""
+    assert machine.fabric is not None
+    return of.times * ring.cost(of.placement, of.cores, of.nbytes, machine.fabric)
+
+
+def onward(way: Way, nbytes: Any, machine: Machine) -> Onward:
+    """Seconds of a message from stage to stage."""
+    assert machine.fabric is not None
+    return stages.cost(way, nbytes, machine.fabric)
+
+
+READER = Reader(kernel, collective, product, partial(jobs.price, "closed"), exchange, onward)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import Shape
-from dse.evaluators.kernels.partition import partition
+from dse.evaluators.kernels.partition import onward as stages
+from dse.evaluators.kernels.partition import partition, ring
+from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Channel, Machine
-from dse.evaluators.passes.call import Group, Product
+from dse.evaluators.passes.call import Exchange, Group, Product
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import MainMemory
@@ -50,6 +52,49 @@ def product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: 
         engines = Engines(rest[0], matrix, vector, rest[1], of.products)
         found[(slice(None), *place)] = _played(play, here, sizes, on, engines, nbytes)
     return found[0], found[1]
+
+
+def exchange(play: Play, of: Exchange, machine: Machine) -> Any:
+    """Seconds of slices that go around a group; a slice has whole bytes."""
+    assert machine.fabric is not None
+
+    def one(times: Any, cores: Any, nbytes: Any, *on: Any) -> tuple[float]:
+        moves = times > 0 and cores > 1 and nbytes > 0
+        return (_around(play, of.placement, int(cores), ceil(nbytes), ceil(times), Fabric(*on)) if moves else 0.0,)
+
+    return _each(one, (of.times, of.cores, of.nbytes, *machine.fabric))[0]
+
+
+def onward(play: Play, way: Way, nbytes: Any, machine: Machine) -> Onward:
+    """Seconds of a message from stage to stage; a core's part has whole bytes."""
+    assert machine.fabric is not None
+
+    def one(cores: Any, stages: Any, pipelines: Any, high: Any, whole: Any, *on: Any) -> tuple[float, float]:
+        if stages < 2 or whole <= 0:
+            return 0.0, 0.0
+        at = Way(way.placement, int(cores), int(stages), int(pipelines), int(high))
+        return _sent_on(play, at, ceil(whole / cores), Fabric(*on))
+
+    return Onward(*_each(one, (way.cores, way.stages, way.pipelines, way.high, nbytes, *machine.fabric)))
+
+
+def _each(one: Callable[..., tuple[float, ...]], leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Several numbers of some leaves, each of their elements by itself."""
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
+        return one(*leaves)
+    spread = np.broadcast_arrays(*leaves)
+    found = [one(*(column[place].item() for column in spread)) for place in np.ndindex(spread[0].shape)]
+    return tuple(np.reshape(column, spread[0].shape) for column in zip(*found, strict=True))
+
+
+@lru_cache(maxsize=16384)
+def _around(play: Play, placement: str, cores: int, nbytes: int, times: int, fabric: Fabric) -> float:
+    return float(play(ring.steps(placement, cores, nbytes, times), fabric).seconds)
+
+
+@lru_cache(maxsize=16384)
+def _sent_on(play: Play, way: Way, nbytes: int, fabric: Fabric) -> Onward:
+    return stages.arrivals(way, play(stages.steps(way, nbytes), fabric).ready["x"])
 
 
 @lru_cache(maxsize=16384)

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 from dse.evaluators.kernels import library
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.library.took import Took
-from dse.evaluators.kernels.partition.placement import step
+from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
 from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.timeline import Span, schedule
+from dse.evaluators.readers.timing import Timing
 from dse.space.elementwise import maximum, where
 
 
@@ -23,15 +24,21 @@ class Reader(NamedTuple):
         collective: seconds of an allreduce between dies, of (opener, machine).
         product: seconds of a product on a group, and those of its engines, of (group, product, machine, bytes of a value).
         job: seconds and activity of what a chip of tiles is asked for as a whole.
+        exchange: seconds of slices that go around a group, of (exchange, machine).
+        onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
         memory: seconds of some bytes of a core, and what one more takes, of (bytes, piece, stride, machine); None where it is
             what the machine's memory says.
+        play: who plays programs; None where formulas answer.
     """
 
     kernel: Callable[[Kernel, Machine], KernelCost]
     collective: Callable[[Opener, Machine], Any]
     product: Callable[[Group, Product, Machine, float], tuple[Any, Any]]
     job: Callable[[Any], KernelCost]
+    exchange: Callable[[Exchange, Machine], Any]
+    onward: Callable[[Way, Any, Machine], Onward]
     memory: Callable[[Any, Any, Any, Machine], tuple[Any, Any]] | None = None
+    play: Callable[..., Timing] | None = None
 
 
 class Cost(NamedTuple):
@@ -221,7 +228,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         else:
             beside, network = messages, maximum(messages - maximum(matrix, reading), 0.0)
     elif call.exchange is not None:
-        network = exchanged(call.exchange, machine)
+        network = reader.exchange(call.exchange, machine)
     return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside)
 
 
@@ -255,12 +262,6 @@ def _of_library(took: Took, call: Call, machine: Machine) -> Cost:
 def _alone(seconds: Any, activity: Activity) -> Cost:
     """What takes as long as it takes."""
     return Cost(seconds, 0.0, seconds, 0.0, False, 0.0, 0.0, 0.0, 0.0, None, activity)
-
-
-def exchanged(of: Exchange, machine: Machine) -> Any:
-    """Time of the steps of a ring. [s]"""
-    assert machine.fabric is not None
-    return of.turns * step(of.placement, of.cores, 1, of.nbytes, machine.fabric)
 
 
 def _timed(block: Block, costs: list[Cost], machine: Machine, reader: Reader, prefetch: Prefetch) -> Timed:

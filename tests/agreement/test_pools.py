@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Message, _activations, _caches, laid, ways
+from dse.evaluators.layouts.played_transfer import Traffic, played_ways
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.program.rounds import Cores, Loop, Multiply, Program, Round, Send, Slot
 from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as numeric
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import ROUTINGS
 from dse.space.mapping import ARRANGEMENTS
@@ -79,3 +81,66 @@ def test_caches_beside_pipelines_that_compute_and_send_in_turn(routing: str, tp:
     assert alone == pytest.approx(turns * chip.price(0.0), rel=0.15)
     assert 0.75 <= beside / priced <= 1.7
     assert beside >= alone
+
+
+def drawn(rng: np.random.Generator) -> tuple[Layout, float]:
+    """Pipelines of both phases on 8 x 8 cores, and for which share of the time caches would hold a link."""
+    tp, pp = ((1, 4), (2, 4), (4, 4), (2, 8), (4, 2), (1, 8))[rng.integers(6)]
+    prefills, decodes, layers = int(rng.integers(1, 4)), int(rng.integers(1, 3)), pp * int(rng.choice([2, 8]))
+    wider = tp * int(rng.integers(1, 3)) if (prefills + 2 * decodes) * tp * pp <= 64 else tp
+    prefills = min(prefills, (64 - wider * pp * decodes) // (tp * pp))
+    of_layer = tuple(layer * pp // layers for layer in range(layers))
+    fleets = (
+        Fleet(tp, pp, prefills, of_layer, POSITION / tp, ACTIVATIONS),
+        Fleet(wider, pp, decodes, of_layer, POSITION / wider, ACTIVATIONS),
+    )
+    return Layout(8, 8, str(rng.choice(ARRANGEMENTS)), *fleets), float(rng.choice([0.05, 0.2])) * prefills
+
+
+@pytest.mark.parametrize(("routing", "most"), [("locked", 0.2), ("wormhole", 0.15)])
+def test_caches_take_what_links_of_all_pipelines_say_in_the_median(routing: str, most: float) -> None:
+    fabric, rng, gaps = Pipelines(routing, "pp_first", 1, 4).fabric, np.random.default_rng(5), list[float]()
+    for _ in range(24):
+        layout, share = drawn(rng)
+        rate = share / ways(layout, fabric, TOKENS, 1e-9, 1e-9).per_token
+        closed, heard = ways(layout, fabric, TOKENS, rate, rate), played_ways(layout, fabric, TOKENS, rate, rate, play)
+        gaps.append(abs(closed.per_token / heard.per_token - 1))
+        assert heard.prefill >= 1 - 1e-9
+        assert heard.decode >= 1 - 1e-9
+        assert heard.hops == closed.hops
+    assert np.median(gaps) < 0.05
+    assert np.quantile(gaps, 0.9) < most
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_caches_and_activations_come_to_the_cores_that_use_them(seed: int) -> None:
+    layout, _ = drawn(np.random.default_rng(seed))
+    traffic = Traffic.of(layout, Pipelines("locked", "pp_first", 1, 4).fabric, 1, 1.0, 1.0)
+    sources, targets = traffic.places
+
+    def wrong(send: Send) -> Send:
+        return Send(
+            send.slot, send.source, Cores(send.target.row, 7 - send.target.col), send.start, send.stop, send.at, send.into
+        )
+
+    def arrives(changed: bool) -> bool:
+        kv, got, sends = traffic.caches([(0, 0)])
+        tiles = {"kv": np.random.default_rng(1).integers(-99, 99, (8, 8, *kv.shape), np.int8)}
+        send = wrong(sends[0]) if changed else sends[0]
+        found = numeric(Program(8, 8, (kv, got), ((Round((send,)),),)), tiles)["got"]
+        prefill, decode = layout.prefill, layout.decode
+        pairs = set(zip(prefill.layers, decode.layers, strict=True))
+        ends = [
+            (sources[0, a, core * prefill.tp // decode.tp], targets[0, b, core]) for a, b in pairs for core in range(decode.tp)
+        ]
+        return all((found[tuple(there)] == tiles["kv"][tuple(here)]).all() for here, there in ends)
+
+    assert arrives(changed=False)
+    assert not arrives(changed=True)
+    x, y, send = traffic.passed()
+    tiles = {"x": np.random.default_rng(2).integers(-99, 99, (8, 8, *x.shape), np.int8)}
+    found = numeric(Program(8, 8, (x, y), ((Round((send,)),),)), tiles)["y"]
+    for of, places, tokens in zip((layout.prefill, layout.decode), traffic.places, traffic.tokens, strict=True):
+        size = int(np.ceil(tokens * of.activations / of.tp))
+        here, there = places[:, :-1].reshape(-1, 2).T, places[:, 1:].reshape(-1, 2).T
+        assert (found[tuple(there)][:, :size] == tiles["x"][tuple(here)][:, :size]).all()

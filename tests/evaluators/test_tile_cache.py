@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances
+from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
 from dse.evaluators.account.stretches import jobs
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
@@ -39,7 +39,8 @@ def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> 
     (job,) = jobs(question(model).workload)
     plan = getattr(design.mapping, phase)
     laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
-    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), plan, _held(design, job, phase), READERS[fidelity])
+    way, held = _way(design.chip, plan), _held(design, job, phase)
+    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), way, plan, held, READERS[fidelity])
 
 
 @settings(max_examples=40, deadline=None)

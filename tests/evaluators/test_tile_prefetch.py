@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
-from dse.evaluators.account.pipelines import _blocks, _held, _instances
+from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
 from dse.evaluators.account.stretches import jobs
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
@@ -41,7 +41,7 @@ def passed(design: Design, model: str, phase: str, budget: float, fidelity: str 
     none = said(design, prefetch__policy="none")
     laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
     held = _held(none, job, phase)._replace(buffer=budget)
-    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), plan, held, READERS[fidelity])
+    return through_stages(job.model, laid, 0.0, of_tiles(design.chip), _way(design.chip, plan), plan, held, READERS[fidelity])
 
 
 @settings(max_examples=40, deadline=None)

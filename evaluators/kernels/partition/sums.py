@@ -13,31 +13,31 @@ def allreduce(of: Group, slot: str, rows: int) -> tuple[Round, ...]:
     Reduce-scatter along the rings, allreduce across them for the slice that each core then has whole, allgather along
     the rings.
     """
-    along = _cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
+    along = cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
     mine = (np.indices(of.row.shape)[1] + 1) % of.members
     start, stop = (np.take_along_axis(along, (mine + end)[..., None], -1)[..., 0] for end in (0, 1))
-    across = _cuts(start, stop, of.rings)
-    inner = (*_half(of, slot, 0, across, "sum", 0), *_half(of, slot, 0, across, "set", 1))
-    return (*_half(of, slot, 1, along, "sum", 0), *inner, *_half(of, slot, 1, along, "set", 1))
+    across = cuts(start, stop, of.rings)
+    inner = (*half(of, slot, 0, across, "sum", 0), *half(of, slot, 0, across, "set", 1))
+    return (*half(of, slot, 1, along, "sum", 0), *inner, *half(of, slot, 1, along, "set", 1))
 
 
 def along_rings(of: Group, slot: str, rows: int) -> tuple[Round, ...]:
     """Every core ends with the sum of the slot's first `rows` rows over its ring."""
-    cuts = _cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
-    return (*_half(of, slot, 1, cuts, "sum", 0), *_half(of, slot, 1, cuts, "set", 1))
+    parts = cuts(np.zeros(of.row.shape), np.full(of.row.shape, rows), of.members)
+    return (*half(of, slot, 1, parts, "sum", 0), *half(of, slot, 1, parts, "set", 1))
 
 
-def _cuts(start: Array, stop: Array, parts: int) -> Array:
+def cuts(start: Array, stop: Array, parts: int) -> Array:
     """Where some ranges of rows are cut in nearly equal parts, shape (*start.shape, parts + 1)."""
     return (start[..., None] + np.round((stop - start)[..., None] * np.arange(parts + 1) / parts)).astype(int)
 
 
-def _half(of: Group, slot: str, axis: int, cuts: Array, combine: str, lead: int) -> tuple[Round, ...]:
+def half(of: Group, slot: str, axis: int, parts: Array, combine: str, lead: int) -> tuple[Round, ...]:
     """Slices travel around the rings of one axis: each core sends on the one that it was sent, at first that `lead` ahead."""
     place, members = np.indices(of.row.shape)[axis], of.row.shape[axis]
     turns = []
     for turn in range(members - 1):
         part = (place - turn + lead) % members
-        start, stop = (np.take_along_axis(cuts, (part + end)[..., None], -1)[..., 0] for end in (0, 1))
+        start, stop = (np.take_along_axis(parts, (part + end)[..., None], -1)[..., 0] for end in (0, 1))
         turns.append(Round((of.shift(slot, axis, start, stop, combine=combine),)))
     return tuple(turns)

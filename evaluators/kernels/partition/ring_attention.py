@@ -1,0 +1,85 @@
+"""Attention of rows that are divided over a group, as a program: blocks of keys and values go around, softmax is kept running.
+
+Each core has the queries of its rows, and at first keys and values of the same; it attends to the block that it has, corrects
+what it has summed by the new largest score, and sends the block on. Layouts price the blocks' way (`ring.cost`) and the work
+one after the other: what of the way goes on beside the work is left out there, and played here. Every row attends to all keys.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dse.evaluators.kernels.partition.input_only import gathered, spread
+from dse.evaluators.kernels.partition.placement import placed, sides
+from dse.evaluators.program.rounds import Multiply, Program, Round, Send, Slot, Tiles, Vector
+from dse.space.elementwise import Array
+
+ATTEND = (
+    Round((Multiply("q", "k", "scores", "dr,kd->kr", combine="set"),)),
+    Round((Vector("largest", ("scores",), "here"),)),
+    Round((Vector("larger", ("here", "most"), "now"),)),
+    Round((Vector("exponentials", ("scores", "now"), "shares"), Vector("exponentials", ("most", "now"), "ebb"))),
+    Round((Vector("total", ("shares",), "sum"), Multiply("shares", "v", "part", "kr,kd->dr", combine="set"))),
+    Round((Vector("decayed", ("out", "ebb", "part"), "out"), Vector("decayed", ("all", "ebb", "sum"), "all"))),
+    Round((Vector("larger", ("now", "now"), "most"),)),
+)
+"""What a core does with a block; slots have keys, or what is of a head, first, and rows of queries last."""
+
+
+LEAST = -1e30
+"""A score below all others."""
+
+
+def steps(placement: str, cores: int, rows: int, qk_dim: int, v_dim: int, dtype: str = "float32") -> Program:
+    """The program: ``out`` of every core is the attention of its rows to all keys; a head.
+
+    Args:
+        placement, cores: of the group.
+        rows: of each core, queries as well as keys and values.
+        qk_dim, v_dim: of the head.
+        dtype: number format.
+    """
+    of = placed(placement, cores)
+
+    def on(axis: int) -> Round:
+        return Round(tuple(of.shift(slot, axis, np.asarray(0), np.asarray(rows)) for slot in ("k", "v")))
+
+    turns: list[Round] = []
+    for ring in range(of.rings):
+        for member in range(of.members):
+            turns += ATTEND
+            if member + 1 < of.members:
+                turns.append(on(1))
+        if ring + 1 < of.rings:
+            turns.append(on(0))
+    slots = [
+        Slot("q", (qk_dim, rows), dtype),
+        Slot("k", (rows, qk_dim), dtype, depth=2),
+        Slot("v", (rows, v_dim), dtype, depth=2),
+    ]
+    slots += [Slot(name, (rows, rows), dtype) for name in ("scores", "shares")]
+    slots += [Slot(name, (1, rows), dtype) for name in ("here", "most", "now", "ebb", "sum", "all")]
+    slots += [Slot(name, (v_dim, rows), dtype) for name in ("part", "out")]
+    last = Round((Vector("divide", ("out", "all"), "out"),))
+    return Program(*sides(placement, cores), tuple(slots), ((*turns, last),))
+
+
+def messages(program: Program) -> Program:
+    """The way of the blocks by itself."""
+    strand = tuple(turn for turn in program.strands[0] if isinstance(turn, Round) and isinstance(turn.steps[0], Send))
+    return replace(program, strands=(strand,))
+
+
+def place(q: Array, k: Array, v: Array, placement: str, cores: int) -> Tiles:
+    """Queries, keys and values of all rows, shape (rows, of a head), as tiles; scores so far are as small as can be."""
+    of, rows = placed(placement, cores), len(q) // cores
+    parts = {name: some.reshape(cores, rows, -1) for name, some in (("q", q), ("k", k), ("v", v))}
+    tiles = {name: spread(some, of, placement) for name, some in parts.items()}
+    tiles["q"] = tiles["q"].swapaxes(2, 3)
+    return tiles | {"most": np.full((*sides(placement, cores), 1, rows), LEAST, q.dtype)}
+
+
+def result(tiles: Tiles, placement: str, cores: int) -> Array:
+    """Attention of all rows, shape (rows, v_dim)."""
+    found = gathered(tiles["out"], placed(placement, cores)).swapaxes(1, 2)
+    return found.reshape(-1, found.shape[2])

@@ -1,0 +1,94 @@
+"""Experts that are whole on a core: what comes back to tokens is what NumPy says, and messages take what is priced."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dse.evaluators.kernels.partition import ring, whole_experts
+from dse.evaluators.program.counts import activity
+from dse.evaluators.program.rounds import Program, Round, Send
+from dse.evaluators.readers.events import play
+from dse.evaluators.readers.numeric import play as by_numbers
+from dse.space.elementwise import Array
+from dse.space.mapping import PLACEMENTS
+from tests.evaluators.test_partition import WORMHOLE
+
+
+class Layer:
+    """Tokens, where they go, and weights, of random sizes."""
+
+    def __init__(self, seed: int, *, inner: bool) -> None:
+        rng = np.random.default_rng(seed)
+        self.placement, self.cores, self.inner = str(rng.choice(PLACEMENTS)), int(rng.choice([2, 3, 4, 6, 8, 9])), inner
+        experts, tokens, self.width, self.hidden = (
+            self.cores * int(rng.integers(1, 3)),
+            self.cores * int(rng.integers(1, 4)),
+            6,
+            5,
+        )
+        self.choices = np.stack([rng.permutation(experts)[: int(min(experts, 2))] for _ in range(tokens)])
+        self.choices[0, 0], self.choices[0, 1] = experts - 1, 0
+        self.weights = rng.random(self.choices.shape)
+        self.x = rng.normal(size=(tokens, self.width)).astype(np.float32)
+        shapes = ((experts, self.width, self.hidden),) * 2 + ((experts, self.hidden, self.width),)
+        self.gate, self.up, self.down = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+    @property
+    def program(self) -> Program:
+        at = (self.placement, self.cores, self.choices, self.weights, self.width, self.hidden)
+        return whole_experts.steps(*at, inner=self.inner)
+
+    def played(self, program: Program) -> Array:
+        held = whole_experts.place(self.placement, self.cores, self.x, self.gate, self.up, self.down, inner=self.inner)
+        return whole_experts.result(by_numbers(program, held), self.placement, self.cores)
+
+    @property
+    def right(self) -> Array:
+        found = np.zeros_like(self.x)
+        for token, (experts, weights) in enumerate(zip(self.choices, self.weights, strict=True)):
+            for expert, weight in zip(experts, weights, strict=True):
+                gate = self.x[token] @ self.gate[expert]
+                found[token] += weight * ((gate / (1 + np.exp(-gate)) * (self.x[token] @ self.up[expert])) @ self.down[expert])
+        return found
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_tokens_get_what_their_experts_say(seed: int, inner: bool) -> None:
+    layer = Layer(seed, inner=inner)
+    assert np.allclose(layer.played(layer.program), layer.right, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wrong_destination_is_noticed(seed: int) -> None:
+    layer = Layer(seed, inner=False)
+    first, *others = layer.program.strands[0]
+    assert isinstance(first, Round)
+    (send,) = first.steps
+    assert isinstance(send, Send)
+    wrong = replace(send, target=send.source)  # to itself
+    program = replace(layer.program, strands=((Round((wrong,)), *others),))
+    assert not np.allclose(layer.played(program), layer.right, atol=1e-4)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_are_those_that_are_priced(seed: int, inner: bool) -> None:
+    """Each way around the group moves a slice of every core to all others, and takes what the closed form says."""
+    layer = Layer(seed, inner=inner)
+    turns = layer.program.strands[0]
+    sent = tuple(
+        turn for turn in turns if isinstance(turn, Round) and isinstance(turn.steps[0], Send) and around(turn.steps[0])
+    )
+    slice_ = len(layer.x) // layer.cores * layer.width * 4
+    assert activity(replace(layer.program, strands=(sent,))).sent_bytes == 2 * (layer.cores - 1) * layer.cores * slice_
+    # products stand between both ways
+    halves = (replace(layer.program, strands=(part,)) for part in (sent[: len(sent) // 2], sent[len(sent) // 2 :]))
+    priced = 2 * ring.cost(layer.placement, layer.cores, float(slice_), WORMHOLE)
+    assert sum(play(half, WORMHOLE).seconds for half in halves) == pytest.approx(priced, rel=0.15)
+
+
+def around(send: Send) -> bool:
+    """Whether a step leaves its core."""
+    return bool(((send.source.row != send.target.row) | (send.source.col != send.target.col)).any())
