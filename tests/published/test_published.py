@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dse.studies.write import PAPERS, names, written
-from dse.validate import COLUMNS, compare
+from dse.validate import COLUMNS, compare, ends
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*/published.csv"))
@@ -80,4 +80,4 @@ def test_figures_are_keyed_as_collected() -> None:
         with path.open() as file:
             for row in csv.DictReader(file):
                 if row["id"] in collected:
-                    assert float(row["value"]) == float(collected[row["id"]]), row["id"]
+                    assert ends(row["value"]) == ends(collected[row["id"]]), row["id"]
