@@ -254,7 +254,7 @@ def plateau(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
 
 
 def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
-    """Where the plateau around the peak begins; from where on all is within 1 % of the peak, NaN for nowhere; where the plateau ends."""
+    """Where the plateau around the peak begins, from where on all is within 1 % of the peak (NaN for nowhere), and its end."""
     if values.dtype.kind not in "if":
         raise DesignError(f"metric: {knob} has no numbers, so that there is no order of its values")
     steps = np.unique(values)
