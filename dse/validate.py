@@ -2,9 +2,10 @@
 
 A file has the columns ``id, where, overrides, baseline, metric, value, unit, role, note``. Overrides are those of the command
 line, and state only what the paper's row states. With a baseline, the metric is the design's over the baseline's; a baseline
-is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or
-``at_peak(KNOB, NAME)``: where that peak is. A value may be a range ``a..b``. Roles: calibration (a constant was fitted on it),
-check, report (compared, not scored).
+is further overrides, or with a chip of its own all of them. A metric is a name, ``peak(NAME)`` over the row's space, or a value
+of a knob there: ``at_peak(KNOB, NAME)``, where that peak is; ``plateau(KNOB, NAME)``, the same, which is right where designs
+within 1 % of the peak reach the published value; ``reached(KNOB, NAME)``, the lowest value from which on all are within 1 %. A
+value may be a range ``a..b``. Roles: calibration (a constant was fitted on it), check, report (compared, not scored).
 """
 
 import csv
@@ -42,6 +43,9 @@ ORDER = 1.25
 MESSAGE = 1000
 """Characters of a message."""
 
+FLAT = 0.01
+"""Of a peak, that designs on its plateau may be off."""
+
 NUMBER = r"[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?"
 
 
@@ -51,7 +55,7 @@ class Compared:
 
     Attributes:
         simulated: None where no design of a space is feasible.
-        error: relative; 0 inside a published range.
+        error: relative; 0 inside a published range, and where a plateau reaches the published value.
         fits: whether every limit holds; else the figure is what it would be if it fitted.
         kind: what it is a figure of; of a comparison, the design that is compared.
         compares: whether it is a design's over a baseline's.
@@ -199,11 +203,17 @@ def _compared(row: dict[str, str]) -> Compared:
         # where another chip is the baseline, both are judged alike: by what they would do if they fitted
         base = measured(baseline if alone else (*overrides, *baseline), row["metric"], strict=not alone)
         value = value / base if base else None
-    elif value is not None and row["unit"] not in ("ratio", ""):
-        value /= parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
+    nearest_ = value
+    if not baseline and value is not None and row["unit"] not in ("ratio", ""):
+        unit = parse(f"1 {row['unit']}", unit_of(overrides, row["metric"]))
+        value /= unit
+        nearest_ = value
+        if row["metric"].strip().startswith("plateau"):
+            first, last = (end / unit for end in plateau(overrides, row["metric"]))
+            nearest_ = min(max(first, low), last)
     error = None
-    if value is not None:
-        error = min(0.0, value / low - 1 if low else 0.0) + max(0.0, value / high - 1)
+    if value is not None and nearest_ is not None:
+        error = min(0.0, nearest_ / low - 1 if low else 0.0) + max(0.0, nearest_ / high - 1)
     asked = asked_of(overrides)
     return Compared(
         row["id"],
@@ -258,8 +268,7 @@ def _evaluated(overrides: tuple[str, ...]) -> Outcomes:
 @lru_cache(maxsize=256)
 def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> float | None:
     """A metric of one design in SI, or of the best of a space; None where it is infeasible, unless not `strict`."""
-    asked, fidelity, *_ = asked_of(overrides)
-    found = re.fullmatch(r"(peak|at_peak)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
+    found = re.fullmatch(r"(peak|at_peak|plateau|reached)\((?:([^,]+),\s*)?(\w+)\)", what.strip())
     if found is None:
         metric(what)
         outcomes = _evaluated(overrides)
@@ -268,27 +277,69 @@ def measured(overrides: tuple[str, ...], what: str, strict: bool = True) -> floa
             raise DesignError(f"metric: this kind of chip or workload has no {what}")
         return None if np.isnan(value) or (strict and not outcomes.feasible[0]) else value
     kind, knob, name = found.groups()
-    better = metric(name).better
+    if (kind == "peak") != (knob is None):
+        raise DesignError(
+            f"metric: {what!r}; expected peak(NAME), at_peak(KNOB, NAME), plateau(KNOB, NAME) or reached(KNOB, NAME)"
+        )
+    columns, losses = _grid(overrides, what, name)
+    best = int(losses.argmin())
+    if not np.isfinite(losses[best]):
+        return None
+    if kind == "peak":
+        return float(losses[best] if metric(name).better == "min" else -losses[best])
+    if kind == "reached":
+        settled = _flat(columns[knob], losses, knob)[1]
+        if np.isnan(settled):
+            raise DesignError(f"metric: {name} is not within 1 % of its best at the last value of {knob}: it settles nowhere")
+        return settled
+    return float(columns[knob][best])
+
+
+def plateau(overrides: tuple[str, ...], what: str) -> tuple[float, float]:
+    """The ends of the values of a knob around its best one, at all of which the metric is within 1 % of its peak, in SI."""
+    found = re.fullmatch(r"plateau\(([^,]+),\s*(\w+)\)", what.strip())
+    assert found is not None  # `measured` has read it
+    columns, losses = _grid(overrides, what, found[2])
+    first, _, last = _flat(columns[found[1]], losses, found[1])
+    return first, last
+
+
+def _flat(values: np.ndarray, losses: np.ndarray, knob: str) -> tuple[float, float, float]:
+    """Where the plateau around the peak begins, from where on all is within 1 % of the peak (NaN for nowhere), and its end."""
+    if values.dtype.kind not in "if":
+        raise DesignError(f"metric: {knob} has no numbers, so that there is no order of its values")
+    steps = np.unique(values)
+    least = np.array([losses[values == step].min() for step in steps])
+    high = least > least.min() + FLAT * abs(least.min())
+    at = int(least.argmin())
+    before, after = np.flatnonzero(high[:at]), np.flatnonzero(high[at:])
+    first = before[-1] + 1 if before.size else 0
+    last = at + after[0] - 1 if after.size else len(steps) - 1
+    above = np.flatnonzero(high)
+    settled = above[-1] + 1 if above.size else 0
+    return float(steps[first]), float(steps[settled]) if settled < len(steps) else np.nan, float(steps[last])
+
+
+def _grid(overrides: tuple[str, ...], what: str, name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Knobs of every design of a row's space, and its metric so that less is better; infinite where it is infeasible."""
+    asked, fidelity, *_ = asked_of(overrides)
     size = asked.space.combinations
     if not asked.space.knobs or size is None:
         raise DesignError(f"metric: {what} needs a space that can be enumerated; add space=NAME to the overrides")
     columns = asked.space.grid(0, size)
+    if found := re.match(r"\w+\(([^,]+),", what.strip()):
+        asked.space.knob(found[1])
     outcomes = evaluate(asked.space.stack(columns), asked.workload, fidelity=fidelity)
-    values = np.where(outcomes.feasible, outcomes.columns[name], -np.inf if better == "max" else np.inf)
-    if np.isnan(values).any():
+    sign = 1.0 if metric(name).better == "min" else -1.0
+    losses = np.where(outcomes.feasible, sign * outcomes.columns[name], np.inf)
+    if np.isnan(losses).any():
         raise DesignError(f"metric: this kind of chip or workload has no {name}")
-    best = int(values.argmax() if better == "max" else values.argmin())
-    if not outcomes.feasible[best]:
-        return None
-    if kind == "peak":
-        return float(values[best])
-    asked.space.knob(knob)
-    return float(columns[knob][best])
+    return columns, losses
 
 
 def unit_of(overrides: tuple[str, ...], what: str) -> str:
-    """The SI unit of a metric, or of the knob that an ``at_peak`` looks for."""
-    found = re.fullmatch(r"at_peak\(([^,]+),\s*(\w+)\)", what.strip())
+    """The SI unit of a metric, or of the knob whose value is looked for."""
+    found = re.fullmatch(r"(?:at_peak|plateau|reached)\(([^,]+),\s*(\w+)\)", what.strip())
     if found is None:
         return METRICS[re.sub(r"peak\((\w+)\)", r"\1", what.strip())].unit
     asked = asked_of(overrides).question

@@ -16,6 +16,12 @@ PREFETCH = ("none", "whole", "partial")
 or also the part that still fits of the first one that does not."""
 
 
+HEADS = ("more", "fewer")
+"""KV heads that devices do not divide: some hold one more than others, their own or a copy of a neighbour's (10 heads on 8
+devices: two), and all wait for these; or each holds as many as all can have, at least one, for all its query heads, and what is
+left over is nobody's (one): software that divides whole numbers times such a model in the place of its own."""
+
+
 @record
 class Plan:
     """The mapping of one phase."""
@@ -24,6 +30,7 @@ class Plan:
     allreduce: str = word("allreduce algorithm between devices")
     prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH)
     prefetch_cap: Number = quantity("1", "share of L2 that prefetched data may take, 0 to 1", high=1.0)
+    kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)
 
 
 def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:

@@ -26,8 +26,11 @@ from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import maximum, where
+from dse.space.errors import DesignError
+from dse.space.layers import layers
 from dse.space.limits import Infeasible, Limit
-from dse.space.mapping import Mapping, Plan, Precision
+from dse.space.mapping import HEADS, Mapping, Plan, Precision
+from dse.space.model import Model
 from dse.space.numbers import Rates
 from dse.space.remember import remembered
 
@@ -51,10 +54,11 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
     chip, mapping = _of(design)
     machine, reader = of_die(chip, mapping), READERS[fidelity]
-    held = _footprint(job, mapping.prefill.tp, mapping.precision)
+    refuse_heads(job.model, mapping.prefill, mapping.decode)
+    held = _footprint(job, mapping.prefill.tp, mapping.precision, mapping.prefill.kv_heads)
 
     def phase(name: str, plan: Plan, runs: Any, starts: Any) -> Phase:
-        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates)
+        laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates, plan.kv_heads)
         of = step(laid, chip, plan, machine, reader)
         of_case = reduced(np.add, runs * seconds(of), starts)
         return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None)
@@ -65,6 +69,22 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
 def refused(design: Design, job: Job) -> list[Limit]:
     """Models that have no layout here: there are none."""
     return []
+
+
+def refuse_heads(model: Model, *plans: Plan) -> None:
+    """Refuses a word on KV heads where there are none to divide, and phases that would not find each other's.
+
+    Raises:
+        DesignError: likewise, with the address.
+    """
+    said = {plan.kv_heads or HEADS[0] for plan in plans}
+    if len(said) > 1:
+        raise DesignError("mapping.decode.kv_heads: prefill and decode hold the same cache; say the same of both")
+    kinds = [layer.of for layer in layers(model).mixings if layer.of.recurrence is None]
+    if plans[0].kv_heads is not None and not any(of.kv_heads > 1 and of.latent is None for of in kinds):
+        raise DesignError(
+            f"mapping.prefill.kv_heads: {model.name} has no KV heads that devices could divide otherwise; leave it out"
+        )
 
 
 def rows(phase: Phase, fidelity: str) -> list[Row]:
@@ -157,17 +177,21 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
 
 
 @remembered
-def _blocks(job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None) -> tuple[Block, ...]:
+def _blocks(
+    job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None
+) -> tuple[Block, ...]:
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
     operators, order = transformer(job.model, at), line(job.model, at)
-    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode")
+    return blocks(operators, order, tp, precision, algorithm, rates=rates, recorded=phase == "decode", heads=heads)
 
 
 @remembered
-def _footprint(job: Job, tp: Any, precision: Precision) -> Footprint:
+def _footprint(job: Job, tp: Any, precision: Precision, heads: str | None) -> Footprint:
     parts = transformer(job.model, job.decode)
-    return footprint(parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest)
+    return footprint(
+        parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest, heads=heads
+    )
 
 
 @remembered
@@ -176,7 +200,7 @@ def _done(
 ) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates), passes, cache)
+    found = done_in(_blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads), passes, cache)
     return Pooled(*(reduced(np.add, runs * value, starts) for value in found))
 
 

@@ -1,8 +1,9 @@
 """Tensor parallelism over devices: what is left of each operator on one of them, and where they must meet.
 
 Heads and FFN columns are divided, the last device's share padded to the others'; a device never holds less than one whole
-KV head, so these are replicated when there are fewer than devices. Partial sums arise where a product contracts over a
-divided dimension; the part that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
+KV head, so these are replicated when there are fewer than devices; where they do not divide, a plan may say that each holds as
+many as all can have (`space.mapping.HEADS`). Partial sums arise where a product contracts over a divided dimension; the part
+that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
 """
 
 from dataclasses import dataclass
@@ -44,9 +45,20 @@ RECTIFIED, CHOICE, SCORE = 3.0, 4.0, 4.0
 (four passes of a radix select over 8-bit digits of single precision; assumed), and bytes of such a sum."""
 
 
+def heads_on(dim: Dim, tp: Any, heads: str | None) -> Any:
+    """KV heads that one of `tp` devices holds, by a word of `space.mapping.HEADS`, the first where it is not said.
+
+    >>> [heads_on(Dim(10, 128, split=True), 8, heads) for heads in (None, "more", "fewer")]
+    [2, 2, 1]
+    """
+    if not dim.split:
+        return dim.units
+    return maximum(dim.units // tp, 1) if heads == "fewer" else ceil_div(dim.units, tp)
+
+
 def blocks(
     parts: tuple[Part, ...], order: tuple[str, ...], tp: Any, precision: Precision, algorithm: str, *,
-    rates: Rates | None = None, recorded: bool = True,
+    rates: Rates | None = None, recorded: bool = True, heads: str | None = None,
 ) -> tuple[Block, ...]:  # fmt: skip
     """The parts on one of `tp` devices, cut at the allreduces between them.
 
@@ -59,10 +71,11 @@ def blocks(
         algorithm: of the allreduces.
         rates: formats that the engines multiply, where the chip says them.
         recorded: whether a recorded graph of launches holds them; else the host starts each.
+        heads: KV heads that do not divide, as of `heads_on`.
     """
     made: dict[str, Block] = {}
     for part in parts:
-        calls = tuple(call(part, operator, tp, precision, rates) for operator in part.operators)
+        calls = tuple(call(part, operator, tp, precision, rates, heads) for operator in part.operators)
         made[part.name] = Block(part.name, calls, alike(calls), breadth_first(calls), part.times)
     payload = {part.name: _payload(part, BYTES[precision.activations]) for part in parts}
     times: dict[tuple[str, bool, Any], int] = {}
@@ -101,7 +114,15 @@ class Footprint:
 
 
 def footprint(
-    parts: tuple[Part, ...], model: Model, tp: Any, precision: Precision, *, cached: Any, sequences: Any, tokens: Any
+    parts: tuple[Part, ...],
+    model: Model,
+    tp: Any,
+    precision: Precision,
+    *,
+    cached: Any,
+    sequences: Any,
+    tokens: Any,
+    heads: str | None = None,
 ) -> Footprint:
     """What one device must hold: its share of weights, caches and states, and activations of `tokens`.
 
@@ -113,12 +134,13 @@ def footprint(
         cached: positions that caches of each reach of the model have of all sequences (`space.layers.by_reach`).
         sequences: that have states.
         tokens: of the longest prompt.
+        heads: KV heads that do not divide, as of `heads_on`.
     """
     per_value = BYTES[precision.weights]
-    layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp)) for part in parts}
+    layer = {part.name: stored_bytes(part, precision, lambda of: _stored(of, tp, heads)) for part in parts}
     table = 0.0 if model.tied_embeddings else local(Dim(model.vocab, split=True), tp) * model.hidden * per_value
     weights = sum(layer[part.name] * part.times for part in parts) + table
-    held, most, ffn = _cached(model, tp, precision, cached, sequences), 0.0, 0.0
+    held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     kv: Any = 0.0
     for of, nbytes in held:
         kv, most = kv + of.times * nbytes, maximum(most, layer[of.name] + nbytes)
@@ -130,7 +152,9 @@ def footprint(
     return Footprint(weights, kv, activations, most, ffn)
 
 
-def _cached(model: Model, tp: Any, precision: Precision, cached: Any, sequences: Any) -> list[tuple[Layer, Any]]:
+def _cached(
+    model: Model, tp: Any, precision: Precision, cached: Any, sequences: Any, heads: str | None
+) -> list[tuple[Layer, Any]]:
     """Bytes of caches and states that one device has of a layer of each kind. [B]"""
     found, kv, conv = [], float(BYTES[precision.kv]), float(BYTES[precision.activations])
     for of in growths(model):
@@ -140,15 +164,15 @@ def _cached(model: Model, tp: Any, precision: Precision, cached: Any, sequences:
             found.append((layer, sequences * share * (of.state * STATE_BYTES + of.conv * conv)))
             continue
         index = at_reach(cached, layer.indexed) * (of.scores * BYTES[index_of(precision)])
-        found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp) * kv) + index))
+        found.append((layer, at_reach(cached, layer.reach) * (kv_local(layer.of, tp, heads) * kv) + index))
     return found
 
 
-def kv_local(of: Model, tp: Any) -> Any:
+def kv_local(of: Model, tp: Any, heads: str | None = None) -> Any:
     """Values that one device caches per position, of a model of one kind of layers; what has no heads is on each."""
     if of.latent is not None or of.compressed is not None or of.kv_reused:
         return kv_values(of)
-    return local(Dim(of.kv_heads, of.head_dim + v_dim(of), True), tp)
+    return heads_on(Dim(of.kv_heads, 1, True), tp, heads) * (of.head_dim + v_dim(of))
 
 
 def stored(part: Part, tp: Any) -> Any:
@@ -156,8 +180,13 @@ def stored(part: Part, tp: Any) -> Any:
     return sum(_stored(operator, tp) for operator in part.operators if isinstance(operator, MatMul))
 
 
-def _stored(of: MatMul, tp: Any) -> Any:
-    return of.stored * local(of.k, tp) * local(of.n, tp)
+def _stored(of: MatMul, tp: Any, heads: str | None = None) -> Any:
+    return of.stored * local(of.k, tp) * _columns(of, tp, heads)
+
+
+def _columns(of: MatMul, tp: Any, heads: str | None) -> Any:
+    """Of a product on one device; those of K and V are its KV heads."""
+    return heads_on(of.n, tp, heads) * of.n.width if of.name in ("k_proj", "v_proj") else local(of.n, tp)
 
 
 def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
@@ -169,11 +198,11 @@ def _payload(part: Part, nbytes: float) -> tuple[Any, int] | None:
     return part.rows * columns * float(nbytes), columns
 
 
-def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: Rates | None) -> Call:
+def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: Rates | None, heads: str | None = None) -> Call:
     """What one of `tp` devices does of an operator."""
     act, name, needs = BYTES[precision.activations], operator.name, operator.needs
     if isinstance(operator, MatMul):
-        m, k, n = operator.m, local(operator.k, tp), local(operator.n, tp)
+        m, k, n = operator.m, local(operator.k, tp), _columns(operator, tp, heads)
         stored_as = weights_of(part, operator, precision)
         of = multiplied(precision.activations, stored_as, rates)
         fetch = (operator.copies * BYTES[stored_as]) * (k * n)
@@ -195,13 +224,13 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
             operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
             asked=passing(operator, tp, precision),
         )  # fmt: skip
-    return _attention(part, operator, tp, precision, rates)
+    return _attention(part, operator, tp, precision, rates, heads)
 
 
-def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: Rates | None) -> Call:
+def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: Rates | None, held: str | None) -> Call:
     act, kv = BYTES[precision.activations], BYTES[precision.kv]
     heads = ceil_div(of.heads.units, tp) if of.heads.split else of.heads.units
-    kv_heads = ceil_div(of.kv_heads.units, tp) if of.kv_heads.split else of.kv_heads.units
+    kv_heads = heads_on(of.kv_heads, tp, held)
     dims = of.qk_dim + of.v_dim
     scores = of.pairs * heads
     cached = of.positions * kv_heads * float(of.kv_dim)

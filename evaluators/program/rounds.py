@@ -203,12 +203,14 @@ class Vector:
         function: a name of `FUNCTIONS`.
         inputs, out: names of slots.
         given: what software knows without a slot, the function's last input; broadcasts with tiles, the mesh in front.
+        joined: whether it is one sequence with the instruction before it, which scalar cores start once.
     """
 
     function: str
     inputs: tuple[str, ...]
     out: str
     given: Array | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def engine_seconds(step: Multiply | Vector, on: Machine) -> float:
         return float(fabric.call + count * (function.operations * fabric.operation + function.specials * fabric.special))
     moved = sum(tile_bytes(slots[name]) for name in (*step.inputs, step.out))
     busy = engines.instruction(count * function.operations, count * function.specials, moved)
-    return float(engines.vector.call / engines.clock + busy)
+    return float(busy if step.joined else engines.vector.call / engines.clock + busy)
 
 
 def worked(program: Program, on: Machine) -> tuple[float, float]:

@@ -29,7 +29,7 @@ def _figure7() -> str:
     rows = []
     for devices, gain in zip(DEVICES, gains(Choice("mapping.both.tp", DEVICES), *PAPER)[0], strict=True):
         base = Space(asked.base, (Choice("mapping.both.tp", DEVICES),)).at({"mapping.both.tp": devices})
-        parts = explain(base, asked.workload.cases[0])
+        parts = explain(base, asked.workload.cases[0], decode_at=asked.workload.decode_at)
         spans = {segment: _step(parts, segment) for segment in ("attention", "ffn")}
         cells = [show(seconds, "s", 3) for segment in spans.values() for seconds in segment]
         rows.append([str(devices), f"{gain:.3f}", *cells])

@@ -10,7 +10,7 @@ READINGS = (
     ("as configured", (), "decode_throughput_per_die_mm2"),
     ("throughput counts prefill time too", (), "throughput_per_die_mm2"),
     ("per area of all 32 dies", (), "decode_throughput_per_system_mm2"),
-    ("KV cache at its final length in every step", ("workload.decode_at=last",), "decode_throughput_per_die_mm2"),
+    ("KV cache at its mean length in every step", ("workload.decode_at=mean",), "decode_throughput_per_die_mm2"),
     (
         "operator that straddles the budget prefetched in part",
         ("mapping.prefill.prefetch=partial",),

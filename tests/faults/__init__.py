@@ -103,8 +103,8 @@ FAULTS = (
     Fault(
         "devices read a fraction of a KV head where there are more of them than heads",
         "evaluators/layouts/devices.py",
-        "kv_heads = ceil_div(of.kv_heads.units, tp) if",
-        "kv_heads = of.kv_heads.units / tp if",
+        "kv_heads = heads_on(of.kv_heads, tp, held)",
+        "kv_heads = of.kv_heads.units / tp",
         "chip=npu_dse model=llama3_405b mapping.prefill.tp=32 mapping.prefill.prefetch=partial",
         ("tests/evaluators/test_transformer.py::test_a_device_reads_the_cache_that_it_holds",),
     ),

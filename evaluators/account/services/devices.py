@@ -13,7 +13,7 @@ import numpy as np
 from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
-from dse.evaluators.account.devices import done_in, port_limit, seconds, step
+from dse.evaluators.account.devices import done_in, port_limit, refuse_heads, seconds, step
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by
 from dse.evaluators.graph.step import Step
@@ -42,6 +42,7 @@ FIDELITIES = ("closed",)
 def limits(design: Design, load: Load) -> list[Limit]:
     """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
     chip, mapping = _of(design)
+    refuse_heads(load.model, mapping.prefill, mapping.decode)
     held = max((_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)), key=lambda one: one.total)
     # a request alone must fit: beside more of them, requests wait
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
@@ -163,7 +164,9 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
         at = replace(at, decodes=decodes, decoded=decoded)
     operators, order = transformer(load.model, at), line(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
-    cut = blocks(operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded)
+    cut = blocks(
+        operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads
+    )
     return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
@@ -188,7 +191,9 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
 def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float) -> Footprint:
     one = Step("decode", 1.0, 1.0, 1.0, 1.0)
     tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
-    return footprint(transformer(load.model, one), load.model, tp, precision, cached=cached, sequences=sequences, tokens=tokens)
+    heads = _of(design)[1].prefill.kv_heads
+    parts = transformer(load.model, one)
+    return footprint(parts, load.model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

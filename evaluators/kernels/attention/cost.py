@@ -303,29 +303,35 @@ def _vectors(task: Task, engines: Engines, blocks: Any, masked: Any) -> Any:
 
 
 def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any]:
-    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end."""
+    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end.
+
+    Instructions between two exchanges are one sequence, which is started once; the scale is in the first of them.
+    """
     shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
     scores, outputs = m * task.tiling.keys, m * shape.v
 
+    start = engines.vector.call / engines.clock
+
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
-        busy = engines.instruction(elements * what.operations, elements * what.specials, moved)
-        return busy + engines.vector.call / engines.clock
+        return engines.instruction(elements * what.operations, elements * what.specials, moved)
 
     softmax = (
-        vector("largest", scores, scores * each + statistic)
+        2 * start
+        + vector("largest", scores, scores * each + statistic)
         + vector("exponentials", scores, 2 * scores * each + statistic)
         + vector("total", scores, scores * each + statistic)
     )
     again = (
-        vector("larger", m, 3 * statistic)
+        start
+        + vector("larger", m, 3 * statistic)
         + vector("exponentials", m, 3 * statistic)
         + vector("decayed", m, 4 * statistic)
         + vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
     )
     mask = vector("mask", scores, 2 * scores * each)
     scaled = vector("scale", m * task.width, 2 * m * task.width * each) * (2 if shape.latent else 1)
-    divided = where(task.partial, 0.0, vector("divide", outputs, 2 * outputs * each + statistic))
+    divided = where(task.partial, 0.0, start + vector("divide", outputs, 2 * outputs * each + statistic))
     return softmax, again, mask, scaled, divided
 
 

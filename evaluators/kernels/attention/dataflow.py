@@ -176,7 +176,7 @@ def _wave(wave: Wave, after: Wave | None, p: str, on: _On, *, first: bool) -> It
     if on.shape.latent:
         yield from _spread("c", "row", p, on)
     for part in ("q", "c") if on.shape.latent else ("q",):
-        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
+        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
     lead, middle = _alike(wave)
     ahead: Ahead = _ahead(after, p, on) if after is not None and not on.blocking else ((), ())
     for block in range(lead):
@@ -248,26 +248,33 @@ def _block(wave: Wave, block: int, following: Ahead, p: str, on: _On) -> Iterato
 
 
 def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterator[Round]:
-    """Scores of a block of keys become weights, algorithm 2 lines 12 to 24 and 26."""
+    """Scores of a block of keys become weights, algorithm 2 lines 12 to 24 and 26.
+
+    Instructions between two exchanges are a sequence, which is started once: up to the maxima, the sums, and what they do to
+    outputs. Queries are scaled where line 11 scales scores, in the first of these, and have no start of their own.
+    """
     s, o, top, total, m, l_, decay = (p + slot for slot in ("s", "o", "top", "total", "m", "l", "decay"))
     first = block == 0
+    masked = block >= wave.plain or block < wave.low
     if block >= wave.plain:
         yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)[0]))
     if block < wave.low:
-        yield from on.rounds(Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1]))
-    yield from on.rounds(Vector("largest", (s,), top))
+        yield from on.rounds(
+            Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=block >= wave.plain)
+        )
+    yield from on.rounds(Vector("largest", (s,), top, joined=masked))
     if not first:
-        yield from on.rounds(Vector("larger", (top, m), top))
+        yield from on.rounds(Vector("larger", (top, m), top, joined=True))
     yield from _combined("top", "max", p, on, back=True)
     yield from on.rounds(Vector("exponentials", (s, top), s))
-    yield from on.rounds(Vector("total", (s,), total))
+    yield from on.rounds(Vector("total", (s,), total, joined=True))
     yield from _combined("total", "sum", p, on, back=True)
     if first:
         yield from on.rounds(_moved(total, l_, on))
     else:
         yield from on.rounds(Vector("exponentials", (m, top), decay))
-        yield from on.rounds(Vector("decayed", (l_, decay, total), l_))
-        yield from on.rounds(Vector("scale", (o, decay), o))
+        yield from on.rounds(Vector("decayed", (l_, decay, total), l_, joined=True))
+        yield from on.rounds(Vector("scale", (o, decay), o, joined=True))
     yield from on.rounds(_moved(top, m, on))
 
 
@@ -302,7 +309,7 @@ def _begun(wave: Wave, on: _On, *beside: Load) -> Iterator[Round]:
     yield from on.rounds(_load("k", "column", wave, "0.", on), *beside)
     for p, part in ((p, part) for p in BOTH for part in parts):
         yield from _spread(part, "row", p, on)
-        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale)))
+        yield from on.rounds(Vector("scale", (p + part,), p + part, given=np.array(on.scale), joined=True))
     yield from _spread("k", "column", "0.", on)
 
 

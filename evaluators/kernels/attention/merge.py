@@ -113,9 +113,9 @@ def _wave(of: Merge, active: int, after: int, mesh: Mesh, channels: int) -> tupl
     """Rows of as many tiles as are active; those of the tiles `after` begin to come before outputs are stored."""
     turns = [
         _alone(Vector("largest", ("tops",), "m")),
-        _alone(Vector("exponentials", ("tops", "m"), "tops")),
-        _alone(Vector("scale", ("totals", "tops"), "totals")),
-        _alone(Vector("total", ("totals",), "l")),
+        _alone(Vector("exponentials", ("tops", "m"), "tops", joined=True)),
+        _alone(Vector("scale", ("totals", "tops"), "totals", joined=True)),
+        _alone(Vector("total", ("totals",), "l", joined=True)),
     ]
     for part in range(of.parts):
         turns += [_alone(_load("part", active, mesh, channels))] if part else []
@@ -245,16 +245,15 @@ def _vectors(of: Merge, engines: Engines, itemsize: float) -> tuple[Any, Any, An
 
     def vector(function: str, elements: Any, moved: Any) -> Any:
         what = FUNCTIONS[function]
-        return (
-            engines.instruction(elements * what.operations, elements * what.specials, moved)
-            + engines.vector.call / engines.clock
-        )
+        return engines.instruction(elements * what.operations, elements * what.specials, moved)
 
+    start = engines.vector.call / engines.clock
     weigh = (
-        vector("largest", all_parts, (all_parts + rows) * WIDE)
+        start
+        + vector("largest", all_parts, (all_parts + rows) * WIDE)
         + vector("exponentials", all_parts, (2 * all_parts + rows) * WIDE)
         + vector("scale", all_parts, 3 * all_parts * WIDE)
         + vector("total", all_parts, (all_parts + rows) * WIDE)
     )
-    add = vector("decayed", outputs, (3 * outputs + rows) * WIDE)
-    return weigh, add, vector("divide", outputs, outputs * (WIDE + itemsize) + rows * WIDE)
+    add = start + vector("decayed", outputs, (3 * outputs + rows) * WIDE)
+    return weigh, add, start + vector("divide", outputs, outputs * (WIDE + itemsize) + rows * WIDE)

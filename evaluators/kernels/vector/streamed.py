@@ -4,9 +4,10 @@ A tile loads a block of rows, computes, and stores; the next block comes meanwhi
 row is on one of them; rows of what needs no whole row may be pieces of rows.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.program.rounds import FUNCTIONS, Cores, Load, Loop, Program, Round, Send, Slot, Step, Store, Vector
 from dse.space.elementwise import Array, ceil_div, maximum, minimum
+
+Work = TypeVar("Work")
 
 WIDE, ONCE = 0, -1
 """Entries along the first axis of a slot: all columns of a row; the same where all rows share one."""
@@ -278,11 +281,11 @@ def _worked(recipe: Recipe, rows: Any, block: Block, mesh: Mesh, engines: Engine
     each = {name: slot.shape[0] * slot.row_bytes for name, slot in held.items()}
     vector: Any = 0.0
     elements: Any = 0.0
-    for call in (call for call in recipe.calls if call.to is None):
+    for call, joined in ((call, joined) for _, calls in recipe.groups for call, joined in sequences(calls) if call.to is None):
         what, count = FUNCTIONS[call.function], maximum(_size(held[call.inputs[0]]), _size(held[call.out]))
         moved = sum(each[name] for name in (*call.inputs, call.out))
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
-        vector, elements = vector + busy + engines.vector.call / engines.clock, elements + count
+        vector, elements = vector + busy + (0.0 if joined else engines.vector.call / engines.clock), elements + count
     names = recipe.loads, recipe.stored, recipe.groups[0][0]
     return _Work(cut(rows, block, mesh), vector, elements, *(sum(each[name] for name in some) for some in names))
 
@@ -326,7 +329,7 @@ def steps(recipe: Recipe, rows: int, block: Block, mesh: Mesh, dtype: str = "flo
         ahead = [*(moved(Load, loaded, last=last) for loaded, _ in recipe.groups[1:]), then]
         steps: list[tuple[Step, ...]] = []
         for (loaded, calls), load in zip(recipe.groups, ahead, strict=True):
-            steps += [(_step(call, everyone),) for call in calls]
+            steps += [(_step(call, everyone, joined),) for call, joined in sequences(calls)]
             readers = [place for place, call in enumerate(calls) if set(call.inputs) & set(loaded)]
             if readers:
                 steps[len(steps) - len(calls) + readers[-1]] += load
@@ -378,11 +381,25 @@ def result(stored: dict[str, Array], slot: str, rows: int) -> Array:
     return np.concatenate(parts)[:rows]
 
 
-def _step(call: Call, everyone: Cores) -> Step:
+def _step(call: Call, everyone: Cores, joined: bool) -> Step:
     if call.to is not None:
         ends = np.array(0), np.array(1)
         return Send(call.inputs[0], everyone, everyone, *ends, at=np.array(call.to), into=call.out)
-    return Vector(call.function, call.inputs, call.out, given=None if call.given is None else np.array(call.given))
+    given = None if call.given is None else np.array(call.given)
+    return Vector(call.function, call.inputs, call.out, given=given, joined=joined)
+
+
+def sequences(works: Sequence[Work]) -> Iterator[tuple[Work, bool]]:
+    """Each with whether it is a vector instruction right behind another one: both are one sequence, which is started once.
+
+    >>> [joined for _, joined in sequences((Call("squares", ("x",), "y"), Call("roots", ("y",), "y")))]
+    [False, True]
+    """
+    before = False
+    for work in works:
+        vector = isinstance(work, Call) and work.to is None
+        yield work, before and vector
+        before = vector
 
 
 def _sides(high: int | tuple[int, ...], block: Block) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.kernels.vector.streamed import Call, stream
+from dse.evaluators.kernels.vector.streamed import Call, sequences, stream
 from dse.evaluators.machine.channels import ColumnMemory
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
@@ -137,11 +137,11 @@ def steps(walk: Walk, items: int, blocks: tuple[int, ...], mesh: Mesh, *, channe
     def wave(count: int, *, last: bool, after: dict[str, Step]) -> Iterator[Round | Loop]:
         """An item of every tile; `after` is what comes for the next one."""
         own, stores = moved(Load, walk.loads, last=last), moved(Store, walk.stored, last=last)
-        yield from (Round((_step(work),)) for work in walk.start)
+        yield from (Round((_step(work, joined),)) for work, joined in sequences(walk.start))
         if count > 1:
             yield Loop(_block(walk, own, stores), count - 1)
         yield from _block(walk, after, stores)
-        yield from (Round((_step(work),)) for work in walk.closing)
+        yield from (Round((_step(work, joined),)) for work, joined in sequences(walk.closing))
         if walk.final:
             yield Round(tuple(moved(Store, walk.final, last=last).values()))
 
@@ -193,7 +193,7 @@ def result(stored: dict[str, Array], name: str, walk: Walk, blocks: tuple[int, .
 def _block(walk: Walk, loads: dict[str, Step], stores: dict[str, Step]) -> tuple[Round, ...]:
     """A block; what comes next is loaded beside the last work that reads what it replaces, or after that."""
     single = {slot.name for slot in walk.slots if slot.depth == 1}
-    turns: list[list[Step]] = [[_step(work)] for work in walk.body]
+    turns: list[list[Step]] = [[_step(work, joined)] for work, joined in sequences(walk.body)]
     for name, load in loads.items():
         readers = [place for place, work in enumerate(walk.body) if name in _inputs(work)]
         turns[readers[-1] + (name in single) if readers else 0].append(load)
@@ -209,13 +209,13 @@ def _chain(walk: Walk, engines: Engines) -> tuple[Any, Any, Any, Any]:
     ends: list[Any] = []
     # a block depends on the one before in the same way from the second on
     for part in (walk.start, *[walk.body] * 4, walk.closing):
-        for work in part:
+        for work, joined in sequences(part):
             engine = isinstance(work, Product)
             begin = maximum(free[engine], read[work.out])
             needed = (*_inputs(work), work.out) if isinstance(work, Product) and work.combine == "sum" else _inputs(work)
             for name in needed:
                 begin = maximum(begin, ready[name])
-            end = begin + _seconds(work, slots, engines)
+            end = begin + _seconds(work, slots, engines, joined)
             free[engine] = ready[work.out] = end
             for name in _inputs(work):
                 read[name] = maximum(read[name], end)
@@ -224,13 +224,14 @@ def _chain(walk: Walk, engines: Engines) -> tuple[Any, Any, Any, Any]:
     return start, one - start, last - before, closed - last
 
 
-def _seconds(work: Work, slots: dict[str, Slot], engines: Engines) -> Any:
+def _seconds(work: Work, slots: dict[str, Slot], engines: Engines, joined: bool) -> Any:
     if isinstance(work, Product):
         copies, m, k, n = matrices(Multiply(*work), slots)
         return copies * engines.product(m, k, n, slots[work.a].itemsize) + engines.matrix.call / engines.clock
     what, count = FUNCTIONS[work.function], _elements(work, slots)
     moved = sum(slots[name].shape[0] * slots[name].row_bytes for name in (*work.inputs, work.out))
-    return engines.instruction(count * what.operations, count * what.specials, moved) + engines.vector.call / engines.clock
+    busy = engines.instruction(count * what.operations, count * what.specials, moved)
+    return busy if joined else busy + engines.vector.call / engines.clock
 
 
 def _elements(call: Call, slots: dict[str, Slot]) -> Any:
@@ -269,7 +270,8 @@ def _inputs(work: Work) -> tuple[str, ...]:
     return (work.a, work.b) if isinstance(work, Product) else work.inputs
 
 
-def _step(work: Work) -> Step:
+def _step(work: Work, joined: bool) -> Step:
     if isinstance(work, Product):
         return Multiply(*work)
-    return Vector(work.function, work.inputs, work.out, given=None if work.given is None else np.array(work.given))
+    given = None if work.given is None else np.array(work.given)
+    return Vector(work.function, work.inputs, work.out, given=given, joined=joined)

@@ -1,0 +1,62 @@
+"""Published optima that lie on a plateau, and values from which on a metric stays."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.space.errors import DesignError
+from dse.validate import FLAT, Compared, _flat, compare
+
+HEAD = "id,where,overrides,baseline,metric,value,unit,role,note\n"
+SPACE = "study=preserve_l2 space=l2 model=[llama3_8b] workload.batch=[8] workload.sequence=[4096]"
+
+
+@given(st.lists(st.floats(0.9, 2.0), min_size=1, max_size=20))
+def test_the_plateau_is_around_the_best_and_all_behind_the_end_is_settled(losses: list[float]) -> None:
+    values, given_ = np.arange(len(losses)) * 8.0, np.array(losses)
+    ends = _flat(values, given_, "knob")
+    first, settled, last = (len(losses) if np.isnan(end) else int(end / 8) for end in ends)
+    limit = given_.min() + FLAT * given_.min()
+    assert first <= int(given_.argmin()) <= last
+    assert (given_[first : last + 1] <= limit).all()
+    assert first == 0 or given_[first - 1] > limit
+    assert last == len(losses) - 1 or given_[last + 1] > limit
+    assert (given_[settled:] <= limit).all()
+    assert settled == 0 or given_[settled - 1] > limit
+
+
+@given(st.permutations(list(range(8))))
+def test_the_order_of_designs_does_not_matter(order: list[int]) -> None:
+    losses = np.array([3.0, 2.0, 1.5, 1.005, 1.0, 1.008, 1.02, 1.001])
+    place = np.array(order)
+    assert _flat(place * 1.0, losses[place], "knob") == (3.0, 7.0, 5.0)
+
+
+def rows(folder: Path, *asked: str) -> list[Compared]:
+    path = folder / "published.csv"
+    path.write_text(HEAD + "".join(f'{number},x,{SPACE},,"{row}",MB,report,\n' for number, row in enumerate(asked)))
+    return compare(path)
+
+
+def test_a_published_value_on_the_plateau_is_right_and_one_beside_it_is_off_by_the_way_there(tmp_path: Path) -> None:
+    best = "(chip.l2.size, decode_throughput_per_die_mm2)"
+    peak, wide, *others = rows(
+        tmp_path, *(f'{kind}{best}","{value}' for kind, value in (("at_peak", 1), ("plateau", 1), ("plateau", 1000)))
+    )
+    assert peak.simulated == wide.simulated == others[0].simulated
+    assert wide.error is not None
+    assert peak.error is not None
+    assert others[0].error is not None
+    assert 0 <= wide.error <= peak.error
+    assert others[0].error < 0
+    on = rows(tmp_path, f'plateau{best}","{peak.simulated}')[0]
+    assert on.error == 0
+
+
+@pytest.mark.parametrize("what", ["reached(latency)", "plateau(latency)", "peak(chip.l2.size, latency)"])
+def test_a_metric_that_names_too_little_or_too_much_is_refused(tmp_path: Path, what: str) -> None:
+    with pytest.raises(DesignError, match="expected peak"):
+        rows(tmp_path, f'{what}","8')

@@ -1,0 +1,59 @@
+"""KV heads that devices do not divide: some hold one more, or each as many as all can have."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question, question
+from dse.compose import compose
+from dse.evaluators import evaluate
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+
+METRICS = ("latency", "ttft", "hbm_used", "attention_layer", "energy")
+
+
+@cache
+def asked(model: str, *words: str) -> Question:
+    lengths = ("workload.batch=[4]", "workload.prompt=1000", "workload.output=50")
+    return question(compose(["chip=ascend910b", *lengths, f"model={model}", *words]), Path())
+
+
+def found(word: str, tp: int, **heads: int) -> list[float]:
+    """Metrics of a model of so many heads."""
+    of = asked("llama3_8b", f"+mapping.both.kv_heads={word}")
+    case = of.workload.cases[0]
+    workload = replace(of.workload, cases=(replace(case, model=replace(case.model, **heads)),))
+    design = replaced(of.base, {"mapping.prefill.tp": tp, "mapping.decode.tp": tp})
+    columns = evaluate(stacked([design]), workload).columns
+    return [float(columns[name][0]) for name in METRICS]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 4), st.integers(0, 7), st.integers(1, 4), st.integers(2, 8))
+def test_fewer_heads_are_a_model_that_has_only_those(each: int, over: int, group: int, tp: int) -> None:
+    """Each device has `each` whole heads, and `over` of them are left over."""
+    kv_heads, heads = each * tp + min(over, tp - 1), group * each * tp * (each * tp + min(over, tp - 1))
+    few, more = (found(word, tp, heads=heads, kv_heads=kv_heads) for word in ("fewer", "more"))
+    assert few == pytest.approx(found("fewer", tp, heads=heads, kv_heads=each * tp), rel=1e-12)
+    assert more == pytest.approx(found("more", tp, heads=heads, kv_heads=(each + (over > 0)) * tp), rel=1e-12)
+    assert all(one <= other for one, other in zip(few, more, strict=True))
+
+
+def test_a_device_holds_one_head_where_there_are_fewer_than_devices() -> None:
+    assert found("fewer", 8, heads=32, kv_heads=4) == found("more", 8, heads=32, kv_heads=4)
+
+
+def test_phases_that_hold_different_heads_and_models_that_have_none_are_refused() -> None:
+    for words, said in (
+        (("phi3_medium", "+mapping.prefill.kv_heads=fewer"), r"mapping\.decode\.kv_heads: prefill and decode hold the same"),
+        (("deepseek_v3", "+mapping.both.kv_heads=fewer"), "DeepSeek-V3 has no KV heads that devices could divide"),
+    ):
+        of = asked(*words)
+        with pytest.raises(DesignError, match=said):
+            evaluate(stacked([of.base]), of.workload)
