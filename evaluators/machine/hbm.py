@@ -284,9 +284,13 @@ def rates(memory: Memory) -> Rates:
         for number, bursts in enumerate(sizes):
             count = max(1, BURSTS // int(bursts))
             each[kind, number] = _occupation(memory, int(bursts), np.full(count, bool(kind)), rng)
+    return Rates(float(access), first(memory), each)
+
+
+def first(memory: Memory) -> Array:
+    """From a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]"""
     t, clock = memory.timing, memory.clock
-    first = np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
-    return Rates(float(access), first, each)
+    return np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
 
 
 @lru_cache(maxsize=256)
@@ -314,15 +318,43 @@ def _reads(memory: Memory, bursts: int) -> float:
 
 def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator) -> float:
     """Seconds a byte of blocks at random places of one channel, offered at once."""
-    access = int(memory.access)
-    room = int(capacity(memory) / channels(memory)) // (bursts * access)
-    start = (rng.integers(0, room, len(write)) * bursts * access)[:, None] + np.arange(bursts) * access
-    size = int(memory.granularity)
-    address = (start // size * int(channels(memory)) * size + start % size).ravel()  # all of them in one channel
+    counts = (0, len(write)) if write[0] else (len(write), 0)
+    clocks = occupied(memory, (bursts, bursts), counts, rng)
+    return clocks / float(memory.clock) / (len(write) * bursts * int(memory.access))
+
+
+def occupied(memory: Memory, bursts: tuple[int, int], counts: tuple[int, int], rng: np.random.Generator) -> float:
+    """Clocks that blocks at random places keep one channel, offered at once; reads and writes evenly one among the other.
+
+    Args:
+        memory: whose channel.
+        bursts: requests of a block that is read, and of one that is written.
+        counts: blocks of either.
+        rng: for their places.
+
+    Raises:
+        DesignError: as `play`.
+    """
+    refuse(memory)
+    access, size, many = int(memory.access), int(memory.granularity), int(channels(memory))
+    turns, starts, requests, write = [], [], [], []
+    for kind in (0, 1):
+        if not counts[kind]:
+            continue
+        each = bursts[kind]
+        room = max(int(capacity(memory) / many) // (each * access), 1)
+        starts.append(rng.integers(0, room, counts[kind]) * each * access)
+        turns.append((np.arange(counts[kind]) + 0.5) / counts[kind])
+        requests.append(np.full(counts[kind], each))
+        write.append(np.full(counts[kind], bool(kind)))
+    order = np.argsort(np.concatenate(turns), kind="stable")
+    start, each_, wrote = (np.concatenate(column)[order] for column in (starts, requests, write))
+    first = np.cumsum(each_) - each_
+    local = np.repeat(start - first * access, each_) + np.arange(int(each_.sum())) * access
+    address = local // size * many * size + local % size  # all of them in one channel
     _, at = place(memory, address)
     served = dram.serve(
-        at, np.repeat(write, bursts), np.zeros(address.size), timing(memory), groups=int(memory.groups),
+        at, np.repeat(wrote, each_), np.zeros(address.size), timing(memory), groups=int(memory.groups),
         banks=int(memory.banks), path=path(memory), queues=queues(memory),
     )  # fmt: skip
-    clocks = address.size * int(memory.timing.burst) + int(served.idle.sum())
-    return clocks / float(memory.clock) / (address.size * access)
+    return float(address.size * int(memory.timing.burst) + int(served.idle.sum()))

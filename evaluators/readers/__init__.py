@@ -12,7 +12,11 @@ from dse.evaluators.readers.price import Reader
 
 READERS: dict[str, Reader] = {"closed": closed.READER} | {
     word: Reader(
-        partial(kernels.played, word), collective, partial(played.product, play), partial(jobs.price, word), played.memory
+        partial(kernels.played, word),
+        collective,
+        partial(played.product, play),
+        partial(jobs.price, word),
+        partial(played.memory, word),
     )
     for word, play in PLAYERS.items()
 }
