@@ -12,7 +12,8 @@ import numpy as np
 
 from dse.evaluators.machine import dram
 from dse.evaluators.machine.crossing import Ways
-from dse.evaluators.machine.dram import CAUSES, Queues, Served
+from dse.evaluators.machine.dram import Served
+from dse.evaluators.machine.dram_words import CAUSES, Queues, Timing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.memory import ORDERS, Memory, capacity, channels, peak, refuse
@@ -190,7 +191,7 @@ def _report(
     )
 
 
-def timing(memory: Memory) -> dram.Timing:
+def timing(memory: Memory) -> Timing:
     """The constraints as a channel has them.
 
     Raises:
@@ -198,10 +199,10 @@ def timing(memory: Memory) -> dram.Timing:
     """
     refuse(memory)
     t, single = memory.timing, memory.refresh == "bank"
-    named = {name: int(getattr(t, name)) for name in dram.Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
+    named = {name: int(getattr(t, name)) for name in Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
     refi = int(t.refi) // int(memory.groups * memory.banks) if single else int(t.refi)
     turn = int(t.rtw - t.cl - t.burst + t.cwl)
-    return dram.Timing(**named, rfc=int(t.rfc_bank if single else t.rfc), refi=refi, turn=turn, per_bank=single)
+    return Timing(**named, rfc=int(t.rfc_bank if single else t.rfc), refi=refi, turn=turn, per_bank=single)
 
 
 def queues(memory: Memory) -> Queues:
