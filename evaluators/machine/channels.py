@@ -1,11 +1,19 @@
-"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes."""
+"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes.
+
+What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.machine.laid import Asked, pace
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, maximum, minimum
+from dse.space.memory import behind
+
+LONG = Asked(1.0, 1048576.0)
+"""A block of a tile, as its channel has it: tiles of operands lie one after the other, so that it goes on with the next one."""
 
 
 class ColumnMemory(NamedTuple):
@@ -82,13 +90,20 @@ def ahead_byte(chip: Chip) -> Any:
 
 
 def chip_channels(chip: Chip) -> Channels:
-    """The same with their places, for who plays links."""
-    raw, hbm = _raw(chip), chip.hbm
-    sides = int(chip.mesh.rows), int(chip.mesh.cols)
-    return channels(hbm.place, int(raw.count), *sides, float(hbm.latency), 1 / raw.byte, float(hbm.crowded))
+    """The same with their places, for who plays links; what long blocks lose is what tables of their banks say."""
+    hbm, count = chip.hbm, int(channels_used(chip))
+    share = hbm.achieved
+    if hbm.banks is not None:
+        from dse.evaluators.machine import bank_state  # which compiles, or loads what was
+
+        share = 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
+    sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(hbm.channels / count, 1.0)
+    return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))
 
 
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
     byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    if hbm.banks is not None:
+        byte = byte * pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)
