@@ -503,7 +503,7 @@ def _issue(channels, i, asked, t, ways, row, clock):
     Banks are looked at in turn, once: a command takes its bus from those that come after. `asleep` is until one of them might.
     """
     c = channels.state[i]
-    issued = 0
+    issued, turns = False, 0
     left, wake = _want_now(channels, i, clock)
     ahead = left & ~((2 << c.turn) - 1)
     left ^= ahead
@@ -522,11 +522,11 @@ def _issue(channels, i, asked, t, ways, row, clock):
             _column(channels, i, asked, t, ways, clock, bank)
             ahead, left = ahead & (c.opening | c.closing), left & (c.opening | c.closing)
             wake = min(wake, _soonest(c, b, bit))
+            issued = True
         elif row:  # its turn is lost
-            c.asleep = clock + 1
-            return issued > 0
+            wake = clock
         else:
-            row = True
+            issued = row = True
             if kind == OPEN:
                 _activate(channels, i, asked, t, clock, bank)
                 ahead, left = ahead & ~c.opening, left & ~c.opening
@@ -536,12 +536,12 @@ def _issue(channels, i, asked, t, ways, row, clock):
             else:
                 _precharge(channels, i, t, clock, bank)
                 wake = min(wake, b.can_activate)
-        issued += 1
-        if issued == 2:
+        turns += 1
+        if turns == 2:
             c.asleep = clock + 1
-            return True
+            return issued
     c.asleep = max(wake, clock + 1)
-    return issued > 0
+    return issued
 
 
 NOTHING, OPEN, CLOSE, DATA = range(4)
