@@ -89,18 +89,6 @@ def ahead_byte(chip: Chip) -> Any:
     return memory.crowded / memory.count
 
 
-def chip_channels(chip: Chip) -> Channels:
-    """The same with their places, for who plays links; what long blocks lose is what tables of their banks say."""
-    hbm, count = chip.hbm, int(channels_used(chip))
-    share = hbm.achieved
-    if hbm.banks is not None:
-        from dse.evaluators.machine import bank_state  # which compiles, or loads what was
-
-        share = 1 / bank_state.pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
-    sides, bandwidth = (int(chip.mesh.rows), int(chip.mesh.cols)), hbm.channel_bandwidth * max(hbm.channels / count, 1.0)
-    return channels(hbm.place, count, *sides, float(hbm.latency), float(bandwidth * share), float(hbm.crowded))
-
-
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
     byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
