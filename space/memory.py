@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from dse.space.elementwise import Number
+from dse.space.elementwise import Number, maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import quantity, record, whole, word
 
@@ -94,6 +94,11 @@ def capacity(memory: Memory) -> Any:
 def peak(memory: Memory) -> Any:
     """Bytes a second that the data buses can move."""
     return channels(memory) * memory.access * memory.clock / memory.timing.burst
+
+
+def behind(memory: Memory, bandwidth: Any) -> Any:
+    """Pseudo-channels that a bandwidth is of, at least one; what is between two numbers of them is a matter of their clock."""
+    return maximum(bandwidth * channels(memory) / peak(memory), 1.0)
 
 
 def refuse(memory: Memory, address: str = "memory") -> None:

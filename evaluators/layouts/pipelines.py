@@ -186,6 +186,7 @@ def _attention(model: Model, part: Part, of: Attention, plan: TilePlan, precisio
         piece=(of.together if of.picked else BLOCK_TOKENS) * of.kv_heads.units * share * kv, exchange=exchange,
         flop=flop, nbytes=nbytes, macs=flop / 2, elements=pairs * (SOFTMAX + CAP * of.capped) + made,
         known=at.positions / maximum(at.positions + at.tokens, 1.0),
+        wrote=minimum(at.tokens / maximum(requests, 1.0), float(BLOCK_TOKENS)) * of.kv_heads.units * share * kv,
     )  # fmt: skip
 
 
@@ -234,4 +235,6 @@ def _on_group(model: Model, part: Part, of: Attention, plan: TilePlan, precision
         part.name, of.name, of.needs, part.rows, (at.tokens, at.pairs, of.heads.units),
         reads="kv", fetch=written / plan.tp, piece=BLOCK_TOKENS * of.kv_heads.units * float(of.kv_dim * BYTES[precision.kv]),
         job=asked(model, of, at, plan, on), flop=flop, nbytes=written, known=0.0,
+        wrote=minimum(at.tokens / maximum(at.requests, 1.0), float(BLOCK_TOKENS)) * of.kv_heads.units
+        * float(of.kv_dim * BYTES[precision.kv]),
     )  # fmt: skip

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
-from dse.evaluators.machine.dram import ROW_HITS, Queues, Timing
+from dse.evaluators.machine.dram import ROW_HITS
+from dse.evaluators.machine.dram_words import Queues, Timing
 from dse.space.elementwise import Array
 
 LONG_AGO = -1e9

@@ -1,11 +1,19 @@
-"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes."""
+"""Channels of main memory on a mesh, as a program feels them: where each one is, and how long a block takes.
+
+What a long block loses to banks goes by interleaving: by the formula of `laid`, or by played tables where links are played.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.machine.laid import Asked, pace
 from dse.space.chip import Chip
 from dse.space.elementwise import Array, maximum, minimum
+from dse.space.memory import behind
+
+LONG = Asked(1.0, 1048576.0)
+"""A block of a tile, as its channel has it: tiles of operands lie one after the other, so that it goes on with the next one."""
 
 
 class ColumnMemory(NamedTuple):
@@ -81,14 +89,9 @@ def ahead_byte(chip: Chip) -> Any:
     return memory.crowded / memory.count
 
 
-def chip_channels(chip: Chip) -> Channels:
-    """The same with their places, for who plays links."""
-    raw, hbm = _raw(chip), chip.hbm
-    sides = int(chip.mesh.rows), int(chip.mesh.cols)
-    return channels(hbm.place, int(raw.count), *sides, float(hbm.latency), 1 / raw.byte, float(hbm.crowded))
-
-
 def _raw(chip: Chip) -> ColumnMemory:
     hbm, count = chip.hbm, channels_used(chip)
     byte = 1 / (hbm.channel_bandwidth * hbm.achieved * maximum(hbm.channels / count, 1.0))
+    if hbm.banks is not None:
+        byte = byte * pace(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), LONG)
     return ColumnMemory(count, hbm.latency, byte, byte / hbm.crowded)

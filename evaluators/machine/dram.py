@@ -25,11 +25,24 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import cached_njit, lowest
 from dse.evaluators.machine.crossing import FROM, TO, Ways, nowhere
+from dse.evaluators.machine.dram_words import (
+    ACTIVATES,
+    CAUSES,
+    GROUP,
+    LOAD,
+    NOC,
+    QUEUE,
+    REFRESH,
+    ROW,
+    TURN,
+    WINDOW,
+    Queues,
+    Timing,
+)
 from dse.space.elementwise import Array
 
 ROW_HITS = 4
@@ -38,64 +51,7 @@ ROW_HITS = 4
 DRAIN = 8
 """Writes beyond which they are drained where no read is queued; fewer wait for company, as long as more can come."""
 
-CAUSES = ("load", "window", "noc", "queue", "row", "activates", "group", "turn", "refresh")
-"""What the data bus waits for: requests that were not there yet (their time had not come, or the requester had too many
-outstanding, or had them because their data waited for links), the controller's queues, a row to be closed and opened, another
-activate (tRRD, tFAW), its bank group (tCCD_L), the bus turning round between reads and writes, a refresh."""
-
-LOAD, WINDOW, NOC, QUEUE, ROW, ACTIVATES, GROUP, TURN, REFRESH = range(len(CAUSES))
-
 NEVER = 1 << 60
-
-
-class Timing(NamedTuple):
-    """Timing constraints of a channel. [clock]
-
-    Attributes:
-        cl, cwl: from a read or write to its first data.
-        rcd_read, rcd_write: from activate to read or write.
-        rp: from precharge to activate.
-        ras: from activate to precharge.
-        rfc: a refresh.
-        refi: from refresh to refresh.
-        rrd_s, rrd_l: from activate to activate, in another or in the same bank group; the former is not longer.
-        ccd_s, ccd_l: from column command to column command, likewise.
-        wtr_s, wtr_l: from the end of a write's data to a read, likewise.
-        faw: any four activates.
-        wr: from the end of a write's data to precharge.
-        rtp: from read to precharge.
-        turn: between the data of a read and of a write, for the bus to turn round.
-        burst: data of one request.
-        per_bank: whether a refresh is of one bank; then `refi` is from one bank's to the next one's.
-    """
-
-    cl: int
-    cwl: int
-    rcd_read: int
-    rcd_write: int
-    rp: int
-    ras: int
-    rfc: int
-    refi: int
-    rrd_s: int
-    rrd_l: int
-    ccd_s: int
-    ccd_l: int
-    wtr_s: int
-    wtr_l: int
-    faw: int
-    wr: int
-    rtp: int
-    turn: int
-    burst: int
-    per_bank: bool = False
-
-
-class Queues(NamedTuple):
-    """Requests that a controller holds: in its read queue and write buffer (each), and for each bank."""
-
-    waiting: int = 32
-    bank: int = 8
 
 
 class Served(NamedTuple):
@@ -295,17 +251,6 @@ _apart: Any = partial(njit, error_model="numpy", _nrt=False)()
 """Called by it, seldom enough."""
 
 _loop: Any = cached_njit(error_model="numpy", _nrt=False)
-
-
-def _count_trailing_zeros(context, bits):
-    def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
-
-    return types.int64(types.int64), generate
-
-
-_lowest: Any = intrinsic(_count_trailing_zeros)
-"""Place of the lowest bit that is set; there must be one."""
 
 
 @_loop
@@ -519,7 +464,7 @@ def _refresh_bank(channels, i, t, clock):
     if c.kept == 0:
         c.kept = 1 << _idle_bank(channels, i)
         c.asleep = 0
-    bank = _lowest(c.kept)
+    bank = lowest(c.kept)
     b = channels.banks[i, bank]
     at = b.can_precharge if b.row >= 0 else b.can_activate
     if at > clock:
@@ -540,10 +485,10 @@ def _idle_bank(channels, i):
     banks = channels.banks.shape[1]
     if c.round == 0:
         c.round = -1 if banks == 64 else (1 << banks) - 1
-    best, bank = -1, _lowest(c.round)
+    best, bank = -1, lowest(c.round)
     left = c.round & ~(c.reads_for | c.writes_for)
     while left != 0:
-        place = _lowest(left)
+        place = lowest(left)
         b = channels.banks[i, place]
         if b.waiting == 0 and b.can_activate > best:
             best, bank = b.can_activate, place
@@ -553,34 +498,60 @@ def _idle_bank(channels, i):
 
 @_piece
 def _issue(channels, i, asked, t, ways, row, clock):
-    """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did."""
+    """Issues a column and a row command (if that bus is free), of the banks whose turn it is and that can; whether it did.
+
+    Banks are looked at in turn, once: a command takes its bus from those that come after. `asleep` is until one of them might.
+    """
     c = channels.state[i]
-    issued = False
-    for _ in range(2):
-        rows, ready = _ready(channels, i, clock)
-        if ready == 0:
-            return issued
-        after = ready & ~((2 << c.turn) - 1)
-        bank = _lowest(after if after != 0 else ready)
+    issued, turns = False, 0
+    left, wake = _want_now(channels, i, clock)
+    ahead = left & ~((2 << c.turn) - 1)
+    left ^= ahead
+    while ahead | left != 0:
+        if ahead == 0:
+            ahead, left = left, 0
+        bank, bit = lowest(ahead), ahead & -ahead
+        ahead ^= bit
+        b = channels.banks[i, bank]
+        kind, at = _may(channels, i, bank, bit, clock)
+        if kind == NOTHING:
+            wake = min(wake, at)
+            continue
         c.turn = bank
-        if not (rows >> bank) & 1:
+        if kind == DATA:
             _column(channels, i, asked, t, ways, clock, bank)
+            ahead, left = ahead & (c.opening | c.closing), left & (c.opening | c.closing)
+            wake = min(wake, _soonest(c, b, bit))
             issued = True
-        elif not row:  # else its turn is lost
-            if channels.banks[i, bank].row < 0:
+        elif row:  # its turn is lost
+            wake = clock
+        else:
+            issued = row = True
+            if kind == OPEN:
                 _activate(channels, i, asked, t, clock, bank)
+                ahead, left = ahead & ~c.opening, left & ~c.opening
+                wake = min(wake, min(b.can_read, b.can_write))
+                if c.opening != 0:
+                    wake = min(wake, max(c.can_activate, channels.window[i, c.oldest]))
             else:
                 _precharge(channels, i, t, clock, bank)
-            issued = row = True
-    c.asleep = clock + 1
+                wake = min(wake, b.can_activate)
+        turns += 1
+        if turns == 2:
+            c.asleep = clock + 1
+            return issued
+    c.asleep = max(wake, clock + 1)
     return issued
 
 
+NOTHING, OPEN, CLOSE, DATA = range(4)
+"""What a bank may be issued: nothing yet, an activate, a precharge, a read or a write."""
+
+
 @_piece
-def _ready(channels, i, clock):
-    """Sets of banks that can be opened or closed, and that can be issued any command; if none can, `asleep` until one might."""
+def _want_now(channels, i, clock):
+    """Set of banks that want what the channel lets them, and when it lets others."""
     c = channels.state[i]
-    rows = columns = 0
     wake = NEVER
     opening, left = max(c.can_activate, channels.window[i, c.oldest]), c.closing
     if opening <= clock:
@@ -595,35 +566,46 @@ def _ready(channels, i, clock):
         left |= c.writing
     elif c.writing != 0:
         wake = min(wake, c.can_write)
-    left &= ~c.kept
-    while left != 0:
-        bank, bit = _lowest(left), left & -left
-        left ^= bit
-        b = channels.banks[i, bank]
-        g = channels.groups[i, b.group]
-        if c.opening & bit:
-            at = max(b.can_activate, g.can_activate)
-            if at <= clock:
-                rows |= bit
-            wake = min(wake, at)
-            continue
-        if c.closing & bit:
-            if b.can_precharge <= clock:
-                rows |= bit
-            wake = min(wake, b.can_precharge)
-        if c.reading & bit:
-            at = max(max(b.can_read, g.can_read), c.can_read)
-            if at <= clock:
-                columns |= bit
-            wake = min(wake, at)
-        if c.writing & bit:
-            at = max(max(b.can_write, g.can_write), c.can_write)
-            if at <= clock:
-                columns |= bit
-            wake = min(wake, at)
-    if rows | columns == 0:
-        c.asleep = wake
-    return rows, rows | columns
+    return left & ~c.kept, wake
+
+
+@_piece
+def _may(channels, i, bank, bit, clock):
+    """What a bank may be issued, and when it may be something if it is nothing now; rows come before data."""
+    c, b = channels.state[i], channels.banks[i, bank]
+    g = channels.groups[i, b.group]
+    if c.opening & bit:
+        at = max(b.can_activate, g.can_activate)
+        return (OPEN if at <= clock else NOTHING), at
+    wake = NEVER
+    if c.closing & bit:
+        if b.can_precharge <= clock:
+            return CLOSE, clock
+        wake = b.can_precharge
+    if c.reading & bit:
+        at = max(max(b.can_read, g.can_read), c.can_read)
+        if at <= clock:
+            return DATA, clock
+        wake = min(wake, at)
+    if c.writing & bit:
+        at = max(max(b.can_write, g.can_write), c.can_write)
+        if at <= clock:
+            return DATA, clock
+        wake = min(wake, at)
+    return NOTHING, wake
+
+
+@_piece
+def _soonest(c, b, bit):
+    """When data may follow on the bus, or the bank that had them be closed, at the soonest."""
+    wake = NEVER
+    if c.reading != 0:
+        wake = c.can_read
+    if c.writing != 0:
+        wake = min(wake, c.can_write)
+    if c.closing & bit:
+        wake = min(wake, b.can_precharge)
+    return wake
 
 
 @_piece
@@ -796,7 +778,7 @@ def _forward(channels, i, asked, queues, clock):
         return False
     first, bank = NEVER, 0
     while left != 0:
-        place = _lowest(left)
+        place = lowest(left)
         b = channels.banks[i, place]
         r = b.held_write if c.draining > 0 else b.held_read
         if asked.accepted[r] < first:

@@ -12,7 +12,8 @@ import numpy as np
 
 from dse.evaluators.machine import dram
 from dse.evaluators.machine.crossing import Ways
-from dse.evaluators.machine.dram import CAUSES, Queues, Served
+from dse.evaluators.machine.dram import Served
+from dse.evaluators.machine.dram_words import CAUSES, Queues, Timing
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.memory import ORDERS, Memory, capacity, channels, peak, refuse
@@ -190,7 +191,7 @@ def _report(
     )
 
 
-def timing(memory: Memory) -> dram.Timing:
+def timing(memory: Memory) -> Timing:
     """The constraints as a channel has them.
 
     Raises:
@@ -198,10 +199,10 @@ def timing(memory: Memory) -> dram.Timing:
     """
     refuse(memory)
     t, single = memory.timing, memory.refresh == "bank"
-    named = {name: int(getattr(t, name)) for name in dram.Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
+    named = {name: int(getattr(t, name)) for name in Timing._fields if name not in ("rfc", "refi", "turn", "per_bank")}
     refi = int(t.refi) // int(memory.groups * memory.banks) if single else int(t.refi)
     turn = int(t.rtw - t.cl - t.burst + t.cwl)
-    return dram.Timing(**named, rfc=int(t.rfc_bank if single else t.rfc), refi=refi, turn=turn, per_bank=single)
+    return Timing(**named, rfc=int(t.rfc_bank if single else t.rfc), refi=refi, turn=turn, per_bank=single)
 
 
 def queues(memory: Memory) -> Queues:
@@ -284,9 +285,13 @@ def rates(memory: Memory) -> Rates:
         for number, bursts in enumerate(sizes):
             count = max(1, BURSTS // int(bursts))
             each[kind, number] = _occupation(memory, int(bursts), np.full(count, bool(kind)), rng)
+    return Rates(float(access), first(memory), each)
+
+
+def first(memory: Memory) -> Array:
+    """From a block's arrival at an idle channel to its first data, of reads and of writes; shape (2,). [s]"""
     t, clock = memory.timing, memory.clock
-    first = np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
-    return Rates(float(access), first, each)
+    return np.array([latency(memory, row_open=False) - t.burst / clock, (1 + path(memory)) / clock])
 
 
 @lru_cache(maxsize=256)
@@ -314,15 +319,43 @@ def _reads(memory: Memory, bursts: int) -> float:
 
 def _occupation(memory: Memory, bursts: int, write: Array, rng: np.random.Generator) -> float:
     """Seconds a byte of blocks at random places of one channel, offered at once."""
-    access = int(memory.access)
-    room = int(capacity(memory) / channels(memory)) // (bursts * access)
-    start = (rng.integers(0, room, len(write)) * bursts * access)[:, None] + np.arange(bursts) * access
-    size = int(memory.granularity)
-    address = (start // size * int(channels(memory)) * size + start % size).ravel()  # all of them in one channel
+    counts = (0, len(write)) if write[0] else (len(write), 0)
+    clocks = occupied(memory, (bursts, bursts), counts, rng)
+    return clocks / float(memory.clock) / (len(write) * bursts * int(memory.access))
+
+
+def occupied(memory: Memory, bursts: tuple[int, int], counts: tuple[int, int], rng: np.random.Generator) -> float:
+    """Clocks that blocks at random places keep one channel, offered at once; reads and writes evenly one among the other.
+
+    Args:
+        memory: whose channel.
+        bursts: requests of a block that is read, and of one that is written.
+        counts: blocks of either.
+        rng: for their places.
+
+    Raises:
+        DesignError: as `play`.
+    """
+    refuse(memory)
+    access, size, many = int(memory.access), int(memory.granularity), int(channels(memory))
+    turns, starts, requests, write = [], [], [], []
+    for kind in (0, 1):
+        if not counts[kind]:
+            continue
+        each = bursts[kind]
+        room = max(int(capacity(memory) / many) // (each * access), 1)
+        starts.append(rng.integers(0, room, counts[kind]) * each * access)
+        turns.append((np.arange(counts[kind]) + 0.5) / counts[kind])
+        requests.append(np.full(counts[kind], each))
+        write.append(np.full(counts[kind], bool(kind)))
+    order = np.argsort(np.concatenate(turns), kind="stable")
+    start, each_, wrote = (np.concatenate(column)[order] for column in (starts, requests, write))
+    first = np.cumsum(each_) - each_
+    local = np.repeat(start - first * access, each_) + np.arange(int(each_.sum())) * access
+    address = local // size * many * size + local % size  # all of them in one channel
     _, at = place(memory, address)
     served = dram.serve(
-        at, np.repeat(write, bursts), np.zeros(address.size), timing(memory), groups=int(memory.groups),
+        at, np.repeat(wrote, each_), np.zeros(address.size), timing(memory), groups=int(memory.groups),
         banks=int(memory.banks), path=path(memory), queues=queues(memory),
     )  # fmt: skip
-    clocks = address.size * int(memory.timing.burst) + int(served.idle.sum())
-    return clocks / float(memory.clock) / (address.size * access)
+    return float(address.size * int(memory.timing.burst) + int(served.idle.sum()))

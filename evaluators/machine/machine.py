@@ -4,12 +4,14 @@ from typing import Any, NamedTuple, Protocol
 
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import Fabric, mesh_fabric, summing, tile_fabric
+from dse.evaluators.machine.laid import Asked, pace
 from dse.evaluators.machine.library import Libraries, libraries
 from dse.evaluators.machine.link import Library, Ports
 from dse.evaluators.machine.pooled import Cache, pooled
 from dse.evaluators.machine.shared import Shared, shared
 from dse.space.chip import Chip, MainMemory
 from dse.space.mapping import Mapping
+from dse.space.memory import behind
 
 
 class Engine(Protocol):
@@ -35,20 +37,23 @@ class Store(Protocol):
     def byte(self) -> Any:
         """Of a contiguous read. [s/B]"""
 
-    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
-        """Of so many bytes in pieces, one a stride after the other, 0 for no gap [s]; and of one more byte [s/B]."""
+    def read(self, asked: Asked) -> tuple[Any, Any]:
+        """Of what a call asks for [s]; and of one more byte of it [s/B]."""
 
 
 class Channel(NamedTuple):
-    """One core's channel of main memory: a rate, and the latency of the first word."""
+    """One core's channel of main memory: a rate, the latency of the first word, and what blocks of its banks cost."""
 
     byte: Any
     latency: Any
     hbm: MainMemory
 
-    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
-        """Of so many bytes in long blocks, whatever the piece [s]; and of one more [s/B]."""
-        return nbytes * self.byte + self.latency * (nbytes > 0), self.byte
+    def read(self, asked: Asked) -> tuple[Any, Any]:
+        """Of so many bytes in blocks, by what their layout makes of the banks [s]; and of one more [s/B]."""
+        byte = self.byte
+        if self.hbm.banks is not None:
+            byte = byte * pace(self.hbm.banks, behind(self.hbm.banks, self.hbm.channel_bandwidth), asked)
+        return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte
 
 
 class Machine(NamedTuple):

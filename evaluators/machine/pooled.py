@@ -3,6 +3,7 @@
 from math import inf
 from typing import Any, NamedTuple
 
+from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.strided import strided_efficiency
 from dse.space.chip import Chip
 from dse.space.elementwise import extremes, maximum, where
@@ -91,8 +92,9 @@ class Rated(NamedTuple):
             return self.byte * (1 + self.scatter / piece)
         return self.byte / strided_efficiency(piece, stride, self.bandwidth, self.gap, self.waste)
 
-    def read(self, nbytes: Any, piece: Any, stride: Any) -> tuple[Any, Any]:
+    def read(self, asked: Asked) -> tuple[Any, Any]:
         """Time of so many bytes [s], and of one more [s/B]."""
+        nbytes, piece, stride = asked[:3]
         byte = self.byte if isinstance(stride, float) and stride == 0 else self.per_byte(piece, stride)
         return nbytes * byte, byte
 

@@ -19,6 +19,9 @@ from dse.space.network import NO_FAULTS, Faults
 ONCE = 1.0
 """The count of what is there once, which nothing has to be multiplied with."""
 
+NOTHING = 0.0
+"""What a call that writes nothing to main memory writes side by side."""
+
 
 class Kernel(NamedTuple):
     """One kernel whose program runs on a mesh of cores; leaves of shape and mesh broadcast over designs.
@@ -109,6 +112,7 @@ class Call(NamedTuple):
         fetch: how much of that. [B]
         known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
+        wrote: contiguous bytes of what is written. [B]
         local: bytes of activations that go through a cache. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
         job: what a chip of tiles is asked for as a whole (`readers.jobs`), likewise.
@@ -149,6 +153,7 @@ class Call(NamedTuple):
     known: Any = 1.0
     pace: Any = ONCE
     asked: Any = None
+    wrote: Any = NOTHING
 
 
 class Opener(NamedTuple):

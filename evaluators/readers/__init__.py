@@ -18,7 +18,7 @@ READERS: dict[str, Reader] = {"closed": closed.READER} | {
         partial(jobs.price, word),
         partial(played.exchange, play),
         partial(played.onward, play),
-        played.memory,
+        partial(played.memory, word),
         play,
     )
     for word, play in PLAYERS.items()

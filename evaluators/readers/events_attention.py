@@ -9,7 +9,8 @@ from dse.evaluators.kernels.attention.cost import PARTS
 from dse.evaluators.kernels.attention.dataflow import steps
 from dse.evaluators.kernels.attention.shape import Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
-from dse.evaluators.machine.channels import channels_used, chip_channels
+from dse.evaluators.machine.channels import channels_used
+from dse.evaluators.machine.played_channels import chip_channels
 from dse.evaluators.program.rounds import DTYPES, Load, Multiply, Send, Step, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_attention import Job, machine

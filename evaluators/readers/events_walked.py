@@ -5,9 +5,10 @@ from functools import lru_cache
 
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.vector.walked import steps
-from dse.evaluators.machine.channels import channels_used, chip_channels
+from dse.evaluators.machine.channels import channels_used
 from dse.evaluators.machine.engine import engines
 from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.machine.played_channels import chip_channels
 from dse.evaluators.program.rounds import Load, Store, Vector
 from dse.evaluators.readers import players
 from dse.evaluators.readers.closed_walked import PARTS, Job, counts

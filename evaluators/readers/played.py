@@ -14,14 +14,14 @@ from dse.evaluators.kernels.partition import partition, ring
 from dse.evaluators.kernels.partition.onward import Onward, Way
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
+from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Channel, Machine
 from dse.evaluators.passes.call import Exchange, Group, Product
 from dse.evaluators.program.rounds import DTYPES
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import MainMemory
-from dse.space.elementwise import maximum
 from dse.space.fields import leaves, replaced
-from dse.space.memory import channels, peak
+from dse.space.memory import behind
 
 Play = Callable[..., Timing]
 """A reader: of a program, a fabric and engines."""
@@ -116,28 +116,29 @@ def _with(of: Any, numbers: list[Any]) -> Any:
     return replace(of, **dict(zip(names, numbers, strict=True)))
 
 
-def memory(nbytes: Any, piece: Any, stride: Any, machine: Machine) -> tuple[Any, Any]:
-    """Seconds of some bytes in blocks at random places of a channel of banks, and the way to it; and of one more byte."""
+def memory(word: str, asked: Asked, machine: Machine) -> tuple[Any, Any]:
+    """Seconds of what a core asks its memory for, with the way to it; and of one more byte.
+
+    Under `events` blocks cost what tables of their memory's banks say, under `cycles` what they take where they lie.
+    """
     hbm = machine.memory.hbm if isinstance(machine.memory, Channel) else None
     if hbm is None or hbm.banks is None:
         assert machine.memory is not None
-        return machine.memory.read(nbytes, piece, stride)
-    from dse.evaluators.machine.hbm import rates  # which compiles, or loads what was
+        return machine.memory.read(asked)
+    from dse.evaluators.machine import bank_state, bursts  # which compile, or load what was
+    from dse.evaluators.machine.hbm import first
 
     wide = [np.size(value) for _, value, _ in leaves(hbm.banks) if isinstance(value, np.ndarray)]
     if wide:  # banks are played memory by memory
         each = [
-            memory(_of(nbytes, place), _of(piece, place), _of(stride, place), _with_memory(machine, _at(hbm, place)))
+            memory(word, Asked(*(_of(leaf, place) for leaf in asked)), _with_memory(machine, _at(hbm, place)))
             for place in range(max(wide))
         ]
         seconds, per_byte = (np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*each, strict=True))
         return seconds, per_byte
-    known = rates(hbm.banks)
-    sizes = np.log2(known.access) + np.arange(known.each.shape[1])
-    channel = peak(hbm.banks) / channels(hbm.banks)
-    share = 1 / (channel * np.interp(np.log2(maximum(piece, known.access)), sizes, known.each[0]))
-    per_byte = 1 / (hbm.channel_bandwidth * share)
-    return nbytes * per_byte + (hbm.latency + known.first[0]) * (nbytes > 0), per_byte
+    of = {"events": bank_state.pace, "cycles": bursts.pace}[word]
+    per_byte = of(hbm.banks, behind(hbm.banks, hbm.channel_bandwidth), asked) / hbm.channel_bandwidth
+    return asked.nbytes * per_byte + (hbm.latency + first(hbm.banks)[0]) * (asked.nbytes > 0), per_byte
 
 
 def _of(value: Any, place: int) -> Any:

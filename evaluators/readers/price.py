@@ -7,8 +7,9 @@ from dse.evaluators.kernels import library
 from dse.evaluators.kernels.cost import Cost as KernelCost
 from dse.evaluators.kernels.library.took import Took
 from dse.evaluators.kernels.partition.onward import Onward, Way
+from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.passes.call import ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
+from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Exchange, Group, Kernel, Opener, Product
 from dse.evaluators.passes.prefetch import Window, prefetched
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers.timeline import Span, schedule
@@ -26,7 +27,7 @@ class Reader(NamedTuple):
         job: seconds and activity of what a chip of tiles is asked for as a whole.
         exchange: seconds of slices that go around a group, of (exchange, machine).
         onward: seconds of a message from stage to stage of a pipeline, of (way, bytes, machine).
-        memory: seconds of some bytes of a core, and what one more takes, of (bytes, piece, stride, machine); None where it is
+        memory: seconds of what a core asks its memory for, and what one more byte takes, of (asked, machine); None where it is
             what the machine's memory says.
         play: who plays programs; None where formulas answer.
     """
@@ -37,7 +38,7 @@ class Reader(NamedTuple):
     job: Callable[[Any], KernelCost]
     exchange: Callable[[Exchange, Machine], Any]
     onward: Callable[[Way, Any, Machine], Onward]
-    memory: Callable[[Any, Any, Any, Machine], tuple[Any, Any]] | None = None
+    memory: Callable[[Asked, Machine], tuple[Any, Any]] | None = None
     play: Callable[..., Timing] | None = None
 
 
@@ -172,7 +173,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         return _kernel(call.kernel, machine, reader)
     if call.job is not None:
         done = reader.job(call.job)
-        first = _read(call.fetch, call.piece, call.stride, machine, reader)[0] if call.reads else 0.0
+        first = _read(_asked(call, call.fetch, call.piece), machine, reader)[0] if call.reads else 0.0
         return _alone(done.seconds + first, done.activity)
     took = library.took(call.asked, machine.library)
     if took is not None:
@@ -204,7 +205,7 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
         need, piece = call.fetch, call.piece
         if away is not None:
             need, piece = need * away, piece * away if call.reads == "weights" else piece
-        read, per_byte = _read(need, piece, call.stride, machine, reader)
+        read, per_byte = _read(_asked(call, need, piece), machine, reader)
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -232,12 +233,19 @@ def price(call: Call, machine: Machine, reader: Reader, away: Any = None, near: 
     return Cost(matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, beside)
 
 
-def _read(nbytes: Any, piece: Any, stride: Any, machine: Machine, reader: Reader) -> tuple[Any, Any]:
-    """Of some bytes of main memory, all and one more. [s], [s/B]"""
+def _asked(call: Call, nbytes: Any, piece: Any) -> Asked:
+    """Of main memory; what is new is written, what a call alone would write being none of it."""
+    if call.wrote is NOTHING:
+        return Asked(nbytes, piece, call.stride)
+    return Asked(nbytes, piece, call.stride, 1 - call.known, call.wrote)
+
+
+def _read(asked: Asked, machine: Machine, reader: Reader) -> tuple[Any, Any]:
+    """Of what is asked of main memory, all and one more byte. [s], [s/B]"""
     if reader.memory is not None:
-        return reader.memory(nbytes, piece, stride, machine)
+        return reader.memory(asked, machine)
     assert machine.memory is not None
-    return machine.memory.read(nbytes, piece, stride)
+    return machine.memory.read(asked)
 
 
 def _kernel(of: Kernel, machine: Machine, reader: Reader) -> Cost:

@@ -20,10 +20,11 @@ from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.move import MOVE
 from dse.evaluators.kernels.partition import PARTITION
 from dse.evaluators.kernels.vector import VECTOR
-from dse.evaluators.machine.channels import Channels, channels_used, chip_channels
+from dse.evaluators.machine.channels import Channels, channels_used
 from dse.evaluators.machine.engine import Engines, engines
 from dse.evaluators.machine.fabric import Fabric, summing, tile_fabric
 from dse.evaluators.machine.fabric import mesh_fabric as fabric
+from dse.evaluators.machine.played_channels import chip_channels
 from dse.evaluators.program.rounds import Loop, Program, Round
 from dse.evaluators.readers import cycles, events
 from dse.evaluators.readers.closed_attention import Job, machine

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.machine.dram import Queues, Served, Timing, serve
+from dse.evaluators.machine.dram import Served, serve
+from dse.evaluators.machine.dram_words import Queues, Timing
 from dse.space.elementwise import Array
 from tests.evaluators.plain_dram import Plain
 

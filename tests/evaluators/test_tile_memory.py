@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.residency import resident
+from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.silicon.energy import access as of_a_memory
@@ -42,10 +43,10 @@ def test_a_tile_s_memory_is_shared_and_full_before_anything_is_away(
 def test_a_read_in_two_parts_waits_for_the_first_word_twice(first: float, second: float, latency: float) -> None:
     memory = of_tiles(replace(CHIP, hbm=replace(CHIP.hbm, latency=latency))).memory
     assert memory is not None
-    (one, byte), (other, _), (both, _) = (memory.read(some, 64.0, 0.0) for some in (first, second, first + second))
+    (one, byte), (other, _), (both, _) = (memory.read(Asked(some, 4096.0)) for some in (first, second, first + second))
     assert one + other == pytest.approx(both + latency)
-    assert memory.read(first + 1, 64.0, 0.0)[0] == pytest.approx(one + byte)
-    assert memory.read(0.0, 64.0, 0.0)[0] == 0
+    assert memory.read(Asked(first + 1, 4096.0))[0] == pytest.approx(one + byte)
+    assert memory.read(Asked(0.0, 4096.0))[0] == 0
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0, 1e-9))

@@ -6,7 +6,8 @@ import numpy as np
 
 from dse.evaluators.machine import hbm
 from dse.evaluators.machine.crossing import ways
-from dse.evaluators.machine.dram import Queues, serve
+from dse.evaluators.machine.dram import serve
+from dse.evaluators.machine.dram_words import Queues
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.space.elementwise import Array
 from dse.space.memory import channels

@@ -1,0 +1,82 @@
+"""Blocks of one core in the channels behind it, by tables that are played once a memory: what `events` has of banks.
+
+A block of some requests at a random place keeps its channel busy for as long as `evaluators.machine.hbm.rates` found, by how
+many of its bytes lie side by side there (`laid.beside`). Where a few writes go among reads, the bus turns round and rows are
+opened again: `mixing`, which is played too.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine.hbm import BURSTS, LARGEST, occupied, rates
+from dse.evaluators.machine.laid import Asked, beside
+from dse.space.elementwise import Array
+from dse.space.memory import Memory, channels, peak
+
+FEW = 1 / 16
+"""Share of requests that are writes, where what they cost among reads is played."""
+
+
+def pace(of: Memory, count: Any, asked: Asked) -> Any:
+    """Time of what is asked for over that of as many bytes at the peak; at least 1.
+
+    Args:
+        of: whose channels.
+        count: that blocks lie over.
+        asked: what of it; only shares and sizes matter.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    reads = apart(of, beside(of, count, asked.piece), write=False)
+    if not np.any(asked.written):
+        return reads
+    share = np.asarray(asked.written, float)
+    both = [np.asarray(beside(of, count, np.maximum(size, of.access)), float) for size in (asked.piece, asked.wrote)]
+    alone = apart(of, both[1], write=True)
+    exponents = [np.clip(np.ceil(np.log2(size / of.access) - 1e-9), 0, LARGEST).astype(int) for size in both]
+    pairs = np.broadcast_arrays(*exponents)
+    among = np.reshape([mixing(of, 1 << int(one), 1 << int(other)) for one, other in zip(*map(np.ravel, pairs), strict=True)],
+                       pairs[0].shape)  # fmt: skip
+    return (1 - share) * reads + share * (alone + among * (1 - share))
+
+
+def apart(of: Memory, piece: Any, *, write: bool) -> Any:
+    """Of blocks of one kind, each at a random place: time over that at the peak.
+
+    A larger block never takes less time than a smaller one.
+
+    Args:
+        of: whose channels.
+        piece: contiguous bytes of a block in a channel. [B]
+        write: whether they are written.
+    """
+    known = rates(of)
+    sizes = known.access * 2.0 ** np.arange(known.each.shape[1])
+    times = np.maximum.accumulate(sizes * known.each[int(write)])
+    at = np.clip(piece, sizes[0], sizes[-1])
+    per_byte: Array = np.interp(at, sizes, times) / at
+    return np.maximum(per_byte * (peak(of) / channels(of)), 1.0)
+
+
+@lru_cache(maxsize=1024)
+def mixing(of: Memory, reads: int, writes: int) -> float:
+    """What a few writes among reads cost beside both apart: time over that of the written bytes at the peak; at least 0.
+
+    Args:
+        of: whose channel.
+        reads, writes: requests of a block that is read, and of one that is written, at random places of one channel.
+
+    Raises:
+        DesignError: as `evaluators.machine.hbm.play`.
+    """
+    rng = np.random.default_rng(0)
+    total = max(BURSTS // 2, int(4 * writes / FEW))
+    counts = max(1, round(total * (1 - FEW) / reads)), max(1, round(total * FEW / writes))
+    burst, number = float(of.timing.burst), (counts[0] * reads, counts[1] * writes)
+    whole = occupied(of, (reads, writes), counts, rng)
+    size = of.access * np.array([reads, writes], float)
+    apart_ = sum(float(apart(of, size[kind], write=bool(kind))) * number[kind] * burst for kind in (0, 1))
+    return max((whole - apart_) / (number[1] * burst * (1 - number[1] / sum(number))), 0.0)

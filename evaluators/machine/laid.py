@@ -1,0 +1,123 @@
+"""Blocks of one core in the channels behind it, as a closed form has them: by the bytes of each side by side in a channel.
+
+Stretches of `granularity` go round the channels (`evaluators.machine.hbm.place`), so that a page of the cache is a few requests
+in each of some channels, and what it costs there goes by these. `evaluators.machine.bank_state` has the same from played
+tables, `evaluators.machine.bursts` plays it.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.machine.scattered import activate, rows
+from dse.space.elementwise import maximum, minimum, where
+from dse.space.memory import ORDERS, Memory
+
+MEET = 6
+"""Of data and rows a channel is busy with both, as in `scattered`; fitted on played tables of 200 random memories and sizes."""
+
+BEFORE = 32
+"""Requests of a block in one bank group, or of writes drained, from which on those of other blocks are far away."""
+
+SAME = 0.2
+"""Share of the time between requests of one bank group (tCCD_L) that those of other blocks do not hide; fitted likewise."""
+
+
+class Asked(NamedTuple):
+    """What a call asks of the memory of a core; leaves broadcast over steps and designs.
+
+    Attributes:
+        nbytes: that are read and written. [B]
+        piece: contiguous bytes of what is read: a matrix, a page of a cache. [B]
+        stride: from one piece to the next; 0 where each lies anywhere, or there is one. [B]
+        written: share of `nbytes` that is written.
+        wrote: contiguous bytes of what is written. [B]
+    """
+
+    nbytes: Any
+    piece: Any = 0.0
+    stride: Any = 0.0
+    written: Any = 0.0
+    wrote: Any = 0.0
+
+
+SHOWN = 0.75
+"""Share of closing and opening a row that others do not hide, where neighbouring rows are in one bank; fitted likewise."""
+
+
+def beside(of: Memory, count: Any, piece: Any) -> Any:
+    """Bytes of a block that lie side by side in one of so many channels: at least a stretch of them, or all that it has. [B]
+
+    >>> from dse.space.memory import Memory
+    >>> class Stretches:
+    ...     granularity = 256
+    >>> [float(beside(Stretches, 16, size)) for size in (64, 1024, 8192)]
+    [64.0, 256.0, 512.0]
+    """
+    return maximum(minimum(piece, of.granularity), piece / count)
+
+
+def pace(of: Memory | None, count: Any, asked: Asked) -> Any:
+    """Time of what is asked for over that of one long read of as many bytes, the latter of neighbouring bank groups.
+
+        pace = (1 - w) x reads + w x (writes + (1 - w) x (tWTR + CL + tRAS + tRP) / (drained x burst))
+
+    Reads and writes each as `apart`. Writes wait until their buffer is full, or are drained block by block where blocks are
+    larger; then the bus turns round (tWTR, CL), and rows that were read are opened again (tRAS + tRP).
+
+    Args:
+        of: whose channels; None where nobody says what the banks are, which is 1.
+        count: channels that blocks lie over.
+        asked: what of it; only shares and sizes matter.
+
+    Source:
+        Ours; against `bank_state` on random memories, orders and sizes in `tests/evaluators/test_laid.py`.
+    """
+    if of is None:
+        return 1.0
+    reads = apart(of, beside(of, count, asked.piece))
+    if isinstance(asked.written, float) and asked.written == 0:
+        return reads
+    near = beside(of, count, asked.wrote)
+    t, share = of.timing, asked.written
+    drains = 1 / maximum(minimum(of.controller.waiting, BEFORE), near / of.access)
+    drain = (t.wtr_l + t.cl + t.ras + t.rp) * drains / t.burst
+    return (1 - share) * reads + share * (apart(of, near) + drain * (1 - share))
+
+
+def apart(of: Memory, piece: Any) -> Any:
+    """Time of blocks at random places of one channel over that of as many bytes in neighbouring bank groups; 1 for a size of 0.
+
+    Data keep the bus for `burst` clocks a request, and for a share of tCCD_L where neighbouring requests are of one bank group,
+    among which a controller finds those of other blocks; rows are opened as in `scattered.pace`. Where each bank has a stretch
+    of the memory, a long block closes a row to open the next one in the same bank.
+
+    Args:
+        of: whose channel.
+        piece: contiguous bytes of a block. [B]
+    """
+    t = of.timing
+    requests = maximum(piece / of.access, 1.0)
+    gap = maximum(t.burst, t.ccd_s)
+    same = maximum(minimum(alone(of), requests) - 1, 0.0) / BEFORE
+    data = requests * (gap + maximum(t.ccd_l - gap, 0.0) * SAME * minimum(same, 1.0))
+    if _turns(of):  # what is behind a row is in the same bank again
+        alike = of.groups * of.row / of.access
+        data = data + SHOWN * maximum(requests / alike - 2, 0.0) * (t.rtp + t.rp + t.rcd_read)
+    slower = (1 + (rows(of, requests) * activate(of) / data) ** MEET) ** (1 / MEET) * data / (requests * t.burst)
+    return where(piece > 0, slower * maximum(of.access / maximum(piece, 1e-9), 1.0), 1.0)
+
+
+def alone(of: Memory) -> Any:
+    """Neighbouring requests of a channel that are in one bank group."""
+    count: Any = 1.0
+    extents = {"column": of.row / of.access, "group": of.groups, "bank": of.banks, "row": of.rows}
+    for name in reversed(ORDERS[of.order]):
+        if name == "group":
+            return count
+        count = count * extents[name]
+    return count
+
+
+def _turns(of: Memory) -> bool:
+    """Whether neighbouring rows are in one bank."""
+    order = ORDERS[of.order]
+    return of.hashed == "none" and order.index("bank") < order.index("row")

@@ -1,0 +1,75 @@
+"""Whole models by a rate, by the formula, by tables and by bursts; and what streams of several tiles lose at one channel."""
+
+import numpy as np
+
+from dse.api import study_of
+from dse.evaluators import evaluate
+from dse.evaluators.machine import hbm
+from dse.space.design import stacked
+from dse.space.fields import replaced
+from dse.space.memory import behind
+from dse.studies.write import table
+
+MODELS = ("qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite")
+
+BATCHES = (1, 64)
+
+LAYOUTS = (
+    ("neighbours in other bank groups", ()),
+    ("all banks before a row again", ("chip.hbm.banks.order=row_column_bank_group",)),
+    ("rows filled one after the other", ("chip.hbm.banks.order=row_group_bank_column",)),
+)
+"""What interleaving does, and overrides; the first one is the chip's."""
+
+READERS = (("closed", "chip.hbm.banks=null"), ("closed",), ("events",), ("cycles",))
+"""The rate alone, then each fidelity."""
+
+STREAMS = (1, 2, 4, 8, 16, 32)
+
+BLOCK, WINDOW = 1 << 17, 256
+"""Bytes of what each tile reads, one after the other in memory; bursts that a tile has outstanding."""
+
+
+def finding() -> str:
+    """Both tables."""
+    rows = []
+    for model in MODELS:
+        for batch in BATCHES:
+            for what, layout in LAYOUTS:
+                found = [
+                    _tpot(f"model={model}", f"workload.batch=[{batch}]", *(more or layout), fidelity=fidelity)
+                    for fidelity, *more in READERS
+                ]
+                errors = (f"{seconds / found[-1] - 1:+.1%}" for seconds in found[:-1])
+                rows.append([model, str(batch), what, *(f"{seconds * 1e3:.2f}" for seconds in found), *errors])
+    head = ["model", "batch", "interleaving"]
+    head += [f"{name} [ms]" for name in ("rate", "closed", "events", "cycles")]
+    head += [f"error of {name}" for name in ("the rate", "closed", "events")]
+    return f"{table(head, rows)}\n\n{table(['bank order', *(f'{count} tiles' for count in STREAMS)], _meeting())}"
+
+
+def _tpot(*overrides: str, fidelity: str) -> float:
+    asked = study_of("hbm_in_models", "mapping.sram_kv=0", *overrides).question
+    return float(evaluate(stacked([asked.base]), asked.workload, fidelity=fidelity).columns["tpot"][0])
+
+
+def _meeting() -> list[list[str]]:
+    """Share of a channel's peak, by interleaving and by tiles whose blocks it has."""
+    of = study_of("hbm_in_models", "chip=tile32", "mapping=flat").question.base.chip.hbm
+    count = round(float(behind(of.banks, of.channel_bandwidth)))
+    rows = []
+    for order in ("row_bank_column_group", "row_group_bank_column"):
+        for hashed in ("none", "bank"):
+            changed = {"stacks": 1, "channels": count, "pseudo": 1, "order": order, "hashed": hashed}
+            memory = replaced(of.banks, changed)
+            row = [f"{order}, hash {hashed}"]
+            for tiles in STREAMS:
+                start = np.arange(0, BLOCK, int(memory.granularity))
+                address = (np.arange(tiles)[:, None] * BLOCK + start).ravel()
+                report = hbm.play(
+                    memory, address, int(memory.granularity), False, windows=np.full(tiles, WINDOW),
+                    requester=np.repeat(np.arange(tiles), len(start)),
+                )  # fmt: skip
+                row.append(f"{report.share:.1%}")
+            rows.append(row)
+    return rows

@@ -1,0 +1,100 @@
+"""Blocks of a core in the channels behind it: formula, tables and bursts agree on random memories, orders, pages and writes."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate
+from dse.evaluators.machine import bank_state, bursts, laid
+from dse.evaluators.machine.laid import Asked
+from dse.space.design import stacked
+from dse.space.elementwise import Array
+from dse.space.memory import ORDERS, Memory, behind, capacity, channels, peak
+from tests.samples import asked, memory
+
+MEMORIES, EACH = 5, 6
+
+
+def drawn(rng: np.random.Generator) -> Memory:
+    """A stack of some kind, with another interleaving."""
+    order, hashed = str(rng.choice(list(ORDERS))), str(rng.choice(["none", "bank"]))
+    granularity = float(rng.choice([128, 256, 512, 1024]))
+    return memory(str(rng.choice(["hbm2", "hbm3", "hbm4"])), order=order, hashed=hashed, granularity=granularity)
+
+
+def blocks(rng: np.random.Generator) -> Asked:
+    """Pages that are read, and a few smaller blocks that are written among them."""
+    written = float(rng.choice([0.0, 0.002, 0.01, 0.05]))
+    return Asked(1.0, float(int(2 ** rng.uniform(9, 17))), 0.0, written, float(int(2 ** rng.uniform(7, 11))))
+
+
+@cache
+def paces() -> Array:
+    """Of the formula, of tables and of bursts, shape (3, draws); the formula is over a long read of neighbouring groups."""
+    rng, found = np.random.default_rng(3), []
+    for _ in range(MEMORIES):
+        of = drawn(rng)
+        long = bank_state.pace(memory("hbm2"), 1.0, Asked(1.0, 1e6))
+        for _ in range(EACH):
+            count, what = float(rng.choice([1, 2, 4])), blocks(rng)
+            found.append(
+                (laid.pace(of, count, what) * long, *(float(one.pace(of, count, what)) for one in (bank_state, bursts)))
+            )
+    return np.array(found).T
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 2)], ids=["closed against events", "events against cycles"])
+def test_nine_in_ten_are_within_15_percent(one: int, other: int) -> None:
+    found = paces()
+    assert np.mean(np.abs(found[one] / found[other] - 1) < 0.15) >= 0.9
+
+
+KNOWN = memory("hbm2")
+
+
+@given(st.floats(1e9, 1e12), st.floats(1.0, 3.0), st.floats(64, 1e6), st.floats(0, 0.1), st.floats(32, 4096))
+@settings(deadline=None)
+def test_more_bandwidth_is_never_slower(rate: float, more: float, piece: float, written: float, wrote: float) -> None:
+    what = Asked(1.0, piece, 0.0, written, wrote)
+    for one in (laid, bank_state):
+        slow, fast = (float(one.pace(KNOWN, behind(KNOWN, bandwidth), what)) / bandwidth for bandwidth in (rate, rate * more))
+        assert fast <= slow * (1 + 1e-3 * (one is bank_state))  # tables are played, mixes too
+
+
+@given(st.floats(32, 1e6), st.floats(1, 4))
+def test_a_larger_block_takes_longer_and_its_bytes_do_not(piece: float, more: float) -> None:
+    for time in (lambda size: laid.apart(KNOWN, size), lambda size: bank_state.apart(KNOWN, size, write=True)):
+        assert time(piece * more) * more >= time(piece) * (1 - 1e-9)
+    assert behind(KNOWN, 0.5 * peak(KNOWN) / channels(KNOWN)) == 1
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.3, 1.0]))
+def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float) -> None:
+    rng = np.random.default_rng(seed)
+    of, piece, wrote = drawn(rng), int(rng.integers(1, 4000)) * 32, int(rng.integers(1, 40)) * 32
+    address, nbytes, write = bursts.layout(of, 1 << 20, piece, written, wrote)
+    assert nbytes.min() > 0
+    assert address.min() >= 0
+    assert (address + nbytes).max() <= capacity(of)
+    assert (address // of.granularity == (address + nbytes - 1) // of.granularity).all()
+    assert nbytes[write].sum() == pytest.approx(written * nbytes.sum(), abs=0.5 * (piece + wrote))
+
+
+@pytest.mark.parametrize("chip", ["npu64", "npu256"])
+def test_poor_interleaving_costs_whole_models(chip: str) -> None:
+    """Bank groups in turn against one after the other, in all readers; pages of the cache beside matrices."""
+    step = ("model=qwen3_4b", "workload.batch=[8]", "workload.prompt=512", "workload.output=2", "mapping.sram_kv=0")
+    found = {}
+    for order in ("row_bank_column_group", "row_group_bank_column"):
+        of = asked(f"chip={chip}", f"chip.hbm.banks.order={order}", *step)
+        for fidelity in ("closed", "events", "cycles"):
+            outcome = evaluate(stacked([of.base]), of.workload, fidelity=fidelity)
+            found[order, fidelity] = float(outcome.columns["tpot"][0])
+    for fidelity in ("closed", "events", "cycles"):
+        assert 1.1 < found["row_group_bank_column", fidelity] / found["row_bank_column_group", fidelity] < 2
+    for order in ("row_bank_column_group", "row_group_bank_column"):
+        assert found[order, "closed"] == pytest.approx(found[order, "events"], rel=0.15)
+        assert found[order, "cycles"] == pytest.approx(found[order, "events"], rel=0.05)
