@@ -66,7 +66,7 @@ def _profiled(folder: Path) -> Part:
     """Of vLLM's operators on A100: allreduces of 1 MB and more in a node, since below that dies wait for each other."""
     names = ("start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS), "vidur2024",
+        "rings", "vllm_a100", "a100", _vidur(folder), names, _beside(names), _others(names), "vidur2024",
         ((1e-5, 0.36, 2e-5, 0.7), (0.0, 0.05, 0.0, 0.2), (4e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
 
@@ -75,10 +75,14 @@ def _eager(folder: Path) -> Part:
     """Of a framework that launches each: allreduces of four dies, whose steps cannot be told from the start."""
     names = ("start", "low", "middle_start", "middle", "bulk_start", "bulk")
     return part_of(
-        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names), dict.fromkeys(set(RINGS) - set(names), OTHERS),
+        "rings", "eager_a100", "a100", _llmcompass(folder), names, _beside(names), _others(names),
         "zhang2024",
         ((8e-6, 0.03, 2e-6, 0.36, 2e-5, 0.75), (0.0, 0.002, 0.0, 0.05, 0.0, 0.2), (3e-5, 0.2, 2e-5, 0.8, 8e-5, 1.0)),
     )  # fmt: skip
+
+
+def _others(names: tuple[str, ...]) -> dict[str, str]:
+    return dict.fromkeys(set(RINGS) - set(names), OTHERS)
 
 
 def _beside(names: tuple[str, ...]) -> Callable[[Vector], Rings]:
