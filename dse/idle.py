@@ -9,7 +9,7 @@ from dse.space.knobs import Knob
 from dse.space.workload import Attention, Case, Collective, Load, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
-COLLECTIVES = ("rings", "exchanges", "short")
+COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
 KERNELS = ("products", "experts", "elementwise")
 FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
 LINKS = ("network_achieved", "collective_call")
@@ -40,7 +40,7 @@ def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
     if stack is None:
         return {}
     if isinstance(cases[0], Collective):
-        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "only a collective is asked for")
+        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
         return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)})
     if isinstance(cases[0], Attention):
         kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}
@@ -56,6 +56,7 @@ def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
         found["latent_generation"] = "no model here has latents"
     if not hasattr(base.mapping.decode, "allreduce"):
         return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
+    found["dispatch"] = "experts are not on other dies"
     return found | _links(base, {"allreduce"}, served=isinstance(cases[0], Load))
 
 

@@ -27,7 +27,7 @@ from dse.space.units import show
 from dse.studies.gpu_measured.measured import Part, spread
 from dse.validate import COLUMNS
 
-KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines")
+KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
 """Modules of this study, each with the parts of one kind."""
 
 FOLDS, SEED = 5, 0
