@@ -29,7 +29,7 @@ TOKENS, COPIES, HIDDEN = 128, 8, 7168
 
 def parts(folder: Path) -> list[Part]:
     """In one box, and over boxes."""
-    said = dict.fromkeys(STARTS, "as deepep_h100: the table has one count of tokens, which does not tell a start from a rate")
+    said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate")
     return [
         Part(
             "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, NAMES, (1e-5, 0.5, 1e-5, 0.5),
