@@ -36,8 +36,8 @@ def parts(folder: Path) -> list[Part]:
             (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {}, "aiconfigurator2025",
         ),
         Part(
-            "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES, (0.8, 0.8), (0.1, 0.1), (1.0, 1.0),
-            said, "deepep2025",
+            "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
+            (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), said, "deepep2025",
         ),
     ]  # fmt: skip
 
