@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import formats
+from dse.idle import refuse_idle
 from dse.records import NOTES, Source, parsed, record
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
@@ -61,6 +62,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     for base in bases.values():
         _refuse_unread(base.mapping, asked_for)
         _refuse_flat(base.mapping, asked_for, knobs)
+        refuse_idle(base, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
     return Question(base, asked_for, space, tuple(sources))

@@ -11,6 +11,7 @@ from dse.space.elementwise import Number
 from dse.space.fields import part, quantity, record
 from dse.space.libraries.collectives import Exchanges, Rings, Short
 from dse.space.libraries.context import Context
+from dse.space.libraries.dispatch import Dispatch
 from dse.space.libraries.experts import Grouped
 from dse.space.libraries.generation import Generation
 from dse.space.libraries.latent_generation import LatentGeneration
@@ -40,3 +41,4 @@ class Stack:
     short: Any = part("allreduces of an inference engine beside those of rings, for allreduce=library", Short)
     experts: Any = part("a library's products of experts; at flat rates where it is not said", Grouped)
     elementwise: Any = part("a library's passes over elements; at flat rates where it is not said", Passes)
+    dispatch: Any = part("a library's exchanges with experts on many dies; at flat rates where it is not said", Dispatch)

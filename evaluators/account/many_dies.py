@@ -143,15 +143,11 @@ def _played(
     chip, mapping = _chip(design), _mapping(design)
     plan, of = getattr(mapping, phase), split(design, case, phase)
     where = between(
-        chip,
-        plan.placement,
-        of.dp * of.pp,
-        of.group,
-        of.tp,
-        of.pp,
+        chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
         copies=_copies(plan, case.model),
-    )
+        library=None if mapping.stack is None else mapping.stack.dispatch,
+    )  # fmt: skip
     own, slices = kind.own(design, fullest(case, of.slots), of, phase, decode_at, fidelity)
     reader, found = reader_of(fidelity), []
     for one, ran in own:

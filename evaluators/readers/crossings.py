@@ -11,6 +11,7 @@ from dse.evaluators.readers import die_exchange
 from dse.evaluators.readers.die_exchange import Exchange
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
+from dse.space.libraries.dispatch import Dispatch
 
 
 class Job(NamedTuple):
@@ -26,6 +27,7 @@ class Job(NamedTuple):
         shares: of an all-to-all, as of `die_exchange.all_to_all`; None for evenly.
         boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
         back: whether results come back.
+        ended: from when all is sent until all know that, where a library says it; None for a barrier.
     """
 
     pattern: str
@@ -37,6 +39,7 @@ class Job(NamedTuple):
     shares: Any = None
     boxed: tuple[int, float] | None = None
     back: bool = False
+    ended: Any = None
 
 
 class Between(NamedTuple):
@@ -48,6 +51,8 @@ class Between(NamedTuple):
         tp: dies of a copy of attention.
         stages: of a copy of the model.
         boxed: of exchanges with experts, as of `Job`.
+        routed: links as tokens to experts find them, and results; None for as all else does.
+        library: of these.
     """
 
     on: Level
@@ -55,12 +60,17 @@ class Between(NamedTuple):
     tp: int
     stages: int
     boxed: tuple[int, float] | None = None
+    routed: tuple[Level, Level] | None = None
+    library: Dispatch | None = None
 
     def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False) -> Job:
         """An exchange of all groups."""
         groups, ranks = self.groups, self.groups.size
         if pattern == "all_to_all":
-            return Job(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
+            if self.routed is None or self.library is None:
+                return Job(pattern, self.on, groups, None, nbytes, ranks, shares, self.boxed, back)
+            ended = self.library.combine_start if back else self.library.dispatch_start
+            return Job(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
         if pattern != "hand_over":
             return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks)
         each = groups.reshape(-1, self.stages, groups.shape[1])
@@ -77,6 +87,7 @@ def between(
     *,
     reached: Any = 1.0,
     copies: Callable[[int], float] | None = None,
+    library: Dispatch | None = None,
 ) -> Between:
     """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
 
@@ -85,13 +96,14 @@ def between(
         tp, stages: as of `Between`.
         reached: share of the links' bandwidth that software reaches.
         copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
+        library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     at = _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members)
     on = level(chip, reached)
     each = on.box and together(at, on.box)
-    if copies is None or not each or each == members:
-        return Between(on, at, tp, stages)
-    return Between(on, at, tp, stages, (each, copies(members // each)))
+    boxed = None if copies is None or not each or each == members else (each, copies(members // each))
+    routed = None if library is None else (level(chip, library.dispatch), level(chip, library.combine))
+    return Between(on, at, tp, stages, boxed, routed, library)
 
 
 def together(at: Array, box: int) -> int:
@@ -132,9 +144,14 @@ def closed(job: Job) -> Exchange:
         return die_exchange.hand_over(job.on, job.at, job.to, job.nbytes)
     if job.boxed is not None:
         size, copies = job.boxed
-        halves = die_exchange.by_node(job.on, job.at, job.nbytes, size, copies, 1.0, job.shares, back=job.back)
-        return die_exchange.together(*halves)
+        first, last = die_exchange.by_node(job.on, job.at, job.nbytes, size, copies, 1.0, job.shares, back=job.back)
+        return _ended(die_exchange.together(first, last), job.ended)
     if job.pattern == "all_to_all":
-        return die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares)
+        return _ended(die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares), job.ended)
     found: Exchange = getattr(die_exchange, job.pattern)(job.on, job.at, job.nbytes)
     return found
+
+
+def _ended(of: Exchange, ended: Any) -> Exchange:
+    """With what a library's kernel takes to start and to end instead of a barrier."""
+    return of if ended is None else of._replace(seconds=of.seconds - of.barrier + ended, barrier=ended)

@@ -82,6 +82,10 @@ def _eager(folder: Path) -> Part:
     )  # fmt: skip
 
 
+def _others(names: tuple[str, ...]) -> dict[str, str]:
+    return dict.fromkeys(set(RINGS) - set(names), OTHERS)
+
+
 def _beside(names: tuple[str, ...]) -> Callable[[Vector], Rings]:
     """Rings of which some numbers are fitted, and the others are those of nccl_a100."""
     others = of_conf("nccl_a100")

@@ -27,7 +27,7 @@ from dse.space.units import show
 from dse.studies.gpu_measured.measured import Part, spread
 from dse.validate import COLUMNS
 
-KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines")
+KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
 """Modules of this study, each with the parts of one kind."""
 
 FOLDS, SEED = 5, 0
@@ -222,6 +222,8 @@ def write_sample(found: list[Found]) -> None:
             part, checks = one.part, one.part.checks()
             for i in dict.fromkeys(np.linspace(0, len(part.rows) - 1, FEW).astype(int).tolist()):
                 row, role = part.rows[i], "check" if checks[i] else "calibration"
+                if not row.words:
+                    continue
                 words = f"chip={part.chip} stack={part.stack} {row.words}"
                 sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items() if name != "quantised")
                 name = f"g-{part.kind}-{part.stack}-{i}".replace("_", "-")

@@ -103,7 +103,7 @@ def die_of(chip: str) -> Die:
 _DIES: dict[str, Die] = {}
 
 
-def table(folder: Path, name: str) -> Iterator[tuple[dict[str, str], str]]:
+def table(folder: Path, name: str, column: str = "seconds") -> Iterator[tuple[dict[str, str], str]]:
     """Rows of a table with their places in it.
 
     Raises:
@@ -114,8 +114,8 @@ def table(folder: Path, name: str) -> Iterator[tuple[dict[str, str], str]]:
         raise DesignError(f"gpu_measured: {folder} has no {name}")
     with path.open(newline="") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
-            if not row.get("seconds"):
-                raise DesignError(f"{path}, row {number}, column seconds: {row.get('seconds')!r} is not a time")
+            if not row.get(column):
+                raise DesignError(f"{path}, row {number}, column {column}: {row.get(column)!r} is not a time")
             yield row, f"{name}, row {number}"
 
 

@@ -276,8 +276,8 @@ def test_a_knob_that_no_kernel_reads_is_refused(words: tuple[str, ...], leaf: st
     ("words", "leaf"),
     [
         (("chip=h100", "workload=gemm", "mapping=tensor_parallel"), "matrix_achieved"),
-        (("chip=h100", "stack=trtllm_h100", "model=llama3_8b"), "hbm_achieved"),
-        (("chip=h100", "stack=trtllm_h100", "model=mixtral_8x7b", "mapping.both.tp=8"), "experts.hbm"),
+        (("chip=h100", "stack=flash3_h100", "model=llama3_8b"), "hbm_achieved"),
+        (("chip=h100", "stack=trtllm_h100", "model=mixtral_8x7b", "mapping.both.allreduce=library"), "experts.hbm"),
         (("chip=a100", "stack=eager_a100", "workload=elementwise", "workload.operator=rotate"), "hbm_achieved"),
     ],
     ids=str,

@@ -1,0 +1,90 @@
+"""Knobs of a stack that nothing reads: parts of attention and collectives where a question or a mapping has none of them."""
+
+from typing import Any
+
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.knobs import Knob
+from dse.space.workload import Attention, Case, Collective, Load, Workload
+
+ATTENTION = ("context", "generation", "latent_context", "latent_generation")
+COLLECTIVES = ("rings", "exchanges", "short", "dispatch")
+KERNELS = ("products", "experts", "elementwise")
+FLAT = ("matrix_achieved", "hbm_achieved", "operator_overhead", "attention_passes")
+LINKS = ("network_achieved", "collective_call")
+
+
+def refuse_idle(base: Design, asked_for: Workload, knobs: tuple[Knob, ...]) -> None:
+    """Raises for a knob of a stack that no kernel of attention, and no collective, reads.
+
+    Args:
+        base: chip and mapping that knobs vary.
+        asked_for: what is asked of them.
+        knobs: of the search.
+
+    Raises:
+        DesignError: the first such knob, by its address.
+    """
+    unread = _unread(base, asked_for)
+    for knob in knobs:
+        stack, _, address = knob.address.partition("mapping.stack.")
+        leaf = address.partition(".")[0]
+        if not stack and leaf in unread:
+            raise DesignError(f"space.{knob.address}: nothing reads it, for {unread[leaf]}; leave it out")
+
+
+def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
+    """Leaves and parts of the stack that nothing reads, each with the reason."""
+    stack, cases = base.mapping.stack, asked_for.cases
+    if stack is None:
+        return {}
+    if isinstance(cases[0], Collective):
+        found = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, "dispatch"), "only a collective is asked for")
+        return found | _links(base, {case.pattern for case in cases if isinstance(case, Collective)})
+    if isinstance(cases[0], Attention):
+        kinds = {kind_of(case) for case in cases if isinstance(case, Attention)}
+        others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
+        priced = all(getattr(stack, kind) is not None for kind in kinds)
+        flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} prices what is asked") if priced else {}
+        return dict.fromkeys(others, "only attention is asked for") | flat
+    models = [case.model for case in cases if isinstance(case, Case | Load)]
+    if not models:
+        return dict.fromkeys((*ATTENTION, *COLLECTIVES), "no attention, and no collective of a library, is asked for")
+    found = {"exchanges": "no model on such chips exchanges by a library"}
+    if not any(model.latent is not None or model.compressed is not None for model in models):
+        found["latent_generation"] = "no model here has latents"
+    if not hasattr(base.mapping.decode, "allreduce"):
+        return found | dict.fromkeys(("rings", "short"), "dies exchange over links as programs do")
+    found["dispatch"] = "experts are not on other dies"
+    return found | _links(base, {"allreduce"}, served=isinstance(cases[0], Load))
+
+
+def kind_of(case: Attention) -> str:
+    """The part of a stack that prices attention by itself."""
+    prompts = case.causal or case.queries == case.keys
+    latent = case.latent or (prompts and case.qk != case.v)
+    return ("latent_" if latent else "") + ("context" if prompts else "generation")
+
+
+def _links(base: Design, patterns: set[str], *, served: bool = False) -> dict[str, str]:
+    """Of what prices collectives, that which is not read for some patterns."""
+    stack: Any = base.mapping.stack
+    chip: Chip = base.chip
+    plans = (base.mapping.prefill, base.mapping.decode)
+    library = [plan.allreduce == "library" for plan in plans] if "allreduce" in patterns else [True]
+    found: dict[str, str] = {}
+    if not any(library):
+        found |= dict.fromkeys(("rings", "short"), "allreduces are not the library's")
+    if patterns == {"allreduce"}:
+        found["exchanges"] = "only allreduces are asked for"
+    if "allreduce" not in patterns:
+        found["short"] = "no allreduce is asked for"
+    if patterns == {"all_to_all"}:
+        found["rings"] = "only exchanges are asked for"
+    if all(library):
+        if chip.network.nodes is None and not served:
+            found["network_achieved"] = "mapping.both.allreduce is the library's, within a node"
+        if stack.short is not None and patterns == {"allreduce"}:
+            found["collective_call"] = "mapping.stack.short says what starting costs"
+    return found

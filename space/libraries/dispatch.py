@@ -1,0 +1,16 @@
+"""Constants of kernels that send tokens to their experts and bring results back; for what they mean see
+``evaluators/readers/crossings.py``.
+"""
+
+from dse.space.elementwise import Number
+from dse.space.fields import quantity, record
+
+
+@record
+class Dispatch:
+    """One library's exchanges with experts, which write into the memories of other dies and flag what has come."""
+
+    dispatch_start: Number = quantity("s", "start of a dispatch and its end, until all know that all has come")
+    dispatch: Number = quantity("1", "share of the links' bandwidth that tokens reach", high=1.0, positive=True)
+    combine_start: Number = quantity("s", "start of a combine and its end")
+    combine: Number = quantity("1", "share of the links' bandwidth that results reach", high=1.0, positive=True)

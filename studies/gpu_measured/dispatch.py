@@ -1,0 +1,93 @@
+"""Measured exchanges of tokens with experts, and the parts of stacks that are fitted on them.
+
+In one box by the collector of AIConfigurator; over boxes as DeepEP's README has them, with starts that were fitted in one box.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from dse.build import question
+from dse.compose import compose
+from dse.evaluators.machine.library import Die
+from dse.evaluators.readers.crossings import between, closed
+from dse.space.libraries.dispatch import Dispatch
+from dse.studies.gpu_measured.collectives import links_of
+from dse.studies.gpu_measured.measured import Part, Row, Vector, table
+
+NAMES = ("dispatch_start", "dispatch", "combine_start", "combine")
+SHARES = ("dispatch", "combine")
+
+STARTS = {"dispatch_start": 1.103e-5, "combine_start": 1.17e-5}
+"""As of deepep_h100. [s]"""
+
+LOW_LATENCY = {8: (77, 114), 16: (118, 195), 32: (155, 273), 64: (173, 314), 128: (192, 369), 256: (194, 360)}
+"""By dies, dispatch and combine of 128 tokens to eight experts each, DeepEP's README, first version, H800. [us]"""
+
+TOKENS, COPIES, HIDDEN = 128, 8, 7168
+
+
+def parts(folder: Path) -> list[Part]:
+    """In one box, and over boxes."""
+    said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate")
+    return [
+        Part(
+            "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, NAMES, (1e-5, 0.5, 1e-5, 0.5),
+            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {}, "aiconfigurator2025",
+        ),
+        Part(
+            "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
+            (0.8, 0.8), (0.1, 0.1), (1.0, 1.0), said, "deepep2025",
+        ),
+    ]  # fmt: skip
+
+
+def nbytes(sort: str, hidden: Vector | float) -> Vector | float:
+    """Of a copy of a token: 8 bits with a scale of four bytes for 128 values, back in 16 bits. [B]"""
+    return hidden * (1 + 4 / 128) if sort == "dispatch" else 2.0 * hidden
+
+
+def _record(values: Vector) -> Dispatch:
+    return Dispatch(**dict(zip(NAMES, map(float, values), strict=True)))
+
+
+def _shares(values: Vector) -> Dispatch:
+    return Dispatch(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)))
+
+
+def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
+    """Copies to experts of other dies, over all links of one; those of its own stay."""
+    copies = sizes["tokens"] * sizes["copies"] * (1 - 1 / sizes["peers"])
+    start = getattr(constants, f"{sort}_start")
+    found: Vector = start + copies * nbytes(sort, sizes["hidden"]) / (getattr(constants, sort) * links_of("h100"))
+    return found
+
+
+def _over_boxes(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:
+    """As `dse evaluate` prices them, by the loads of links."""
+    found = []
+    for peers in sizes["peers"].astype(int).tolist():
+        chip = question(compose(["chip=h800_ep", f"chip.dies.rows={peers // 8}", f"mapping.both.ep={peers}"]), Path()).base.chip
+        where = between(chip, "linear", 1, peers, 1, 1, library=constants)
+        job = where.job("all_to_all", TOKENS * COPIES * nbytes(sort, float(HIDDEN)), back=sort == "combine")
+        found.append(float(closed(job).seconds))
+    return np.array(found)
+
+
+def _rows(folder: Path) -> tuple[Row, ...]:
+    """Kernels of low latency; those for many tokens have shares of cores, which nothing here has."""
+    found = []
+    for of, where in table(folder, "aic_deepep.csv", "dispatch_s"):
+        if of["kind"] == "deepep_low_latency":
+            names = {"tokens": "tokens", "hidden": "hidden", "copies": "topk", "peers": "gpus"}
+            sizes = {name: float(of[column]) for name, column in names.items()}
+            found += [Row(sizes, sort, "", float(of[f"{sort}_s"]), where) for sort in SHARES]
+    return tuple(found)
+
+
+def _published() -> tuple[Row, ...]:
+    return tuple(
+        Row({"peers": float(peers)}, sort, "", seconds * 1e-6, f"low latency, {peers} dies")
+        for peers, both in LOW_LATENCY.items()
+        for sort, seconds in zip(SHARES, both, strict=True)
+    )

@@ -1,0 +1,176 @@
+"""Attention and collectives of dies by themselves, and in models: priced by parts of a stack, or by flat rates as before."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.services.devices import instances
+from dse.evaluators.kernels.library.collectives import Group, exchange, rings, short
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.libraries.collectives import Exchanges, Rings, Short, Switched
+from tests.samples import asked, load_of, metrics
+
+share, seconds = st.floats(0.01, 1.0), st.floats(0.0, 1e-4)
+a_ring = st.builds(
+    Rings,
+    start=seconds,
+    step=seconds,
+    low=share,
+    middle_start=seconds,
+    middle=share,
+    bulk_start=seconds,
+    bulk=share,
+    switched=st.none() | st.builds(Switched, start=seconds, share=share),
+)
+an_exchange = st.builds(Exchanges, start=seconds, buffered=seconds, low=share, bulk_start=seconds, bulk=share)
+a_short = st.builds(Short, start=seconds, peer=seconds, second=seconds, one=share, two=share, floor=seconds, call=seconds)
+sizes, peers = st.floats(1.0, 1e9), st.sampled_from([1.0, 2.0, 4.0, 8.0])
+PATTERNS = ("allreduce", "allgather", "reduce_scatter")
+STACK = ("chip=h100", "stack=trtllm_h100", "mapping.both.allreduce=library")
+COLLECTIVE = ("workload=collective", "workload.along=rectangle", "workload.root=0", "workload.pattern=allreduce")
+SMALL = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4")
+
+
+def every(nbytes: Any, of: Group, ring: Rings, swap: Exchanges, own: Short) -> list[Any]:
+    found = [rings(pattern, nbytes, of, ring) for pattern in PATTERNS] + [exchange(nbytes, of, swap)]
+    return found + [short(nbytes, of, own, found[0], recorded=recorded) for recorded in (True, False)]
+
+
+@given(sizes, peers, st.floats(1.0, 4.0), st.floats(1.0, 4.0), a_ring, an_exchange, a_short)
+def test_more_links_and_memory_make_no_collective_slower(
+    nbytes: float, dies: float, links: float, memory: float, ring: Rings, swap: Exchanges, own: Short
+) -> None:
+    before = every(nbytes, Group(dies, 3e11, 2e12), ring, swap, own)
+    after = every(nbytes, Group(dies, 3e11 * links, 2e12 * memory), ring, swap, own)
+    assert all(b <= a * (1 + 1e-12) for a, b in zip(before, after, strict=True))
+    assert dies > 1 or not any(before)
+    more = every(1.5 * nbytes, Group(dies, 3e11, 2e12), ring, swap, own)
+    assert all(b >= a * (1 - 1e-12) for a, b in zip(before, more, strict=True))
+
+
+@given(sizes, a_ring, an_exchange, a_short)
+def test_collectives_of_arrays_are_those_of_numbers(nbytes: float, ring: Rings, swap: Exchanges, own: Short) -> None:
+    dies, size = np.array([1.0, 2.0, 8.0]), np.array([[nbytes], [3 * nbytes]])
+    together = every(size, Group(dies, 4e11, 3e12), ring, swap, own)
+    for row in range(2):
+        for column in range(3):
+            alone = every(float(size[row, 0]), Group(float(dies[column]), 4e11, 3e12), ring, swap, own)
+            np.testing.assert_allclose([found[row, column] for found in together], alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("mapping.both.tp=8",), ("mapping.both.tp=2", "mapping.both.prefetch=partial", "mapping.precision.kv=fp8")],
+    ids=str,
+)
+def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
+    of = asked(*STACK, *SMALL, *words)
+    found = evaluate(stacked([of.base]), of.workload).columns["latency"][0]
+    rows = explain(of.base, of.workload.cases[0]).rows
+    assert sum(row.seconds for row in rows) == pytest.approx(found, rel=1e-9)
+    for row in rows:
+        assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        SMALL,
+        ("model=deepseek_v2_lite", "workload.batch=[3]", "workload.prompt=70", "workload.output=3"),
+        ("workload=attention", "workload.causal=true", "workload.heads=16"),
+        (*COLLECTIVE, "workload.bytes=[1MB,3kB]"),
+    ],
+    ids=str,
+)
+def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -> None:
+    of = asked(*STACK, *words)
+    random = np.random.default_rng(7)
+    drawn = [
+        replaced(
+            of.base,
+            {
+                "mapping.prefill.tp": tp,
+                "mapping.decode.tp": tp,
+                "mapping.stack.context.achieved": float(random.uniform(0.3, 1)),
+                "mapping.stack.generation.ramp": float(random.uniform(0, 2e-5)),
+                "mapping.stack.rings.start": float(random.uniform(0, 2e-5)),
+                "chip.hbm.bandwidth": float(random.uniform(1e12, 4e12)),
+            },
+        )
+        for tp in (1, 2, 8)
+    ]
+    together = evaluate(stacked(drawn), of.workload).columns["latency"]
+    alone = [evaluate(stacked([one]), of.workload).columns["latency"][0] for one in drawn]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+def test_attention_by_itself_is_attention_in_a_model() -> None:
+    model = ("model=llama3_8b", "workload.batch=[3]", "workload.prompt=700", "workload.output=1", "mapping.both.tp=2")
+    of = asked(*STACK, *model)
+    rows = [row for row in explain(of.base, of.workload.cases[0]).rows if row.operator == "attention"]
+    shape = ("workload=attention", "workload.batch=3", "workload.heads=32", "workload.kv_heads=8", "mapping.both.tp=2")
+    prompts = metrics(*STACK, *shape, "workload.causal=true", "workload.keys=[700]")["latency"]
+    steps = metrics(*STACK, *shape, "workload.queries=1", "workload.keys=[701]")["latency"]
+    for phase, expected in (("prefill", prompts), ("decode", steps)):
+        assert sum(row.seconds for row in rows if row.phase == phase) == pytest.approx(32 * expected, rel=1e-9)
+
+
+def test_a_launch_with_prompts_and_decodes_is_that_of_an_iteration() -> None:
+    """Where prompts come in, decodes beside them are priced as tiles, not as steps of their own."""
+    words = ("workload.queries=16", "workload.keys=[16]", "workload.batch=1", "workload.heads=32", "workload.kv_heads=8")
+    beside = ("workload=attention", "workload.causal=true", *words, "workload.decodes=16", "workload.cached=4096")
+    formats = (f"mapping.precision.{of}=fp16" for of in ("weights", "activations", "kv"))
+    vllm = ("chip=rtx4090", "stack=vllm_rtx4090", "mapping.both.tp=1", *formats)
+    together = metrics(*vllm, *beside)["latency"]
+    assert together == pytest.approx(537e-6, rel=0.18)  # rtx4090_llama31_8b_attention.csv: 16 new tokens, 16 x 4096
+    design, load = load_of(*vllm, "model=llama3_8b", "workload=serving", "mapping=serving", "workload.requests=4")
+    without = replaced(design, {"mapping.stack.context": None})
+    one, other = (
+        float(instances(of, load, "closed")[0].pricing(*(np.array([n]) for n in (16.0, 8.5, 16.0, 4096.0, 0.0)))[0])
+        for of in (design, without)
+    )
+    flat = metrics(*vllm, *beside, "mapping.stack.context=null")["latency"]
+    assert one - other == pytest.approx(32 * (together - flat), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*COLLECTIVE, "chip=h100", "mapping.both.allreduce=library"), "has no mapping.stack.rings"),
+        ((*COLLECTIVE, "chip=h100", "stack=nccl_h100"), "say mapping.both.allreduce=library"),
+        ((*COLLECTIVE, "chip=h100", "workload.pattern=reduce"), "workload.pattern"),
+        ((*COLLECTIVE[:3], *STACK, "workload.pattern=multicast"), "of tiles"),
+        (("chip=h100", "workload=collective", "workload.pattern=allreduce"), "workload.along"),
+        ((*COLLECTIVE, "chip=tile32", "workload.recorded=false"), "workload.recorded"),
+        (("chip=tile32", "workload=attention", "workload.causal=true", "workload.decodes=1", "workload.cached=9"), "decodes"),
+    ],
+    ids=str,
+)
+def test_what_has_no_price_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DesignError, match=message):
+        metrics(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "leaf"),
+    [
+        ((*STACK, *COLLECTIVE), "context.achieved"),
+        ((*STACK, *COLLECTIVE), "network_achieved"),
+        ((*STACK, "workload=attention"), "generation.hbm"),
+        ((*STACK, "workload=attention"), "hbm_achieved"),
+        ((*STACK, "workload=attention"), "rings.low"),
+        ((*STACK, "model=llama3_8b"), "latent_generation.hbm"),
+        ((*STACK, "model=llama3_8b"), "exchanges.low"),
+        (("chip=h100", "stack=trtllm_h100", "workload=gemm", "mapping=tensor_parallel"), "context.achieved"),
+    ],
+    ids=str,
+)
+def test_knobs_that_nothing_reads_are_refused(words: tuple[str, ...], leaf: str) -> None:
+    with pytest.raises(DesignError, match="nothing reads it"):
+        asked(*words, f"+space.mapping.stack.{leaf}=choice(0.1,0.2)")
