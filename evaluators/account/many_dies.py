@@ -85,13 +85,13 @@ class Kind(NamedTuple):
 
     Attributes:
         own: what one does by itself, of a design, a case, how it is divided, phase, decode_at and fidelity.
-        machine: that it is, for who splits its time.
+        machine: that it is in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
     """
 
     own: Callable[[Design, Case, Split, str, str, str], Alone]
-    machine: Callable[[Design], Machine]
+    machine: Callable[[Design, str], Machine]
     sizes: Callable[[Mapping], Sizes]
     reached: Callable[[Mapping], Any]
 
@@ -132,7 +132,7 @@ def phases(kind: Kind, design: Design, job: Job, fidelity: str, *, detailed: boo
         seconds, total, flop = _summed(some, stages, of, name)
         blocks = tuple(_detailed(some, of)) if detailed else ()
         full = held[name], slices[name]
-        found.append(Phase(name, kind.machine(design), blocks, None, 1.0, None, seconds, full, total, flop))
+        found.append(Phase(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop))
     return tuple(found)
 
 

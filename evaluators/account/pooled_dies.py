@@ -65,7 +65,7 @@ def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    found: Alone = _own(case, of, _machine(design), formats, rates, passed, phase, decode_at, fidelity)
+    found: Alone = _own(case, of, _machine(design, phase), formats, rates, passed, phase, decode_at, fidelity)
     return found
 
 
@@ -95,8 +95,12 @@ def _own(
     return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()
 
 
-def _machine(design: Design) -> Machine:
-    return of_die(one_die(design.chip), design.mapping)
+def _machine(design: Design, phase: str) -> Machine:
+    """What a die computes with: without the cores that forward tokens between boxes, where both go on at a time."""
+    chip, plan, library = one_die(design.chip), getattr(design.mapping, phase), design.mapping.stack.dispatch
+    if library is not None and plan.overlap == "halves" and plan.exchange == "by_node":
+        chip = replace(chip, cores=chip.cores - library.cores)
+    return of_die(chip, design.mapping)
 
 
 def _sizes(mapping: Mapping) -> Sizes:

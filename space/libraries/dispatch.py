@@ -3,7 +3,7 @@
 """
 
 from dse.space.elementwise import Number
-from dse.space.fields import quantity, record
+from dse.space.fields import quantity, record, whole
 
 
 @record
@@ -14,3 +14,8 @@ class Dispatch:
     dispatch: Number = quantity("1", "share of the links' bandwidth that tokens reach", high=1.0, positive=True)
     combine_start: Number = quantity("s", "start of a combine and its end")
     combine: Number = quantity("1", "share of the links' bandwidth that results reach", high=1.0, positive=True)
+    cores: Number = whole(
+        "that forward in a box, where tokens go by boxes (exchange=by_node); what is computed meanwhile (overlap=halves) has "
+        "the others",
+        low=0,
+    )

@@ -18,6 +18,12 @@ from dse.studies.gpu_measured.measured import Part, Row, Vector, table
 NAMES = ("dispatch_start", "dispatch", "combine_start", "combine")
 SHARES = ("dispatch", "combine")
 
+CORES, FORWARD = (
+    20,
+    "[deepseek2024] section 3.2.2: 20 multiprocessors make full use of both links; kernels of low latency take none",
+)
+"""That forward tokens, of kernels for many tokens."""
+
 STARTS = {"dispatch_start": 1.103e-5, "combine_start": 1.17e-5}
 """As of deepep_h100. [s]"""
 
@@ -29,11 +35,11 @@ TOKENS, COPIES, HIDDEN = 128, 8, 7168
 
 def parts(folder: Path) -> list[Part]:
     """In one box, and over boxes."""
-    said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate")
+    said = dict.fromkeys(STARTS, "as deepep_h100: one count of tokens does not tell a start from a rate") | {"cores": FORWARD}
     return [
         Part(
             "dispatch", "deepep_h100", "h100", _rows(folder), _record, _in_a_box, NAMES, (1e-5, 0.5, 1e-5, 0.5),
-            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {}, "aiconfigurator2025",
+            (0.0, 0.05, 0.0, 0.05), (5e-5, 1.0, 5e-5, 1.0), {"cores": FORWARD}, "aiconfigurator2025",
         ),
         Part(
             "dispatch", "deepep_h800", "h800_ep", _published(), _shares, _over_boxes, SHARES,
@@ -48,11 +54,11 @@ def nbytes(sort: str, hidden: Vector | float) -> Vector | float:
 
 
 def _record(values: Vector) -> Dispatch:
-    return Dispatch(**dict(zip(NAMES, map(float, values), strict=True)))
+    return Dispatch(**dict(zip(NAMES, map(float, values), strict=True)), cores=CORES)
 
 
 def _shares(values: Vector) -> Dispatch:
-    return Dispatch(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)))
+    return Dispatch(**STARTS, **dict(zip(SHARES, map(float, values), strict=True)), cores=CORES)
 
 
 def _in_a_box(sizes: dict[str, Vector], sort: str, constants: Dispatch, silicon: Die) -> Vector:

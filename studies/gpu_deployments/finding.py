@@ -1,0 +1,108 @@
+"""Whole models on GPUs: measured against what kernels that were fitted by themselves add up to, and what decides that."""
+
+import csv
+import shlex
+from functools import cache
+from pathlib import Path
+
+from dse.answer import Evaluation, answered
+from dse.compose import compose
+from dse.space.units import show
+from dse.studies.write import table
+from dse.validate import compare
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+
+BATCHES = (256, 512, 1024)
+
+POINTS = ("sglang-prefill-1k", "sglang-prefill-4k", "sglang-decode", "profile-tpot")
+
+OTHERWISE = {
+    "as it is said": (),
+    "imbalance 1: even loads": ("workload.routing=even",),
+    "no overlap": ("mapping.both.overlap=none",),
+    "one copy a expert, not a box": ("mapping.prefill.exchange=direct",),
+    "fp8 with a scale a tensor": ("precision={weights: fp8, activations: fp8, kv: bf16}",),
+    "links ten times as fast": ("chip.boxes.bandwidth=500 GB/s", "chip.d2d.bandwidth=3.6 TB/s"),
+    "rates of the tuned stack": ("stack=tuned_ep",),
+}
+
+GROUPS = {
+    "attention": ("attention", "q_absorb", "v_absorb", "rope", "kv_up"),
+    "products": (
+        "q_down", "kv_down", "q_up", "o_proj", "gate", "up", "down", "router", "head",
+        "shared_gate", "shared_up", "shared_down",
+    ),
+    "experts": ("experts_gate", "experts_up", "experts_down", "experts_activation"),
+    "dispatch": ("dispatch",),
+    "combine": ("combine",),
+    "hidden by overlap": ("exchanges behind the other half",),
+}  # fmt: skip
+
+
+def finding() -> str:
+    """Tables."""
+    names = ["as assumed", *(f"batch {batch}" for batch in BATCHES)]
+    return "\n\n".join(
+        [
+            "Measured against simulated, as `dse validate gpu_deployments` has it.",
+            table(["figure", "measured", "simulated", "error", "role"], _compared()),
+            "MLPerf's offline load on eight H200: output tokens/s by requests that an instance runs at a time, assumed.",
+            table(["model", "measured", *names], [_by_batch(row) for row in _rows() if row["id"].startswith("mlperf")]),
+            "Deployments of DeepSeek-V3 otherwise: tokens/s of a node, or time of a token.",
+            table(["", *POINTS], [[name, *(_point(point, *more) for point in POINTS)] for name, more in OTHERWISE.items()]),
+            "Where the time of these points goes, shares of all that is done (exchanges are hidden behind the other half).",
+            table(["", *POINTS], [[name, *(_share(point, name) for point in POINTS)] for name in (*GROUPS, "the rest")]),
+        ]
+    )
+
+
+@cache
+def _rows() -> list[dict[str, str]]:
+    with PUBLISHED.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _compared() -> list[list[str]]:
+    found = []
+    for row in compare(PUBLISHED):
+        simulated = "infeasible" if row.simulated is None else f"{row.simulated:.4g}"
+        error = "" if row.error is None else f"{row.error:+.1%}"
+        found.append([row.id, f"{row.published} {row.unit}", simulated, error, row.role])
+    return found
+
+
+@cache
+def _evaluated(*words: str) -> Evaluation:
+    return answered(compose(list(words)))
+
+
+def _by_batch(row: dict[str, str]) -> list[str]:
+    words = shlex.split(row["overrides"])
+    asked = [words, *([*words, f"mapping.serving.batch={batch}"] for batch in BATCHES)]
+    return [row["id"], row["value"], *(f"{_evaluated(*one).metrics['throughput']:,.0f}" for one in asked)]
+
+
+def _words(point: str) -> tuple[str, ...]:
+    return tuple(shlex.split(next(row["overrides"] for row in _rows() if row["id"] == point)))
+
+
+def _point(point: str, *more: str) -> str:
+    words = _words(point)
+    given = {word.partition("=")[0] for word in more}
+    found = _evaluated(*(word for word in words if word.partition("=")[0] not in given), *more)
+    nodes = float(found.design.chip.dies.rows)
+    if "prefill" in point:
+        return f"{found.metrics['prefill_rate'] / nodes:,.0f}/s"
+    if point.startswith("profile"):
+        return show(found.metrics["tpot"], "s")
+    return f"{found.metrics['decode_throughput'] / nodes:,.0f}/s"
+
+
+def _share(point: str, name: str) -> str:
+    phase = "prefill" if "prefill" in point else "decode"
+    rows = [row for row in _evaluated(*_words(point)).breakdown.rows if row.phase.startswith(phase)]
+    done = sum(row.seconds for row in rows if row.seconds > 0)
+    known = {operator for some in GROUPS.values() for operator in some}
+    here = [row for row in rows if (row.operator in GROUPS[name] if name in GROUPS else row.operator not in known)]
+    return f"{sum(row.seconds for row in here) / done:.0%}"
