@@ -232,6 +232,12 @@ ROUTING = ("round_robin", "least_loaded")
 SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
 
 
+ADMIT = ("policy", "chunk", "gate", "prompt")
+"""What a prompt takes when it is taken up: what its policy says; blocks for the chunk that is computed next, and more from
+chunk to chunk; likewise, but only when blocks for all of it are free; or blocks for all of it. The chunk of a prompt that is
+never cut is all of it."""
+
+
 @record
 class Serving:
     """How requests are served: instances of the model, and who is served next."""
@@ -246,6 +252,9 @@ class Serving:
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
     chunk: Number = whole("the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0)
     block: Number = whole("tokens in a block of KV memory")
+    blocks: Number = whole("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
+    reserved: Number = quantity("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
+    admit: str = word("which blocks a prompt must have before it is taken up", ADMIT)
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
     host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)

@@ -11,6 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
+import numpy as np
+
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done
@@ -45,12 +47,12 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
     service = service_of(design)
     metrics = getattr(service, "metrics", _metrics)
-    return served.judged(design, workload, service.limits, lambda one, load: metrics(one, load, fidelity))
+    return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits alone, without a request played; leaves of shape (designs,)."""
-    return served.limited(design, workload, service_of(design).limits)
+    return served.limited(design, workload, _limits)
 
 
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
@@ -125,10 +127,12 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
             key=of.key,
         )
         off = max(off, here)
-        kept = of.free * float(serving.prefix)
+        free = of.free - float(serving.reserved)
+        kept = free * float(serving.prefix)
         memory = paged(
-            of.free - kept, of.room, block=int(serving.block), host_bandwidth=float(serving.host), longest=served.longest(load)
+            free - kept, of.room, block=int(serving.block), host_bandwidth=float(serving.host), longest=served.longest(load)
         )
+        memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
         known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
         pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), **known._asdict()))
     transfer = None
@@ -137,6 +141,24 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         # an instance sends or takes one cache at a time
         transfer = Transfer(way.growing, latency, min(counts), True, fixed=way.fixed, windows=way.windows)
     return Deployment(tuple(pools), transfer, serving.routing), off
+
+
+def _limits(design: Design, load: Load) -> list[Limit]:
+    """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
+    found: list[Limit] = service_of(design).limits(design, load)
+    serving, longest = design.mapping.serving, served.longest(load)
+    # pipelines of tiles have neither; what breaks a limit already has no instances
+    asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
+    if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
+        return found
+    for of in service_of(design).instances(design, load, "closed"):
+        left = of.free - float(of.room.of(longest))
+        found.append(Limit("mapping.serving.reserved", reserved, left, "B"))
+        if asked and reserved <= left:
+            memory = paged(of.free - reserved, of.room, block=int(serving.block), longest=longest)
+            found.append(Limit("mapping.serving.blocks", float(asked), float(memory.blocks), "1"))
+            found.append(Limit("mapping.serving.blocks", float(memory.needed(longest)), float(asked), "1"))
+    return found
 
 
 def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, Error]:

@@ -70,11 +70,12 @@ def fleet_of(design: Design, load: Load) -> tuple[Pipelines, ...]:
     """Pipelines that prefill, where there are such, and that decode."""
     chip, mapping = design.chip, design.mapping
     apart, others = (int(cores) for cores in cores_of(design))
-    both = policy(mapping.serving.policy, **_changes(mapping, int(mapping.decode.chunk)))
+    # a request has a buffer for all of it before its first chunk
+    both = policy(mapping.serving.policy, by_chunk=False, **_changes(mapping, int(mapping.decode.chunk)))
     if not apart:
         return (_pipelines("decode", chip, mapping.decode, both, others, mapping, load, _prompts(both, load)),)
     chunk = int(mapping.prefill.chunk)
-    alone = policy("chunked", tokens=chunk) if chunk else policy("prefill_first")
+    alone = policy("chunked", tokens=chunk, by_chunk=False) if chunk else policy("prefill_first")
     return (
         _pipelines("prefill", chip, mapping.prefill, alone, apart, mapping, load, _prompts(alone, load)),
         _pipelines("decode", decoding(chip), mapping.decode, both, others, mapping, load, 0.0),

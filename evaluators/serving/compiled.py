@@ -127,7 +127,7 @@ def _open(s, here, pool):
     if here.head < 0 or here.held >= pool.batch:
         return False
     q = s.requests[here.head]
-    return not q.remote and fits(s, pool, here, q)
+    return not q.remote and fits(s, pool, here, q, 1)
 
 
 @compiled
@@ -135,7 +135,8 @@ def _closed(s, here, pool, lane):
     """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
     if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
         return True
-    return not fits(s, pool, here, s.requests[here.head])
+    # what a chunk of the first in the queue would be depends on what is left of the budget: one position is the least
+    return not fits(s, pool, here, s.requests[here.head], 1)
 
 
 @compiled
@@ -236,13 +237,14 @@ def _form(s, here, pool, lane, t):
     for _ in range(2):
         new = not pool.static or lane.count == 0
         _resume(s, here, pool, lane, room)
+        kept = True
         if not pool.mixed:
-            _prefill(s, here, pool, lane, t, room, new)
+            kept = _prefill(s, here, pool, lane, t, room, new)
             if f.prompt > 0:
                 return True
-        kept = _decode(s, here, pool, lane)
+        kept = _decode(s, here, pool, lane) and kept
         if pool.mixed:
-            _prefill(s, here, pool, lane, t, room, new and kept)
+            kept = _prefill(s, here, pool, lane, t, room, new and kept) and kept
         if f.prompt > 0 or f.requests > 0:
             return True
         if kept:
@@ -256,7 +258,7 @@ def _resume(s, here, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
     while here.head >= 0 and lane.count < room and here.held < pool.batch:
         q = s.requests[here.head]
-        if not q.parked or not take(s, pool, here, q):
+        if not q.parked or not take(s, pool, here, q, q.prompt + q.made if q.done == q.target else q.done):
             return
         q.parked = False
         _move(s, pool, q)
@@ -271,7 +273,7 @@ def _decode(s, here, pool, lane):
     while k < lane.count and f.requests < limit:
         q = requests[running[k]]
         if q.done == q.target:
-            if not grow(s, pool, here, q):
+            if not grow(s, pool, here, q, q.prompt + q.made):
                 _preempt(s, here, pool, lane)
                 kept = False
                 continue
@@ -286,35 +288,42 @@ def _decode(s, here, pool, lane):
 
 @compiled
 def _prefill(s, here, pool, lane, t, room, new):
-    """Prompts, as far as the budget goes: those begun first, then new ones in the order of the queue."""
-    f = s.step[0]
+    """Prompts, as far as the budget goes: those begun first, then new ones in the order of the queue.
+
+    Returns whether memory sufficed for chunks of those begun: else the last to come have left, and nobody new is taken up.
+    """
+    f, running, kept, k = s.step[0], s.running[lane.number], True, 0
     budget, chunks = pool.tokens, PLENTY
     if pool.unit > 0:
         budget, chunks = PLENTY, (pool.tokens - int(f.requests)) // pool.unit
     elif pool.chunked:
         budget -= int(f.requests)
     longest = pool.chunk if pool.chunk > 0 else PLENTY
-    if budget > 0 and chunks > 0:
-        for k in range(lane.count):
-            q = s.requests[s.running[lane.number, k]]
-            if q.done < q.target:
-                tokens = min(q.target - q.done, budget, longest)
-                _chunk(f, pool, q, tokens)
-                budget -= tokens
-                chunks -= 1
-                if budget <= 0 or chunks <= 0:
-                    break
-    while new and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
+    while k < lane.count and budget > 0 and chunks > 0:
+        q = s.requests[running[k]]
+        if q.done < q.target:
+            tokens = min(q.target - q.done, budget, longest)
+            if not grow(s, pool, here, q, q.done + tokens):
+                _undecoded(f, s.requests[running[lane.count - 1]])
+                _preempt(s, here, pool, lane)
+                kept = False
+                continue
+            _chunk(f, pool, q, tokens)
+            budget -= tokens
+            chunks -= 1
+        k += 1
+    while new and kept and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
         q = s.requests[here.head]
-        if q.parked or q.remote or not fits(s, pool, here, q):
-            return
+        if q.parked or q.remote or not fits(s, pool, here, q, 1):
+            break
         hit = known(s, here, pool, q)
         tokens = q.target - hit
         if pool.chunked:
             tokens = min(tokens, budget, longest)
         elif tokens > budget and f.prompt > 0:
-            return
-        take(s, pool, here, q)
+            break
+        if not take(s, pool, here, q, hit + tokens):
+            break
         _join(s, here, lane, _unqueue(s, here))
         q.done = q.begun = hit
         remember(s, here, pool, q, hit)
@@ -325,6 +334,16 @@ def _prefill(s, here, pool, lane, t, room, new):
         _chunk(f, pool, q, tokens)
         budget -= tokens
         chunks -= 1
+    return kept
+
+
+@compiled
+def _undecoded(f, q):
+    """Takes a request's token, if it has one, out of the iteration; its place in the budget stays empty."""
+    if q.part > 0:
+        q.part = 0
+        f.requests -= 1
+        f.positions -= q.prompt + q.made
 
 
 @compiled
@@ -496,7 +515,7 @@ def _send(s, here, transfer, t):
     pool = s.pools[here.pool]
     while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
         q = s.requests[here.head]
-        if not take(s, pool, here, q):
+        if not take(s, pool, here, q, q.prompt + q.made):
             return
         r = _unqueue(s, here)
         s.total[0].remote -= 1

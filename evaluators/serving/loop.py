@@ -56,6 +56,9 @@ class Pool:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
             )
+        if self.policy.by_chunk and self.stages > 1 and not self.memory.buffers:
+            # prompts of two lanes could make each other leave for ever
+            raise DesignError("pool: memory by chunks needs one stage, or a second memory that is never full")
         if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
             raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
 

@@ -22,6 +22,9 @@ class Policy:
         static: requests are taken up only when the last batch is done, to its last request.
         lifetime: memory is taken for a request's last token at once; otherwise it grows, and may run out.
         swap: what memory has no room for goes to the host and comes back; otherwise it is recomputed.
+        by_chunk: memory is taken for the chunk that is computed next, as vLLM does; otherwise for the whole prompt, before its
+            first chunk. A prompt that finds no room for its next chunk makes those that came last leave, itself if it is that.
+        gated: with `by_chunk`, a request is taken up only when its whole prompt would fit, vLLM's scheduler_reserve_full_isl.
     """
 
     mixed: bool = False
@@ -32,6 +35,8 @@ class Policy:
     static: bool = False
     lifetime: bool = False
     swap: bool = False
+    by_chunk: bool = False
+    gated: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or self.unit < 0 or self.chunk < 0:
@@ -40,6 +45,10 @@ class Policy:
             )
         if self.unit and (not self.chunked or self.chunk < 1):
             raise DesignError("policy.unit: a prompt's chunk of N units needs chunked prompts and the length of a chunk")
+        if self.by_chunk and (not self.chunked or self.lifetime):
+            raise DesignError("policy.by_chunk: memory by chunks needs chunked prompts, and none taken for a whole lifetime")
+        if self.gated and not self.by_chunk:
+            raise DesignError("policy.gated: only memory by chunks has a gate; otherwise whole prompts must fit anyway")
         if self.unit > self.tokens:
             raise DesignError(
                 f"policy.unit: a chunk takes {self.unit} units of a budget of {self.tokens}; no prompt would ever run"
@@ -50,7 +59,7 @@ SHIPPED = {
     "static": Policy(static=True, lifetime=True),
     "prefill_first": Policy(tokens=4096),
     "orca": Policy(mixed=True, lifetime=True),
-    "chunked": Policy(mixed=True, chunked=True, tokens=512),
+    "chunked": Policy(mixed=True, chunked=True, tokens=512, by_chunk=True),
     "fusion": Policy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
 }
 """Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
@@ -78,6 +87,10 @@ def policies(serving: Serving) -> tuple[Policy, ...]:
     """Of each pool of instances: those that only prefill, if any, take prompts whole."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
     chosen = policy(serving.policy, swap=serving.preemption == "swap", **changes)
+    if serving.admit != "policy":
+        # the chunk of a prompt that is never cut is all of it
+        by_chunk = serving.admit != "prompt" and chosen.chunked and not chosen.lifetime
+        chosen = replace(chosen, by_chunk=by_chunk, gated=by_chunk and serving.admit == "gate")
     return (policy("prefill_first"), chosen) if serving.prefill_instances else (chosen,)
 
 

@@ -49,28 +49,30 @@ def far(pool, q, positions):
 
 
 @compiled
-def _steps(pool, q):
-    """To take a request up: up to its next token's position, or its last one's."""
-    positions = q.prompt + q.made
+def _steps(pool, q, computed):
+    """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's."""
+    positions = computed if pool.by_chunk else q.prompt + q.made
     if pool.lifetime and not pool.hands_over:
         positions = max(positions, q.prompt + q.output - 1)
     return -(-positions // pool.block)
 
 
 @compiled
-def fits(s, pool, here, q):
-    """Whether a request may be taken up."""
+def fits(s, pool, here, q, computed):
+    """Whether a request may be taken up whose next iteration computes it up to so many positions."""
     if pool.buffers > 0:
         return here.buffers < pool.buffers
-    return here.used == 0 or pool.blocks - here.used - blocks_of(s, pool, _steps(pool, q)) >= pool.spare
+    if pool.gated:
+        computed = q.prompt + q.made
+    return here.used == 0 or pool.blocks - here.used - blocks_of(s, pool, _steps(pool, q, computed)) >= pool.spare
 
 
 @compiled
-def take(s, pool, here, q):
+def take(s, pool, here, q, computed):
     """Memory for a request: blocks, and a buffer in the second memory, if any, for what has no block. Returns success."""
-    if not fits(s, pool, here, q):
+    if not fits(s, pool, here, q, computed):
         return False
-    q.room = _steps(pool, q)
+    q.room = _steps(pool, q, computed)
     need = blocks_of(s, pool, q.room)
     q.blocks = min(need, pool.blocks - here.used)
     q.spilled = need - q.blocks
@@ -81,14 +83,15 @@ def take(s, pool, here, q):
 
 
 @compiled
-def grow(s, pool, here, q):
-    """Room for the next token's position. Returns success."""
-    if q.prompt + q.made <= q.room * pool.block:
+def grow(s, pool, here, q, positions):
+    """Room for so many positions: up to the next token's, or for the next chunk. Returns success; all or nothing is taken."""
+    if positions <= q.room * pool.block:
         return True
-    more, left = blocks_of(s, pool, q.room + 1) - blocks_of(s, pool, q.room), pool.blocks - here.used
+    steps = -(-positions // pool.block)
+    more, left = blocks_of(s, pool, steps) - blocks_of(s, pool, q.room), pool.blocks - here.used
     if more > left and pool.buffers == 0:
         return False
-    q.room += 1
+    q.room = steps
     q.blocks += min(more, left)
     q.spilled += more - min(more, left)
     here.used += min(more, left)

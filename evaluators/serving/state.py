@@ -39,7 +39,7 @@ POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each buffers "
     "prefix prefix_block entry snapshot every",
     "host",
-    "mixed chunked static lifetime swap hands_over",
+    "mixed chunked static lifetime swap by_chunk gated hands_over",
 )
 """Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
 

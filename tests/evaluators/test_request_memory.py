@@ -217,7 +217,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         assert isinstance(load, Load)
         if not chip[0].startswith("chip"):
             return float(devices.transfer(design, load)[0].of(4000))
-        run = tile_serving._served(design, load, fleet_of(design, load), tile_serving.READERS["closed"], 0)[0]
+        run = tile_serving._served(design, load, fleet_of(design, load), "closed", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))
 

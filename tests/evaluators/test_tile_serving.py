@@ -41,7 +41,7 @@ def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
     fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
-    return tile_serving._served(found.base, load, fleet, tile_serving.READERS["closed"], 0)[0], fleet  # type: ignore[arg-type]
+    return tile_serving._served(found.base, load, fleet, "closed", 0)[0], fleet  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", ["k", "mn"])

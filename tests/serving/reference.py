@@ -139,7 +139,10 @@ def compose(
         moved.append(r["cached"])
         lane["members"].append(r)
     if not policy.mixed:
-        plan += prompts(world, m, lane, pool, room, now, 0, not policy.static or empty)
+        some, left = prompts(world, m, lane, pool, room, now, [], not policy.static or empty)
+        plan += some
+        moved += left
+        pushed = m["pushed"]
     if not plan:
         most = policy.tokens if policy.chunked else inf
         for r in list(lane["members"]):
@@ -151,7 +154,10 @@ def compose(
             if r in lane["members"]:
                 plan.append((r, 0))
         if policy.mixed:
-            plan += prompts(world, m, lane, pool, room, now, len(plan), (not policy.static or empty) and not pushed)
+            some, left = prompts(world, m, lane, pool, room, now, plan, (not policy.static or empty) and not pushed)
+            plan += some
+            moved += left
+            pushed = pushed or m["pushed"]
     return pushed, moved
 
 
@@ -160,22 +166,38 @@ def can_join(m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int) -> 
 
 
 def prompts(
-    world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool: Pool, room: int, now: float, decodes: int, new: bool
-) -> list[tuple[dict[str, Any], int]]:
-    """Pieces of prompts for an iteration that has so many decodes already."""
-    policy, plan = pool.policy, []
+    world: dict[str, Any],
+    m: dict[str, Any],
+    lane: dict[str, Any],
+    pool: Pool,
+    room: int,
+    now: float,
+    formed: list[Any],
+    new: bool,
+) -> tuple[list[tuple[dict[str, Any], int]], list[int]]:
+    """Pieces of prompts for an iteration that has some decodes already, and positions of each that is moved to the host."""
+    policy, plan, decodes = pool.policy, [], len(formed)
+    moved: list[int] = []
+    m["pushed"] = False
     budget: float = policy.tokens - (decodes if policy.chunked else 0)
     chunks: float = inf
     if policy.unit:
         budget, chunks = inf, (policy.tokens - decodes) // policy.unit
-    for r in lane["members"]:
-        if r["cached"] < r["goal"] and budget > 0 and chunks > 0:
+    for r in list(lane["members"]):
+        if r in lane["members"] and r["cached"] < r["goal"] and budget > 0 and chunks > 0:
             n = int(min(r["goal"] - r["cached"], budget, policy.chunk or inf))
-            plan.append((r, n))
-            budget, chunks = budget - n, chunks - 1
+            while r in lane["members"] and not grow(world, m, pool, r, r["cached"] + n):
+                # who leaves makes no token in this iteration
+                formed[:] = [entry for entry in formed if entry[0] is not lane["members"][-1]]
+                moved += preempt(world, m, lane, pool)
+                m["pushed"] = True
+            if r in lane["members"]:
+                plan.append((r, n))
+                budget, chunks = budget - n, chunks - 1
+    new = new and not m["pushed"]
     while new and m["queue"] and can_join(m, lane, pool, room) and budget > 0 and chunks > 0:
         r = m["queue"][0]
-        if r["state"] != "new" or not fits(m, pool, r):
+        if r["state"] != "new":
             break
         hit = reached = 0
         if pool.prefix:
@@ -192,7 +214,8 @@ def prompts(
             n = int(min(n, budget, policy.chunk or inf))
         elif n > budget and plan:
             break
-        take(world, m, pool, r)
+        if not take(world, m, pool, r, hit + n):
+            break
         m["queue"].pop(0)
         lane["members"].append(r)
         r["begun"] = r["cached"] = hit
@@ -203,7 +226,7 @@ def prompts(
             r["scheduled"], r["hit"] = now, hit
         plan.append((r, n))
         budget, chunks = budget - n, chunks - 1
-    return plan
+    return plan, moved
 
 
 def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int) -> None:
@@ -248,8 +271,11 @@ def far_of(pool: Pool, r: dict[str, Any]) -> float:
     return far * pool.memory.block * r["steps"] / len(r["memory"]) if far else 0
 
 
-def wanted(pool: Pool, r: dict[str, Any], hands_over: bool) -> int:
+def wanted(pool: Pool, r: dict[str, Any], hands_over: bool, computed: int = 0) -> int:
+    """Steps to be taken up: by chunk for what is computed next, or for what comes back or arrives."""
     positions = r["prompt"] + len(r["tokens"])
+    if pool.policy.by_chunk:
+        positions = computed or (r["cached"] if r["cached"] < r["goal"] else positions)
     if pool.policy.lifetime and not hands_over:
         positions = max(positions, r["prompt"] + r["output"] - 1)
     return ceil(positions / pool.memory.block)
@@ -259,18 +285,20 @@ def blocks_of(pool: Pool, steps: int) -> int:
     return pool.memory.fixed + sum(of_step(pool, step) for step in range(steps))
 
 
-def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
+def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int) -> bool:
     if pool.memory.buffers:
         return bool(m["buffers"])
-    unused, need = len(m["free"]) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m.get("hands over", False)))
+    if pool.policy.gated:
+        computed = r["prompt"] + len(r["tokens"])
+    unused, need = len(m["free"]) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m["hands over"], computed))
     return unused or len(m["free"]) - need >= int(pool.memory.spare * pool.memory.blocks)
 
 
-def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
+def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
-    if not fits(m, pool, r):
+    if not fits(m, pool, r, computed):
         return False
-    r["steps"] = wanted(pool, r, m["hands over"])
+    r["steps"] = wanted(pool, r, m["hands over"], computed)
     for _ in range(blocks_of(pool, r["steps"])):
         r["memory"].append(m["free"].pop() if m["free"] else FAR)
         world["blocks taken"] += r["memory"][-1] != FAR
@@ -279,15 +307,16 @@ def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]
     return True
 
 
-def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> bool:
-    while r["steps"] * pool.memory.block < r["prompt"] + len(r["tokens"]):
-        more = of_step(pool, r["steps"])
-        if more > len(m["free"]) and not pool.memory.buffers:
-            return False
-        for _ in range(more):
-            r["memory"].append(m["free"].pop() if m["free"] else FAR)
-            world["blocks taken"] += r["memory"][-1] != FAR
-        r["steps"] += 1
+def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], positions: int = 0) -> bool:
+    """Room for so many positions, or for the next token's."""
+    steps = ceil((positions or r["prompt"] + len(r["tokens"])) / pool.memory.block)
+    more = sum(of_step(pool, step) for step in range(r["steps"], steps))
+    if more > len(m["free"]) and not pool.memory.buffers:
+        return False
+    for _ in range(more):
+        r["memory"].append(m["free"].pop() if m["free"] else FAR)
+        world["blocks taken"] += r["memory"][-1] != FAR
+    r["steps"] = max(r["steps"], steps)
     return True
 
 

@@ -51,9 +51,12 @@ def policies(draw: st.DrawFn) -> Policy:
         unit = draw(st.integers(1, 8))
         return replace(POLICIES[name], swap=swap, unit=unit, tokens=draw(st.integers(unit, 16)), chunk=draw(st.integers(1, 30)))
     if name:
-        return replace(POLICIES[name], swap=swap, tokens=draw(st.integers(1, 60)))
+        by_chunk = POLICIES[name].chunked and draw(st.booleans())
+        return replace(POLICIES[name], swap=swap, tokens=draw(st.integers(1, 60)), by_chunk=by_chunk, gated=by_chunk and swap)
     flags = {key: draw(st.booleans()) for key in ("mixed", "chunked")}
     flags |= {key: draw(st.integers(0, 3)) == 0 for key in ("static", "lifetime")}
+    flags["by_chunk"] = flags["chunked"] and not flags["lifetime"] and draw(st.booleans())
+    flags["gated"] = flags["by_chunk"] and draw(st.booleans())
     return Policy(**flags, swap=swap, tokens=draw(st.integers(1, 60)), chunk=draw(st.sampled_from([0, 1, 7])))
 
 
@@ -81,9 +84,11 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
     else:
         blocks = max(1, one.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
         memory = replace(one, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
+    rule = draw(policies())
+    shares = draw(st.sampled_from(SHARES[:1] if rule.by_chunk and not memory.buffers else SHARES))
     return Pool(
-        linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), draw(policies()), memory,
-        instances=draw(st.sampled_from([1, 1, 2, 3])), shares=draw(st.sampled_from(SHARES)),
+        linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), rule, memory,
+        instances=draw(st.sampled_from([1, 1, 2, 3])), shares=shares,
         batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
         entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
         every=draw(st.sampled_from([0, 1, 2])),

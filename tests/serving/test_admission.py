@@ -1,0 +1,115 @@
+"""What prompts must have to be taken up, blocks that are given, what engines keep, and measured runs beside the loop's."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.policy import POLICIES, Policy
+from dse.evaluators.serving.price import linear
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
+from dse.studies.measured_run import compared, measured, simulated
+from tests.samples import asked as posed
+from tests.samples import metrics
+
+BY_CHUNK = replace(POLICIES["chunked"], tokens=8)
+RULES = (replace(BY_CHUNK, by_chunk=False), replace(BY_CHUNK, gated=True), BY_CHUNK)
+CHIP = ("chip=h100", "model=llama3_8b", "mapping=serving", "mapping.both.tp=1")
+
+
+def _drawn(seed: int) -> Requests:
+    rng = np.random.default_rng(seed)
+    return requests(rng.integers(1, 60, (20, 2)), np.cumsum(rng.exponential(3.0, 20)))
+
+
+def _played(asked: Requests, rule: Policy, blocks: int) -> Served:
+    return serve(asked, [Pool(linear(1.0, 0.25), rule, Memory(blocks, 4, spare=0.0))])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_memory_is_plenty_it_does_not_matter_when_it_is_taken(seed: int) -> None:
+    asked = _drawn(seed)
+    runs = [_played(asked, rule, 10_000) for rule in RULES]
+    assert all(run["completed"].tolist() == runs[0]["completed"].tolist() for run in runs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_blocks_for_the_chunk_never_take_somebody_up_later(seed: int) -> None:
+    """A decode holds 25 of 30 blocks; a prompt of 40 begins beside it by chunk, and waits for its end by the other rules."""
+    rng = np.random.default_rng(seed)
+    asked = requests([(97, int(rng.integers(2, 4))), (40, 2)], [0.0, 0.5])
+    whole, gate, chunk = (_played(asked, rule, 30)["scheduled"][1] for rule in RULES)
+    assert chunk < gate == whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_prompt_whose_next_chunk_has_no_room_starts_again(seed: int) -> None:
+    """The first keeps growing to the end of memory; who came last gives way, and all are served."""
+    output = int(np.random.default_rng(seed).integers(12, 20))
+    found = _played(requests([(97, output), (40, 2)], [0.0, 0.5]), BY_CHUNK, 30)
+    assert found["preempted"].tolist()[0] == 0
+    assert found["preempted"].tolist()[1] > 0
+    assert found.total["lost"] > 0
+
+
+def test_a_rule_that_could_never_end_is_refused() -> None:
+    with pytest.raises(DesignError, match="one stage"):
+        Pool(linear(1.0), BY_CHUNK, Memory(30, 4), shares=(0.5, 0.5))
+    with pytest.raises(DesignError, match=r"policy\.by_chunk"):
+        replace(POLICIES["orca"], by_chunk=True)
+    with pytest.raises(DesignError, match=r"policy\.gated"):
+        replace(POLICIES["orca"], gated=True)
+
+
+def test_fewer_blocks_and_what_the_engine_keeps_make_requests_wait() -> None:
+    busy = (*CHIP, "workload=serving", "workload.requests=60", "workload.arrivals=at_once")
+    roomy, few = metrics(*busy), metrics(*busy, "mapping.serving.blocks=200")
+    kept = metrics(*busy, "mapping.serving.reserved=62 GB")
+    assert roomy["kv_peak"] < few["kv_peak"]
+    assert roomy["ttft"] < few["ttft"]
+    assert roomy["kv_peak"] < kept["kv_peak"]
+
+
+@pytest.mark.parametrize(
+    ("override", "limit"),
+    [
+        ("mapping.serving.blocks=10000000", "mapping.serving.blocks"),
+        ("mapping.serving.blocks=3", "mapping.serving.blocks"),
+        ("mapping.serving.reserved=79 GB", "mapping.serving.reserved"),
+    ],
+)
+def test_blocks_that_are_not_there_or_do_not_do_are_limits(override: str, limit: str) -> None:
+    question = posed(*CHIP, "workload=serving", "workload.requests=5", override)
+    found = infeasible(question.base, question.workload)
+    assert found is not None
+    assert found.limit == limit
+
+
+def test_a_run_that_the_loop_made_is_measured_as_it_was(tmp_path: Path) -> None:
+    words = (*CHIP, "mapping.serving.blocks=400", "mapping.serving.admit=gate")
+    rng = np.random.default_rng(3)
+    asked = requests(rng.integers(1, 900, (30, 2)), np.cumsum(rng.exponential(0.05, 30)))
+    run = simulated(asked, words)
+    path = tmp_path / "run.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "arrival_s", "prompt", "output", "first_token_s", "last_token_s"])
+        columns = (asked.arrival, asked.prompt, asked.output, run.first, run.last)
+        rows.writerows((number, *row) for number, row in enumerate(zip(*(c.tolist() for c in columns), strict=True)))
+    again = measured(path)
+    assert [row.error for row in compared(again, simulated(again.requests, words))] == pytest.approx([0.0] * 6, abs=1e-6)
+    few = compared(again, simulated(again.requests, (*CHIP, "mapping.serving.blocks=150")))
+    assert few[0].error > 0
+
+
+def test_a_measured_run_that_is_broken_names_file_row_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text("arrival_s,prompt,output,first_token_s,last_token_s\n0,5,2,1,2\n1,5,2,,3\n")
+    with pytest.raises(DesignError, match=r"run\.csv, row 3, first_token_s"):
+        measured(path)
