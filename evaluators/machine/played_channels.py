@@ -1,6 +1,5 @@
 """Channels of main memory on a mesh for readers that play links: what they lose to banks is what played tables say."""
 
-from dse.evaluators.machine import bank_state
 from dse.evaluators.machine.channels import LONG, Channels, channels, channels_used
 from dse.space.chip import Chip
 from dse.space.memory import behind
@@ -8,6 +7,8 @@ from dse.space.memory import behind
 
 def chip_channels(chip: Chip) -> Channels:
     """Channels of a chip with their places, for who plays links; what long blocks lose is what tables of their banks say."""
+    from dse.evaluators.machine import bank_state  # which compiles, as nobody needs whose memory has no banks
+
     hbm, count = chip.hbm, int(channels_used(chip))
     share = hbm.achieved
     if hbm.banks is not None:

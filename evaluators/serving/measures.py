@@ -92,6 +92,8 @@ def verdict(served: Served, load: float | None = None) -> str:
     load = offered_load(served) if load is None else load
     if load < CLEAR and not growth(served):
         return "stable"
+    if load > 1 and len(arrival) >= FEW:  # whatever comes after
+        return "overloaded"
     if arrival[-1] - arrival[0] < SHORT * np.quantile(ran, 0.1):
         return "too short to say"
     if load > 1:

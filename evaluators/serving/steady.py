@@ -97,18 +97,22 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
     if not rule.mixed:
         # a prompt stops all decodes of its instance; of as many prompts as requests decode
         return _decode(pool, decodes, context) + decodes * _prompt(pool, prompt) / further
-    budget = float(rule.tokens) - decodes if rule.chunked and not rule.unit else float(rule.tokens)
+    if not rule.chunked:  # whole prompts, as many as come
+        prompts = max(1.0, decodes / further)
+        pairs = prompts * prompt * (prompt + 1) / 2
+        with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, 0.0))
+        share = min(1.0, decodes / further)
+        return share * with_prompts + (1 - share) * _decode(pool, decodes, context)
+    budget = float(rule.tokens) - decodes
     if rule.unit:
         budget = (rule.tokens - decodes) // rule.unit * float(rule.chunk)
     if budget <= 0:
         return np.inf
-    if not rule.chunked:
-        budget = prompt
     # iterations with prompts are full, the others have none
     full = each / budget
     if full > 1:
         return np.inf
-    chunk = min(budget, prompt) if rule.chunked else prompt
+    chunk = min(budget, prompt)
     past = max(0.0, (prompt - chunk) / 2)
     pairs = budget * (past + chunk / 2)
     with_prompts = float(seconds(pool.price, budget, pairs, decodes, decodes * context, past, 0.0))

@@ -23,7 +23,7 @@ from dse.study import Study
 from dse.workers import Batch
 
 SPACES = {
-    "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces"),
+    "PRESERVE": ("preserve_cluster", "+areas@chip.areas=preserve_interfaces", "workload.decode_at=mean"),
     "wafer": (
         "waferllm_autotune",
         "space.mapping.decode.rows='range(240,751,30)'",

@@ -36,6 +36,8 @@ def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     chip: tuple[str, ...] = chips.get(name.split("_")[0], ()) if name != "npu_cluster" else ()
     if name == "npu_prefetch":
         chip = (*chip, "mapping=npu_prefetch")
+    if name == "capacity":
+        chip = ("chip=h200", "workload=serving", "workload.requests=20", "workload.prompt=300", "workload.output=10")
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
     question = asked(*chip, f"space={name}") if name != "wide" else asked()

@@ -40,7 +40,8 @@ METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 
 
 def asked(chip: str, *words: str):
-    of = MANY if chip.startswith("wafer") else ("model=qwen3_1b7", "workload.batch=[2]")
+    few = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
+    of = MANY if chip.startswith("wafer") else few  # little work is done sooner by fewer tiles
     return question_of(f"chip={chip}", *of, "workload.sequence=[512]", *words)
 
 

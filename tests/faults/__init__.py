@@ -87,8 +87,8 @@ FAULTS = (
     Fault(
         "a core's read of weights or KV waits for no first word",
         "evaluators/machine/machine.py",
-        "return nbytes * self.byte + self.latency * (nbytes > 0), self.byte",
-        "return nbytes * self.byte, self.byte",
+        "return asked.nbytes * byte + self.latency * (asked.nbytes > 0), byte",
+        "return asked.nbytes * byte, byte",
         "chip=npu64 model=qwen3_4b workload.sequence=[512]",
         ("tests/evaluators/test_tile_memory.py::test_a_read_in_two_parts_waits_for_the_first_word_twice",),
     ),

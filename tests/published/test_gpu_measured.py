@@ -128,7 +128,7 @@ def parts(kind: str, folder: Path) -> list[Part]:
 
 def shipped(part: Part) -> Any:
     """The constants that conf has of a part."""
-    question, _ = asked_of((f"chip={part.chip}", f"stack={part.stack}"))
+    question = asked_of((f"chip={part.chip}", f"stack={part.stack}")).question
     return getattr(question.base.mapping.stack, part.kind)
 
 

@@ -63,10 +63,18 @@ VARIED = {
     "npusim_fig12": ("chip.decode.", "chip.tile.matrix.", "chip.hbm.channel_bandwidth"),
     "npusim_fig13": ("chip.tile.sram",),
     "npusim_fig14": ("chip.decode.",),
+    "gpu_deployments": ("chip.dies.rows",),
 }
-"""Studies of figures whose axes are the chip's: what the paper itself varies there ([zhu2025] table 3)."""
+"""Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), or nodes."""
 
-MACHINES = {"waferllm_tables": 2, "npusim_fig10": 2, "deepseek_wafer": 3, "silicon": 15, "gpu_measured": 4}
+MACHINES = {
+    "waferllm_tables": 2,
+    "npusim_fig10": 2,
+    "deepseek_wafer": 3,
+    "silicon": 15,
+    "gpu_measured": 4,
+    "gpu_deployments": 3,
+}
 """Studies that compare a wafer with GPUs, large cores with small ones, chips that exist, GPUs; a table with clusters too."""
 
 

@@ -52,7 +52,7 @@ def test_a_cache_waits_for_its_channel() -> None:
 
 def test_a_pipeline_has_as_many_iterations_in_flight_as_stages() -> None:
     many = requests([(8, 40)] * 8).arriving("at_once")
-    alone = [Pool(constant(1.0), policy("chunked"), Memory(1000), shares=(1 / n,) * n, batch=8) for n in (1, 4)]
+    alone = [Pool(constant(1.0), policy("chunked", by_chunk=False), Memory(1000), shares=(1 / n,) * n, batch=8) for n in (1, 4)]
     one, four = (serve(many, [pool]) for pool in alone)
     # two requests a micro-batch; each takes as long, but four of them go at a time
     assert four.total["iterations"] == 4 * one.total["iterations"]
