@@ -227,6 +227,8 @@ LIMITS = {
     "mapping.decode.partition": "layout",
     "mapping.serving.prefill_cores": "1",
     "mapping.serving.decode_cores": "1",
+    "mapping.serving.blocks": "1",
+    "mapping.serving.reserved": "B",
     "workload.group": "1",
     "workload.root": "1",
     "workload.traffic": "1",

@@ -61,22 +61,23 @@ def test_every_cell_of_the_registries_has_a_question() -> None:
 
 def test_every_option_of_each_word_of_a_mapping_is_in_a_stack_in_closed_form_or_is_refused() -> None:
     left: dict[tuple[str, str], set[str]] = {}
-    some: dict[str, Question] = {}
+    some: dict[tuple[str, str], Question] = {}
     for name, question in CLOSED:
         of = asked(*overrides(question))
-        some[software_of(of.base.mapping)] = of
         for address, options in words(of.base).items():
+            some[software_of(of.base.mapping), address] = of
             left.setdefault((software_of(of.base.mapping), address), set(options))
         for changes in read(name)["designs"][question]:
             for address, option in said(replaced(of.base, changes)).items():
                 left[software_of(of.base.mapping), address].discard(option)
     for (kind, address), missing in left.items():
-        formats = {other: options for other, options in words(some[kind].base).items() if ".precision." in other}
+        of = some[kind, address]
+        formats = {other: options for other, options in words(of.base).items() if ".precision." in other}
         for option in missing:
             alike = [other for other, options in formats.items() if address in formats and option in options]
-            refused = replaced(some[kind].base, dict.fromkeys([*alike, address], option))
+            refused = replaced(of.base, dict.fromkeys([*alike, address], option))
             with pytest.raises(DesignError):
-                evaluate(stacked([refused]), some[kind].workload)
+                evaluate(stacked([refused]), of.workload)
 
 
 def said(design: Design) -> dict[str, Any]:

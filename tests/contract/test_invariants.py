@@ -18,11 +18,12 @@ from tests.samples import asked, wide
 SPACES = sorted(
     path.stem
     for path in (Path(__file__).resolve().parents[2] / "conf/space").glob("*.yaml")
-    if path.stem not in ("empty", "hbm_patterns", "tile_attention") and not path.stem.startswith(("serving", "best"))
+    if path.stem not in ("empty", "hbm_patterns", "tile_attention")
+    and not path.stem.startswith(("serving", "best", "capacity"))
 )
 """Of models and products; those of memories are in tests/evaluators/test_stream.py, of attention in tests/agreement;
 designs that serve are below, and those that
-`dse compare` looks at in tests/dse/test_compare.py."""
+`dse compare` and `dse capacity` look at in tests/dse/test_compare.py and tests/serving."""
 
 
 def drawn(name: str, count: int) -> tuple[Designs, Workload]:
@@ -36,8 +37,6 @@ def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     chip: tuple[str, ...] = chips.get(name.split("_")[0], ()) if name != "npu_cluster" else ()
     if name == "npu_prefetch":
         chip = (*chip, "mapping=npu_prefetch")
-    if name == "capacity":
-        chip = ("chip=h200", "workload=serving", "workload.requests=20", "workload.prompt=300", "workload.output=10")
     if name.startswith("product"):
         chip = ("chip=wse2", f"workload={'gemm' if name == 'product_gemm' else 'gemv'}")
     question = asked(*chip, f"space={name}") if name != "wide" else asked()

@@ -22,6 +22,7 @@ SHORT = {
     "PATTERNS": "workload.patterns=[sequential,random,stride4096,chunk512]",
     "SERVED": "workload=serving workload.requests=6 workload.prompt=300 workload.output=8",
     "SMALL": "chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4",
+    "SUMS": "workload.pattern=[allreduce] workload.along=rectangle workload.root=0 workload.group=mesh workload.combine=sum",
     "TINY": "workload.batch=[2] workload.prompt=48 workload.output=4",
 }
 """What several questions say alike."""
@@ -144,6 +145,16 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=a100 workload=elementwise stack=vllm_a100 mapping.decode.tp=1 workload.rows=[64,4096]",
         "chip=npu_dse workload=elementwise mapping=tensor_parallel workload.operator=gate",
     ),
+    "die_attention": (
+        "chip=h100 workload=attention stack=trtllm_h100 mapping=sglang mapping.both.tp=1 workload.keys=[512,4096] "
+        "workload.batch=4",
+        "chip=a100 workload=attention stack=vllm_a100 mapping=sglang mapping.both.tp=1 workload.queries=1 workload.keys=[3000]",
+    ),
+    "die_collective": (
+        "chip=h100 workload=collective stack=trtllm_h100 mapping=sglang mapping.both.tp=8 mapping.both.allreduce=library "
+        "$SUMS workload.bytes=[64KiB,64MiB]",
+        "chip=a100 workload=collective stack=tuned mapping=sglang mapping.both.tp=4 $SUMS workload.bytes=[1MiB]",
+    ),
     "product": (
         "chip=wse2 workload=gemm workload.shapes=[300x512x700,1x512x300]",
         "chip=wse2 workload=gemv workload.shapes=[1x4096x4096,1x512x700]",
@@ -241,6 +252,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "serving": (
         "chip=npu_dse model=qwen3_1b7 $SERVED",
+        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.policy=chunked",
+        "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked",
+        "chip=tile32 mapping=flat_serving model=qwen3_1b7 $SERVED mapping.serving.policy=chunked",
         "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
         "chip=npu64 model=gemma3_12b $SERVED",
