@@ -91,7 +91,7 @@ def _side(side: Side) -> dict[str, Any]:
             "refused_by": side.refused,
         },
         "front": [
-            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": _candidate(one).text}
+            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": one.candidate.text}
             for user, device, one in side.front
         ],
         "load": [
@@ -99,10 +99,6 @@ def _side(side: Side) -> dict[str, Any]:
             for times, rate, ttft, tpot, broken in side.curve
         ],
     }
-
-
-def _candidate(one: Any) -> Any:
-    return one.candidate if isinstance(one, Tried) else one
 
 
 def _deployment(one: Tried, side: Side) -> dict[str, Any]:

@@ -34,7 +34,6 @@ WORDS = ("devices", "rate", "percentile", "apart")
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
-
 WAVE = 4
 """Deployments that are tried against the same best rate, whatever the machine: so that an answer is that of any machine."""
 
@@ -94,10 +93,10 @@ class Side:
         return max(found, key=lambda one: one.rate) if found else None
 
     @cached_property
-    def front(self) -> list[tuple[float, float, Tried | Candidate]]:
+    def front(self) -> list[tuple[float, float, Tried]]:
         """Tokens per second of a user and of a device, which no other exceeds in both: of runs of the loop."""
         points = [(user, device, one) for one in self.tried for _, device, user in one.points]
-        found: list[tuple[float, float, Tried | Candidate]] = []
+        found: list[tuple[float, float, Tried]] = []
         for user, device, one in sorted(points, key=lambda point: (-point[0], -point[1])):
             if not found or device > found[-1][1]:
                 found.append((user, device, one))
@@ -179,14 +178,14 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
-    _, usual, load, bounds, knobs = posed(chip, asked, trust=trust)
+    usual, load, bounds, knobs = posed(chip, asked, trust=trust)
     if asked.devices:
         return _most(chip, asked, usual, load, bounds, knobs, asked.devices)
     return _fewest(chip, asked, usual, load, bounds, knobs)
 
 
-def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Mapping[str, Any], Question, Load, Bounds, Space]:
-    """The question of a chip: its configuration, without knobs, what is served within which bounds, and the knobs.
+def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Bounds, Space]:
+    """The question of a chip without knobs, what is served within which bounds, and the knobs.
 
     Raises:
         DesignError: what cannot be asked of it.
@@ -217,7 +216,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Mapping[str, Any], Q
             f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
             "choose mapping=flat_serving for tiles"
         )
-    return config, usual, load, bounds, _space(config, usual, words)
+    return usual, load, bounds, _space(config, usual, words)
 
 
 def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:

@@ -66,10 +66,19 @@ SILICON = (
 RATES = _alike("rates of links and engines", "machine.fabric:mesh_fabric|machine.fabric:tile_fabric")
 ENGINES = _alike("time of a product on one engine", "machine.engine:Engines.product")
 CHANNEL = _alike("bandwidth and latency of a memory channel", "machine.channels:channels_used")
+TILE_BANKS = Way(
+    "what long blocks lose to banks of a channel",
+    "machine.channels:column_memory",
+    "machine.played_channels:chip_channels",
+    "machine.played_channels:chip_channels",
+)
 TILE_JOBS = "readers.closed_summa:price|readers.closed_attention:price|readers.closed_streamed:price"
 ON_GROUPS = Way("products on groups of cores with their messages", "readers.closed:product", EVENTS, CYCLES)
-BANKS = Way("reads of HBM", "machine.machine:Channel.read", "readers.played:memory", "readers.played:memory")
-BESIDE_PRODUCTS = _alike("attention, vectors and messages between stages", "readers.price:price")
+BANKS = Way(
+    "reads and writes of HBM in banks", "machine.machine:Channel.read", "machine.bank_state:pace", "machine.bursts:pace"
+)
+STAGES = Way("messages from stage to stage", "readers.closed:onward", EVENTS, CYCLES)
+BESIDE_PRODUCTS = _alike("attention and vectors beside products", "readers.price:price")
 
 WAYS: dict[str, tuple[Way, ...]] = {
     REGIONS: (
@@ -83,6 +92,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     PIPELINES: (
         ON_GROUPS,
         BANKS,
+        STAGES,
         OPERATORS,
         _alike("which core holds and computes what", "layouts.pipelines:blocks"),
         ENGINES,
@@ -93,6 +103,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     SERVED_PIPELINES: (
         ON_GROUPS,
         BANKS,
+        STAGES,
         OPERATORS,
         ENGINES,
         BESIDE_PRODUCTS,
@@ -102,6 +113,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     ),
     WHOLE_CHIP: (
         Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
+        TILE_BANKS,
         OPERATORS,
         ENGINES,
         CHANNEL,
@@ -112,6 +124,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     MANY_DIES: (
         Way("products, attention and vectors on a die with their loads and messages", TILE_JOBS, EVENTS, ""),
         Way("messages between dies", "readers.crossings:price", CROSSINGS, ""),
+        TILE_BANKS._replace(cycles=""),
         OPERATORS,
         _alike("which die has which experts and requests", "layouts.dies:passes"),
         ENGINES,
@@ -122,6 +135,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     PRODUCT: (Way("the product with its messages", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     SUMMA: (
         Way("the product with its loads and messages", "readers.closed_summa:price", EVENTS, CYCLES),
+        TILE_BANKS,
         ENGINES,
         RATES,
         CHANNEL,
@@ -131,6 +145,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     COLLECTIVE: (Way("the collective", "readers.closed:kernel", EVENTS, CYCLES), RATES, *SILICON),
     ATTENTION: (
         Way("attention with its loads and messages", "readers.closed_attention:price", EVENTS, CYCLES),
+        TILE_BANKS,
         ENGINES,
         RATES,
         CHANNEL,

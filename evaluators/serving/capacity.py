@@ -122,11 +122,6 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
             low, high = high, high * BEYOND
 
 
-def at_rate(arrival: Array, rate: float, new: float) -> Array:
-    """Times of arrival of the same requests at another rate: all gaps are longer or shorter alike. [s]"""
-    return arrival * (rate / new)
-
-
 def percentile(values: Array, share: float) -> float:
     """The smallest value that at least a share of them does not exceed; NaN of none."""
     return float(np.percentile(values, 100 * share, method="inverted_cdf")) if len(values) else nan

@@ -63,7 +63,7 @@ def _asked(words: tuple[str, ...]) -> tuple[Side, Rates]:
 def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
     """All deployments, those too that the quick answer leaves out."""
     asked = parsed(words)
-    _, usual, load, bounds, knobs = posed(asked.chips[0], asked, trust=False)
+    usual, load, bounds, knobs = posed(asked.chips[0], asked, trust=False)
     found, _ = candidates(usual, load, bounds, knobs, side.devices, apart=True, every=True)
     return found
 

@@ -9,6 +9,8 @@ errors of rows that were held out, five times a fifth, stand beside.
 """
 
 import csv
+import json
+import re
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -134,12 +136,16 @@ def yaml(found: Found) -> str:
         open_ = tuple(path)
         why = json_text(_why(found, name, note, unit), ensure_ascii=False)
         source = "fitted" if name in part.names else "assumed"
+        if cited := re.match(r"\[(\w+)\] ([^:]+): (.*)", json.loads(why)):
+            source, where, why = cited[1], f', page: "{cited[2]}"', json_text(cited[3], ensure_ascii=False)
+        else:
+            where = ""
         if isinstance(value, str):
             shown = value
         else:
             number = int(value) if isinstance(value, int) else float(f"{value:.4g}")
             shown = f'"{number!r} {unit}"' if unit != "1" else repr(number)
-        text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}, note: {why}}}\n"
+        text += f"{'  ' * len(path)}{last}: {{value: {shown}, source: {source}{where}, note: {why}}}\n"
     return text
 
 

@@ -48,7 +48,9 @@ ONE = {
 ON_A_PART = {("regions", "cycles"), ("whole chip", "cycles")}
 """What a reader plays on a part of the mesh only."""
 
-RATES_OF_BANKS = "readers.played:memory"
+OF_BANKS = {"machine.bank_state:pace", "machine.bursts:pace", "machine.played_channels:chip_channels"}
+"""Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
+
 EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].by(word)]
 
 
@@ -97,7 +99,7 @@ def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str
     for way in WAYS[software]:
         assert set(way.by(word).split("|")) & calls, way.part
     said = {who for way in WAYS[software] for who in way.by(word).split("|")}
-    banks = {DRAM} if RATES_OF_BANKS in said else set()  # measured once for a memory, then remembered
+    banks = {DRAM} if OF_BANKS & said else set()
     assert calls & set(PLAYERS) - banks == said & set(PLAYERS)
 
 

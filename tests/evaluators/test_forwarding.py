@@ -5,7 +5,7 @@ import pytest
 from tests.samples import metrics
 
 WORDS = (
-    "chip=h100_ep", "stack=sglang_h100_ep", "model=deepseek_v3", "chip.dies.rows=4", "mapping.both.ep=32",
+    "chip=h100_ep", "stack=measured_ep", "model=deepseek_v3", "chip.dies.rows=4", "mapping.both.ep=32",
     "mapping.both.experts.redundant=32", "workload.batch=[128]", "workload.prompt=2048", "workload.output=2",
     "workload.speculation=none",
 )  # fmt: skip

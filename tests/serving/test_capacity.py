@@ -113,6 +113,8 @@ def test_the_winner_is_that_of_all_deployments() -> None:
 
     rates = [own(one) for one in side.candidates if one.estimate.rate]
     assert max(rates) <= 1.03 * side.best.rate
+    # what is left out unplayed could not have won
+    assert all(rate <= one.most for rate, one in zip(rates, (o for o in side.candidates if o.estimate.rate), strict=True))
     assert len(side.tried) < len(rates)
     assert any(one.candidate.apart for one in side.tried if one.capacity)
 
