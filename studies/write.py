@@ -28,7 +28,7 @@ PAPERS = {
     "deepseek": "DeepSeek-V3 on FlatAttention's wafer of 64 dies",
     "noc": "Router networks under load",
     "hbm": "HBM under patterns of addresses",
-    "gpu_measured": "Kernels of GPUs (products, experts, passes over elements)",
+    "gpu_measured": "Kernels of GPUs (products, experts, attention, passes, collectives)",
     "gpu_deployments": "Services on GPUs, of kernels measured alone",
     "silicon": "Chips that exist (areas of dies, rated powers)",
 }

@@ -242,7 +242,7 @@ def write_sample(found: list[Found]) -> None:
                     f"{row.seconds:.6g}",
                     "s",
                     role,
-                    f"{row.sort}: {sizes}; {part.sources}",
+                    f"{row.sort}{': ' if row.sort else ''}{sizes}; {part.sources}",
                 )
                 table.writerow(cells)
 
