@@ -16,6 +16,8 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.priced import seconds
+from dse.evaluators.serving.queues import join, queue, receive, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, release, remember, steady, take
 
 PER_OCTAVE, OCTAVES = 512, 80
@@ -53,10 +55,10 @@ def play(s, prices, transfer, stop):
             if s.lanes[i].end <= t:
                 _finish(s, s.lanes[i], transfer, stop, t)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
-            _receive(s, t)
+            receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
-            _queue(s, coming, _route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
+            queue(s, coming, route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
             s.requests[coming].queued = total.queued
             coming += 1
         until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
@@ -64,11 +66,11 @@ def play(s, prices, transfer, stop):
             here = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
             if here.due:
-                _settle(here, t)
-                _send(s, here, transfer, t)
+                settle(here, t)
+                send(s, here, transfer, t)
                 if not _start(s, prices, here, t, until):
                     return UNPRICED
-                _send(s, here, transfer, t)
+                send(s, here, transfer, t)
     return ENDED
 
 
@@ -84,14 +86,6 @@ def _next(s, arrival, now):
     if s.transit[0] >= 0:
         t = min(t, s.requests[s.transit[0]].ready)
     return t
-
-
-@compiled
-def _settle(here, t):
-    """Brings an instance's block-seconds up to date; done before its blocks change, and before it forms anything."""
-    here.area += (t - here.since) * here.used
-    here.since = t
-    here.due = True
 
 
 @compiled
@@ -187,7 +181,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
             _gap(s.gaps, end - t, count)
         _count(s, here, lane, t, end, step)
         t = end
-        _settle(here, t)
+        settle(here, t)
         here.used += more
         f.positions += count
         played += 1
@@ -262,7 +256,7 @@ def _resume(s, here, pool, lane, room):
             return
         q.parked = False
         _move(s, pool, q)
-        _join(s, here, lane, _unqueue(s, here))
+        join(s, here, lane, unqueue(s, here))
 
 
 @compiled
@@ -324,7 +318,7 @@ def _prefill(s, here, pool, lane, t, room, new):
             break
         if not take(s, pool, here, q, hit + tokens):
             break
-        _join(s, here, lane, _unqueue(s, here))
+        join(s, here, lane, unqueue(s, here))
         q.done = q.begun = hit
         remember(s, here, pool, q, hit)
         s.total[0].reused += hit
@@ -360,7 +354,7 @@ def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
     pool = s.pools[here.pool]
-    _settle(here, t)
+    settle(here, t)
     lane.end = np.inf
     for k in range(lane.count):
         r = running[k]
@@ -411,7 +405,7 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
     there, blocks = s.pools[1], transfer.blocks
     block = (here.number - pool.first) * blocks // pool.instances
     low, high = -(-block * there.instances // blocks), -(-(block + 1) * there.instances // blocks)
-    _queue(s, r, _route(s, there, transfer.nearest, low, high))
+    queue(s, r, route(s, there, transfer.nearest, low, high))
 
 
 @compiled
@@ -459,140 +453,3 @@ def _move(s, pool, q):
 def _held(q):
     """Positions whose keys and values have been computed."""
     return q.prompt + q.made - 1 if q.done == q.target else q.done
-
-
-@compiled
-def _join(s, here, lane, r):
-    s.running[lane.number, lane.count] = r
-    lane.count += 1
-    here.held += 1
-
-
-@compiled
-def _queue(s, r, i):
-    here, q = s.instances[i], s.requests[r]
-    q.instance = i
-    q.follower = -1
-    here.due = True
-    if here.head < 0:
-        here.head = r
-    else:
-        s.requests[here.tail].follower = r
-    here.tail = r
-    here.queued += 1
-    s.total[0].queued += 1
-
-
-@compiled
-def _unqueue(s, here):
-    """The first in the queue, which leaves it."""
-    r = here.head
-    here.head = s.requests[r].follower
-    if here.head < 0:
-        here.tail = -1
-    here.queued -= 1
-    s.total[0].queued -= 1
-    return r
-
-
-@compiled
-def _route(s, pool, nearest, low, high):
-    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
-    best = pool.first + low
-    if not nearest:
-        best += pool.turn % (high - low)
-        pool.turn += 1
-        return best
-    for i in range(pool.first + low + 1, pool.first + high):
-        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
-            best = i
-    return best
-
-
-@compiled
-def _send(s, here, transfer, t):
-    """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
-    pool = s.pools[here.pool]
-    while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
-        q = s.requests[here.head]
-        if not take(s, pool, here, q, q.prompt + q.made):
-            return
-        r = _unqueue(s, here)
-        s.total[0].remote -= 1
-        here.held += 1
-        channel = np.argmin(s.channels)
-        gone = max(t, s.channels[channel]) + q.sending
-        s.channels[channel] = gone
-        q.ready = gone + transfer.latency
-        s.total[0].sent += q.prompt
-        before, after = -1, s.transit[0]
-        while after >= 0 and s.requests[after].ready <= q.ready:
-            before, after = after, s.requests[after].follower
-        q.follower = after
-        if before < 0:
-            s.transit[0] = r
-        else:
-            s.requests[before].follower = r
-
-
-@compiled
-def _receive(s, t):
-    """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
-    r = s.transit[0]
-    q = s.requests[r]
-    s.transit[0] = q.follower
-    q.remote = False
-    source, here = s.instances[q.source], s.instances[q.instance]
-    _settle(source, t)
-    source.used -= q.left
-    source.buffers -= 1
-    best = here.first_lane
-    for other in range(best + 1, best + here.stages):
-        if s.lanes[other].count < s.lanes[best].count:
-            best = other
-    here.held -= 1
-    here.due = True
-    _join(s, here, s.lanes[best], r)
-
-
-@compiled
-def seconds(price, prompt, pairs, requests, positions, past, far):
-    """Of an iteration by a `price.Price`; counts as in `state.STEP`."""
-    c = price.linear
-    linear = c[0] + c[1] * prompt + c[2] * pairs + c[3] * requests + c[4] * positions + c[5] * far
-    if len(price.table) == 0:
-        return linear
-    prefill_context = pairs / prompt if prompt > 0 else 0.0
-    decode_context = positions / requests if requests > 0 else 0.0
-    spilled = far / (positions + past) if far > 0 else 0.0
-    return linear + interpolated(price, (prompt, prefill_context, requests, decode_context, spilled))
-
-
-@compiled
-def interpolated(price, point):
-    """A table at a composition, multilinear between its points and beyond its ends."""
-    places, weights, corners, stride = price.places, price.weights, 1, len(price.table)
-    places[0], weights[0] = 0, 1.0
-    for axis in range(len(point)):
-        size, x, grid = price.sizes[axis], point[axis], price.grid[axis]
-        stride //= size
-        if size == 1:
-            continue
-        low, high = 0, size - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if grid[middle] <= x:
-                low = middle
-            else:
-                high = middle
-        above = (x - grid[low]) / (grid[high] - grid[low])
-        for corner in range(corners):
-            places[corner + corners] = places[corner] + high * stride
-            weights[corner + corners] = weights[corner] * above
-            places[corner] += low * stride
-            weights[corner] *= 1 - above
-        corners *= 2
-    value = 0.0
-    for corner in range(corners):
-        value += weights[corner] * price.table[places[corner]]
-    return value

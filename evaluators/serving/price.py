@@ -133,7 +133,7 @@ def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions
     Compositions without prompts and without decodes are drawn too, and those that cannot be are left out: a prompt's tokens
     attend to at least half of themselves.
     """
-    from dse.evaluators.serving.compiled import interpolated
+    from dse.evaluators.serving.priced import interpolated
 
     rng = np.random.default_rng(seed)
     drawn = []

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.serving.compiled import seconds
 from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.priced import seconds
 from dse.space.requests import Requests
 
 STEPS = 48

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import RegularGridInterpolator
 
-from dse.evaluators.serving.compiled import interpolated, seconds
 from dse.evaluators.serving.kvcache import Memory, Room, paged, shared_out, two_level
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import constant, error, linear, spread, tabled
+from dse.evaluators.serving.priced import interpolated, seconds
 from dse.space.errors import DesignError
 from dse.space.requests import requests
 

@@ -1,0 +1,50 @@
+"""A step price at one composition, compiled: what the loop and the steady state ask of a `price.Price`."""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from dse.evaluators.machine.compile_cache import cached_njit
+
+compiled = cached_njit(error_model="numpy", nogil=True)
+
+
+@compiled
+def seconds(price, prompt, pairs, requests, positions, past, far):
+    """Of an iteration by a `price.Price`; counts as in `state.STEP`."""
+    c = price.linear
+    linear = c[0] + c[1] * prompt + c[2] * pairs + c[3] * requests + c[4] * positions + c[5] * far
+    if len(price.table) == 0:
+        return linear
+    prefill_context = pairs / prompt if prompt > 0 else 0.0
+    decode_context = positions / requests if requests > 0 else 0.0
+    spilled = far / (positions + past) if far > 0 else 0.0
+    return linear + interpolated(price, (prompt, prefill_context, requests, decode_context, spilled))
+
+
+@compiled
+def interpolated(price, point):
+    """A table at a composition, multilinear between its points and beyond its ends."""
+    places, weights, corners, stride = price.places, price.weights, 1, len(price.table)
+    places[0], weights[0] = 0, 1.0
+    for axis in range(len(point)):
+        size, x, grid = price.sizes[axis], point[axis], price.grid[axis]
+        stride //= size
+        if size == 1:
+            continue
+        low, high = 0, size - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if grid[middle] <= x:
+                low = middle
+            else:
+                high = middle
+        above = (x - grid[low]) / (grid[high] - grid[low])
+        for corner in range(corners):
+            places[corner + corners] = places[corner] + high * stride
+            weights[corner + corners] = weights[corner] * above
+            places[corner] += low * stride
+            weights[corner] *= 1 - above
+        corners *= 2
+    value = 0.0
+    for corner in range(corners):
+        value += weights[corner] * price.table[places[corner]]
+    return value

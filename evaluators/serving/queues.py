@@ -1,0 +1,117 @@
+"""Queues of instances, routing to them, and caches on their way between pools, compiled.
+
+Throughout: s is the `state.State`, r the number of a request and q its record, here an instance, pool its pool, t an instant.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.rooms import take
+
+compiled = cached_njit(error_model="numpy", nogil=True)
+
+
+@compiled
+def settle(here, t):
+    """Brings an instance's block-seconds up to date; done before its blocks change, and before it forms anything."""
+    here.area += (t - here.since) * here.used
+    here.since = t
+    here.due = True
+
+
+@compiled
+def queue(s, r, i):
+    """A request is the last in the queue of an instance."""
+    here, q = s.instances[i], s.requests[r]
+    q.instance = i
+    q.follower = -1
+    here.due = True
+    if here.head < 0:
+        here.head = r
+    else:
+        s.requests[here.tail].follower = r
+    here.tail = r
+    here.queued += 1
+    s.total[0].queued += 1
+
+
+@compiled
+def unqueue(s, here):
+    """The first in the queue, which leaves it."""
+    r = here.head
+    here.head = s.requests[r].follower
+    if here.head < 0:
+        here.tail = -1
+    here.queued -= 1
+    s.total[0].queued -= 1
+    return r
+
+
+@compiled
+def route(s, pool, nearest, low, high):
+    """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
+    best = pool.first + low
+    if not nearest:
+        best += pool.turn % (high - low)
+        pool.turn += 1
+        return best
+    for i in range(pool.first + low + 1, pool.first + high):
+        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
+            best = i
+    return best
+
+
+@compiled
+def send(s, here, transfer, t):
+    """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
+    pool = s.pools[here.pool]
+    while here.head >= 0 and s.requests[here.head].remote and here.held < pool.batch:
+        q = s.requests[here.head]
+        if not take(s, pool, here, q, q.prompt + q.made):
+            return
+        r = unqueue(s, here)
+        s.total[0].remote -= 1
+        here.held += 1
+        channel = np.argmin(s.channels)
+        gone = max(t, s.channels[channel]) + q.sending
+        s.channels[channel] = gone
+        q.ready = gone + transfer.latency
+        s.total[0].sent += q.prompt
+        before, after = -1, s.transit[0]
+        while after >= 0 and s.requests[after].ready <= q.ready:
+            before, after = after, s.requests[after].follower
+        q.follower = after
+        if before < 0:
+            s.transit[0] = r
+        else:
+            s.requests[before].follower = r
+
+
+@compiled
+def receive(s, t):
+    """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
+    r = s.transit[0]
+    q = s.requests[r]
+    s.transit[0] = q.follower
+    q.remote = False
+    source, here = s.instances[q.source], s.instances[q.instance]
+    settle(source, t)
+    source.used -= q.left
+    source.buffers -= 1
+    best = here.first_lane
+    for other in range(best + 1, best + here.stages):
+        if s.lanes[other].count < s.lanes[best].count:
+            best = other
+    here.held -= 1
+    here.due = True
+    join(s, here, s.lanes[best], r)
+
+
+@compiled
+def join(s, here, lane, r):
+    """A request is the last of a lane."""
+    s.running[lane.number, lane.count] = r
+    lane.count += 1
+    here.held += 1
