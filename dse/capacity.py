@@ -281,14 +281,13 @@ def _raced(
 ) -> list[Tried]:
     """Who could be best, played; the others are known to be slower, by their estimates or by a run at the best rate."""
     tried: list[Tried] = []
-    best, place = 0.0, 0
-    while place < len(found) and found[place].most > best:
-        wave = [one for one in found[place : place + WAVE] if one.most > best]
+    left, best = list(found), 0.0
+    while left := [one for one in left if one.most > best]:
+        # the first is searched by itself: against no rate at all, others would be, too
+        wave, left = (left[:WAVE], left[WAVE:]) if best else (left[:1], left[1:])
         tried += several.map(lambda one, best=best: _against(one, load, bounds, best), wave)
         best = max(one.rate for one in tried)
-        place += len(wave)
-        left = sum(one.most > best for one in found[place:])
-        progress.update(place, place + left, f"best {best:.3g} requests/s")
+        progress.update(len(tried), len(tried) + sum(one.most > best for one in left), f"best {best:.3g} requests/s")
     return tried
 
 
@@ -299,7 +298,12 @@ def _beside(side: Side, several: ThreadPoolExecutor) -> list[Tried]:
     for one in side.candidates:
         if _kind(one) not in known and one.estimate.rate:
             first.setdefault(_kind(one), one)
-    return list(several.map(lambda one: _against(one, side.load, side.bounds, 0.0, COARSE), first.values()))
+    # so few requests let others exceed their estimates, too, if less
+    best = side.best
+    gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best and best.candidate.estimate.rate else 1.0
+    return list(
+        several.map(lambda one: _searched(one, side.load, side.bounds, one.estimate.rate * gained, COARSE), first.values())
+    )
 
 
 def _kind(one: Candidate) -> tuple[Any, ...]:
@@ -307,10 +311,17 @@ def _kind(one: Candidate) -> tuple[Any, ...]:
     return (True,) if one.apart else (False, one.values.get(TP[0]))
 
 
-def _against(one: Candidate, load: Load, bounds: Bounds, best: float, near: float = NEAR) -> Tried:
+def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
     """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
-    if best and bounds.broken(_play(one, load, best * NEAR, bounds)):
+    if not best:
+        return _searched(one, load, bounds, one.estimate.rate, NEAR)
+    if bounds.broken(_play(one, load, best * NEAR, bounds)):
         return Tried(one, None)
+    return _searched(one, load, bounds, best * NEAR, NEAR)
+
+
+def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
+    """A deployment at its largest rate."""
     points: list[tuple[float, float, float]] = []
 
     def play(rate: float, stop: Stop) -> Served:
@@ -319,7 +330,7 @@ def _against(one: Candidate, load: Load, bounds: Bounds, best: float, near: floa
             points.append((rate, *worth(served, one.devices)))
         return served
 
-    guess = max(one.estimate.rate, best * NEAR) or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
+    guess = guess or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
     found = largest(play, bounds, len(load.requests), guess, near)
     if math.isinf(found.rate):
         raise DesignError(

@@ -12,7 +12,7 @@ from dse.evaluators.evaluation import binding
 from dse.evaluators.judges.serving import deployed
 from dse.evaluators.serving.capacity import Bounds
 from dse.evaluators.serving.loop import Deployment
-from dse.evaluators.serving.steady import Steady, steady
+from dse.evaluators.serving.steady import Steady, prompts, steady
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
@@ -23,6 +23,9 @@ from dse.space.workload import Load
 MARGIN = 1.4
 """By how much the loop may serve more than the steady state says where nothing bounds a token's time, short loads apart. No
 deployment of `studies/capacity` needs it: there it is 0.97 times that at most."""
+
+ALONE = 1.05
+"""By how much the loop may compute prompts faster than `steady.prompts` says, which takes iterations as full and equal."""
 
 SPLITS = 2
 """Ways to divide devices between pools that are played of each kind, by either estimate."""
@@ -126,7 +129,7 @@ def candidates(
         deployment, _ = deployed(design, load, "closed", checked=False)
         estimate = steady(deployment, load.requests, tpot=bounds.tpot)
         unbound = steady(deployment, load.requests, tpot=math.inf).rate
-        most = unbound * MARGIN * of_few(unbound, load, bounds)
+        most = min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(deployment, load, bounds))
         found.append(Candidate(design, values, _devices(design), divided, deployment, estimate, unbound, most))
     found = found if every else _balanced(_of_room(found, load))
     order = sorted(range(len(found)), key=lambda place: (-found[place].estimate.rate, found[place].devices, place))
@@ -147,6 +150,25 @@ def of_few(rate: float, load: Load, bounds: Bounds) -> float:
     may_take = bounds.ttft + float(load.requests.output.mean()) * bounds.tpot
     gained = rate * may_take / (len(load.requests) * bounds.share)
     return 1 / (1 - gained) if gained < 1 else math.inf
+
+
+def of_prompts(of: Deployment, load: Load, bounds: Bounds) -> float:
+    """The rate above which prompts alone, were there nothing to decode, are computed too late.
+
+    As many prompts as must keep their bound are done when the last one may still have its first token, `ttft` after it comes.
+
+    Args:
+        of: pools, of which the first one has the prompts.
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    first = of.pools[0]
+    if first.prefix and len(load.requests.starts):
+        return math.inf  # what is reused is not computed
+    count = len(load.requests) * bounds.share
+    left = count / (ALONE * prompts(first, load.requests)) - bounds.ttft
+    comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
+    return comes / left if left > 0 else math.inf
 
 
 def _of_room(found: Sequence[Candidate], load: Load) -> list[Candidate]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, inf, nan
+from math import ceil, inf, log, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 
 NEAR = 1.02
-"""Ratio of a rate that breaks a bound to one that keeps all, between which no further one is tried."""
+"""Ratio of a rate that breaks a bound to one that keeps all, at most, between which no further one is tried."""
 
 BEYOND = 1.05
 """Times the largest rate: there a bound is broken, which is tried."""
@@ -79,20 +79,28 @@ class Capacity:
 def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float = NEAR) -> Capacity:
     """The largest rate that keeps the bounds.
 
-    The rate is bracketed in growing steps from the guess, and the bracket halved until it is near. At `BEYOND` times the rate
-    a bound is broken: where the draw of arrivals has it otherwise, the search goes on from there.
+    Rates stand in equal ratios round the guess, `BEYOND` among them. They are bracketed in growing steps, and the bracket is
+    halved until it is one ratio. At `BEYOND` times the rate a bound is broken: where the draw of arrivals has it otherwise,
+    the search goes on from there.
 
     Args:
         play: the same requests at any rate.
         bounds: to keep.
         count: requests.
         guess: where to begin. [1/s]
-        near: at which ratio the bracket is narrow enough.
+        near: the largest ratio of two rates side by side.
     """
     tried: dict[float, str] = {}
     runs: dict[float, Served] = {}
+    beyond = max(1, ceil(log(BEYOND) / log(near)))
+    first, most = (round(beyond * log(ratio) / log(BEYOND)) for ratio in (STEP, FARTHEST))
+    far = int(beyond * log(1 / SLOWEST) / log(BEYOND))
 
-    def broken(rate: float) -> str:
+    def at(place: int) -> float:
+        return float(guess * BEYOND ** (place / beyond))
+
+    def broken(place: int) -> str:
+        rate = at(place)
         if rate not in tried:
             served = play(rate, bounds.stop(count))
             tried[rate] = bounds.broken(served)
@@ -100,26 +108,26 @@ def largest(play: Played, bounds: Bounds, count: int, guess: float, near: float 
                 runs[rate] = served
         return tried[rate]
 
-    low, high, step = guess, guess, STEP
-    if broken(guess):
+    low, high, step = 0, 0, first
+    if broken(0):
         while broken(low):
-            high, low, step = low, low / step, min(step * step, FARTHEST)
-            if low < guess * SLOWEST:
-                return Capacity(0.0, None, tried[high], tried)
+            high, low, step = low, low - step, min(2 * step, most)
+            if low < -far:
+                return Capacity(0.0, None, tried[at(high)], tried)
     else:
         while not broken(high):
-            low, high, step = high, high * step, min(step * step, FARTHEST)
-            if high > guess / SLOWEST:
-                return Capacity(inf, runs[low], "", tried)
+            low, high, step = high, high + step, min(2 * step, most)
+            if high > far:
+                return Capacity(inf, runs[at(low)], "", tried)
     while True:
-        while high > near * low:
-            middle = (low * high) ** 0.5
+        while high - low > 1:
+            middle = (low + high) // 2
             low, high = (low, middle) if broken(middle) else (middle, high)
-        if why := broken(BEYOND * low):
-            return Capacity(low, runs[low], why, tried)
-        low = high = BEYOND * low
+        if why := broken(low + beyond):
+            return Capacity(at(low), runs[at(low)], why, tried)
+        low = high = low + beyond
         while not broken(high):
-            low, high = high, high * BEYOND
+            low, high = high, high + beyond
 
 
 def percentile(values: Array, share: float) -> float:

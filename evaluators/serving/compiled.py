@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import join, queue, receive, route, send, settle, unqueue
+from dse.evaluators.serving.queues import elsewhere, join, queue, receive, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, release, remember, steady, take
 
 PER_OCTAVE, OCTAVES = 512, 80
@@ -29,7 +29,7 @@ not yet: it has worked for a while and is to be called again, so that the caller
 
 PLENTY = 1 << 40
 
-compiled = cached_njit(error_model="numpy", nogil=True)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
 
 
 @compiled
@@ -61,14 +61,13 @@ def play(s, prices, transfer, stop):
             queue(s, coming, route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
             s.requests[coming].queued = total.queued
             coming += 1
-        until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
         for i in range(len(s.instances)):
             here = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
             if here.due:
                 settle(here, t)
                 send(s, here, transfer, t)
-                if not _start(s, prices, here, t, until):
+                if not _start(s, prices, here, transfer, stop, coming, t):
                     return UNPRICED
                 send(s, here, transfer, t)
     return ENDED
@@ -89,7 +88,7 @@ def _next(s, arrival, now):
 
 
 @compiled
-def _start(s, prices, here, t, until):
+def _start(s, prices, here, transfer, stop, coming, t):
     """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
     for _ in range(here.stages):
@@ -100,7 +99,7 @@ def _start(s, prices, here, t, until):
         if lane.end < np.inf or (lane.count == 0 and not _open(s, here, pool)) or not _form(s, here, pool, lane, t):
             continue
         if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
-            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, t, until))
+            t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.cells * pool.host
         if not (step > 0 and step < np.inf):
             return False
@@ -134,8 +133,11 @@ def _closed(s, here, pool, lane):
 
 
 @compiled
-def _horizon(s, here, t, until):
+def _horizon(s, here, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
+    if s.instances[0].pool == here.pool:
+        coming += elsewhere(s, s.pools[here.pool], here, transfer.nearest)
+    until = min(s.requests[coming].arrival if coming < len(s.requests) else np.inf, stop.seconds)
     if s.instances[0].pool == here.pool:
         return until
     if s.total[0].remote > 0 or s.transit[0] >= 0:
@@ -267,7 +269,8 @@ def _decode(s, here, pool, lane):
     while k < lane.count and f.requests < limit:
         q = requests[running[k]]
         if q.done == q.target:
-            if not grow(s, pool, here, q, q.prompt + q.made):
+            # most need no more memory, and a call takes longer than all else here
+            if q.prompt + q.made > q.room * pool.block and not grow(s, pool, here, q, q.prompt + q.made):
                 _preempt(s, here, pool, lane)
                 kept = False
                 continue
@@ -275,7 +278,8 @@ def _decode(s, here, pool, lane):
             q.part = 1
             f.requests += 1
             f.positions += context
-            f.far += far(pool, q, context)
+            if q.spilled > 0:
+                f.far += far(pool, q, context)
         k += 1
     return kept
 

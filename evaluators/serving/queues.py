@@ -10,7 +10,7 @@ import numpy as np
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.rooms import take
 
-compiled = cached_njit(error_model="numpy", nogil=True)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
 
 
 @compiled
@@ -61,6 +61,19 @@ def route(s, pool, nearest, low, high):
         if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
             best = i
     return best
+
+
+@compiled
+def elsewhere(s, pool, here, nearest):
+    """How many of the next arrivals at least go to other instances of a pool, as long as no request ends in this one."""
+    if not nearest:
+        return (here.number - pool.first - pool.turn) % pool.instances
+    # each of the others takes one after another until it holds as many; what ends there lets it take more
+    found, mine = 0, here.held + here.queued
+    for i in range(pool.first, pool.first + pool.instances):
+        if i != here.number:
+            found += max(0, mine + (i < here.number) - s.instances[i].held - s.instances[i].queued)
+    return found
 
 
 @compiled

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.policy import most_prompts
 from dse.evaluators.serving.priced import seconds
 from dse.space.requests import Requests
 
@@ -60,6 +61,22 @@ def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
         if rate > best.rate:
             best = Steady(rate, prefill, each, decodes)
     return best
+
+
+def prompts(pool: Pool, asked: Requests) -> float:
+    """Prompts of which nothing is decoded, computed by all instances in full iterations. [1/s]
+
+    Args:
+        pool: of instances.
+        asked: whose prompts count; each token attends to as many positions as it does in the mean over all.
+    """
+    lengths = asked.prompt.astype(float)
+    mean, context = lengths.mean(), (lengths * (lengths + 1) / 2).sum() / lengths.sum()
+    full = {float(most_prompts(pool.policy, pool.batch, int(lengths.max())))}
+    if not pool.policy.chunked:
+        full.add(mean)
+    each = min(float(seconds(pool.price, tokens, tokens * context, 0.0, 0.0, 0.0, 0.0)) / tokens for tokens in full)
+    return float(pool.instances * pool.stages / (each * mean))
 
 
 def _counts(pool: Pool, context: float) -> list[float]:

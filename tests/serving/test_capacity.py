@@ -1,7 +1,9 @@
 """The largest rate: kept there and broken a little beyond, on random loads and pools; and deployments against all of them."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 from dse.build import question
 from dse.capacities import leave, record
 from dse.capacity import _play as play_one
-from dse.capacity import capacity, parsed
+from dse.capacity import _raced, capacity, parsed
 from dse.compose import compose, folder_of
-from dse.deployments import Candidate
+from dse.deployments import Candidate, of_prompts
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
 from dse.evaluators.serving.kvcache import Memory
@@ -22,9 +24,11 @@ from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer
 from dse.evaluators.serving.steady import steady
+from dse.progress import Progress
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
+from dse.space.workload import Load
 
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
@@ -69,6 +73,36 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
         ttft, tpot = spent(play(rate, UNBOUNDED), bounds.share)
         assert (ttft <= bounds.ttft and not tpot > bounds.tpot) == kept
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9))
+def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
+    of, asked = _draw(seed)
+    bounds = _bounds(of, asked, np.random.default_rng(seed))
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
+    assert found.rate <= of_prompts(of, load, bounds)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 1)), min_size=1, max_size=40))
+def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tuple[float, float]]) -> None:
+    """Deployments in any order, each with a rate of its own and some more that it might have had."""
+    found = [SimpleNamespace(most=rate + more, own=rate) for rate, more in drawn]
+    played: list[SimpleNamespace] = []
+
+    def against(one, load, bounds, best):  # type: ignore[no-untyped-def]
+        played.append(one)
+        return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0)
+
+    with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
+        patch.setattr("dse.capacity._against", against)
+        tried = _raced(found, None, None, progress, several)  # type: ignore[arg-type]
+    best = max(one.rate for one in tried)
+    assert len({id(one) for one in played}) == len(played) == len(tried)
+    assert best >= max(one.own for one in found) / NEAR
+    assert all(one.most <= best for one in found if not any(one is other for other in played))
 
 
 @settings(max_examples=60, deadline=None)

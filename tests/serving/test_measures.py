@@ -96,7 +96,8 @@ def test_the_load_is_the_rate_over_what_a_closed_loop_serves(share: float, insta
     many = requests([(10, 10)] * 1500).arriving("poisson", rate=share * most, seed=seed)
     served = serve(many, [Pool(constant(0.01), policy("orca"), Memory(10_000), instances, batch=batch)])
     load = offered_load(served)
-    assert load == pytest.approx(many.rate / most, rel=0.05 if load > CLEAR else 0.3)
+    # 1,500 requests are 16 full batches at least, of which the first and the last are partly empty
+    assert load == pytest.approx(many.rate / most, rel=1 / 16 if load > CLEAR else 0.3)
     if abs(load - 1) > 0.06:
         assert verdict(served, load) == ("overloaded" if load > 1 else "stable")
 
