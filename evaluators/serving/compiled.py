@@ -29,7 +29,7 @@ not yet: it has worked for a while and is to be called again, so that the caller
 
 PLENTY = 1 << 40
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 
 @compiled
@@ -51,9 +51,14 @@ def play(s, prices, transfer, stop):
         total.system_area += (t - now) * total.in_system
         total.queue_area += (t - now) * total.queued
         now = t
-        for i in range(len(s.lanes)):
-            if s.lanes[i].end <= t:
-                _finish(s, s.lanes[i], transfer, stop, t)
+        for i in range(len(s.instances)):
+            here = s.instances[i]
+            if here.ends <= t:
+                here.ends = np.inf
+                for lane in range(here.first_lane, here.first_lane + here.stages):
+                    if s.lanes[lane].end <= t:
+                        _finish(s, s.lanes[lane], transfer, stop, t)
+                    here.ends = min(here.ends, s.lanes[lane].end)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
@@ -77,9 +82,8 @@ def play(s, prices, transfer, stop):
 def _next(s, arrival, now):
     """The next instant."""
     t = arrival
-    for i in range(len(s.lanes)):
-        t = min(t, s.lanes[i].end)
     for i in range(len(s.instances)):
+        t = min(t, s.instances[i].ends)
         if s.instances[i].due and s.stage_free[i, 0] > now:
             t = min(t, s.stage_free[i, 0])
     if s.transit[0] >= 0:
@@ -108,6 +112,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
             end = max(end, free[stage]) + step * s.shares[here.pool, stage]
             free[stage] = end
         lane.end = end
+        here.ends = min(here.ends, end)
         here.next_lane = turn
         _count(s, here, lane, t, end, step)
     here.due = False
@@ -143,12 +148,11 @@ def _horizon(s, here, transfer, stop, coming, t):
     if s.total[0].remote > 0 or s.transit[0] >= 0:
         return t
     # caches come from iterations of the other pool, which an arrival alone can start while none is under way
-    for i in range(here.first_lane):
-        if s.instances[s.lanes[i].instance].pool != here.pool:
-            until = min(until, s.lanes[i].end)
     for i in range(here.number):
-        if s.instances[i].pool != here.pool and s.stage_free[i, 0] > t:
-            until = min(until, s.stage_free[i, 0])
+        if s.instances[i].pool != here.pool:
+            until = min(until, s.instances[i].ends)
+            if s.stage_free[i, 0] > t:
+                until = min(until, s.stage_free[i, 0])
     return until
 
 

@@ -4,7 +4,7 @@
 
 from dse.evaluators.machine.compile_cache import cached_njit
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 
 @compiled

@@ -10,7 +10,7 @@ import numpy as np
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.rooms import take
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 
 @compiled

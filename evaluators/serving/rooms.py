@@ -7,7 +7,7 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 from dse.evaluators.machine.compile_cache import cached_njit
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 
 @compiled

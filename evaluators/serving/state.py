@@ -27,10 +27,10 @@ it came; its hashes. Instants: as `measures` names them, that of its last token,
 long a channel has it. Whether its cache is on the host, or in another instance. [token], [s]"""
 
 INSTANCE = _fields(
-    "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since", "due"
+    "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since ends", "due"
 )
-"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds, up to when, and busy
-seconds; whether something has happened."""
+"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds, up to when, busy
+seconds, and when the first of its lanes ends; whether something has happened."""
 
 LANE = _fields("number instance count", "end")
 """How many requests, and when its iteration ends; infinite where it is idle."""
@@ -192,7 +192,7 @@ def fresh(
     stages = np.array([len(some) for some in shares])
     depth = np.repeat(stages, pools["instances"])
     numbers = np.arange(len(pool_of))
-    instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, tail=-1)
+    instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, tail=-1, ends=np.inf)
     instances["first_lane"] = np.cumsum(depth) - depth
     of_lane = np.repeat(numbers, depth)
     lanes = records(LANE, len(of_lane), number=np.arange(len(of_lane)), instance=of_lane, end=np.inf)
