@@ -5,10 +5,10 @@ at 2 requests/s, 5,000 requests; chunks of 512, at most 128 requests, blocks of 
 Each line is a process of its own, with the compiled loop on disk.
 """
 
-import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,15 +40,21 @@ def azure() -> Served:
 
 
 def mooncake() -> Served:
-    """12,031 requests of 12,000 tokens, at 16 instances with a prefix cache, priced by a table."""
+    """12,031 requests of 12,000 tokens, at 8 instances with a prefix cache, round robin, priced by a table."""
     many = read(TRACES / "mooncake_conversation.jsonl")
     axes = spread(2048, 131072, 128, 131072)
     table = tabled(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
-    pool = Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=16, batch=128, prefix=20_000)
-    return serve(many, [pool])
+    pool = Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=8, batch=128, prefix=20_000)
+    return serve(many, [pool], routing="round_robin")
 
 
-LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake}
+def million() -> Served:
+    """A million requests drawn from Azure's lengths, at 16 instances."""
+    many = read(TRACES / "azure_llm_2023_conv.csv").drawn(1_000_000, 1).arriving("poisson", rate=60.0, seed=1)
+    return serve(many, [Pool(constant(0.0157), policy("chunked", tokens=2048), Memory(BLOCKS * 4), instances=16, batch=128)])
+
+
+LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake, "million": million}
 
 
 def timed(name: str) -> None:
@@ -57,24 +63,36 @@ def timed(name: str) -> None:
     served = LOADS[name]()
     found = measures(served)
     whole = time.process_time() - start
+    # of this process alone: what `getrusage` says is its parent's where that had more
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    memory = int(peak.split()[1]) / 1024
     start = time.process_time()
-    again = serve(served.requests, served.pools)
+    again = serve(served.requests, served.pools, routing=served.routing)
     loop = time.process_time() - start
     assert again.total == served.total
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(served.total["iterations"], whole, loop, memory, found["tbt_p99"], len(served.requests))
 
 
 DESIGNS = 60
 
+SPACES = {
+    "64 tiles": ("study=npu_serving",),
+    "eight H200": (
+        "chip=h200", "model=qwen3_32b", "mapping=serving", "mapping.serving.instances=8", "workload=serving", "space=capacity",
+        "space.mapping.both.tp='choice(1, 2)'", "workload.arrivals=trace",
+    ),
+}  # fmt: skip
+"""Designs that are served, and where they are drawn from."""
 
-def tiles() -> tuple[float, float, int]:
-    """CPU seconds of designs of studies/npu_serving on 1,000 requests of Azure's trace, iterations and designs."""
-    from dse.api import study_of
+
+def drawn(words: Sequence[str]) -> float:
+    """CPU seconds of designs that serve 1,000 requests of Azure's trace."""
+    from dse.build import question
+    from dse.compose import compose, folder_of
     from dse.evaluators import evaluate
 
-    trace = f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"
-    asked = study_of("npu_serving", trace, "workload.requests=1000").question
+    config = compose([*words, f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}", "workload.requests=1000"])
+    asked = question(config, folder_of(config))
     rng = np.random.default_rng(0)
     warm, designs = (
         asked.space.stack(asked.space.sample(rng.random((count, len(asked.space.knobs))))) for count in (2, DESIGNS)
@@ -82,24 +100,25 @@ def tiles() -> tuple[float, float, int]:
     evaluate(warm, asked.workload)
     start = time.process_time()
     evaluate(designs, asked.workload)
-    seconds = time.process_time() - start
-    return seconds, seconds / DESIGNS * 1000 / 2 / 60, DESIGNS
+    return time.process_time() - start
 
 
 def loops() -> list[tuple[str, str, str]]:
     if not TRACES.exists():
         return [("serving loop", "the traces are not beside this checkout", "")]
     lines = []
-    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", "")):
+    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", ""), ("million", "")):
         command = [sys.executable, "-c", f"from tests.speed.serving import timed; timed({name!r})"]
         subprocess.run(command, capture_output=True, check=True)
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         iterations, whole, loop, memory, _, requests = (float(x) for x in out.split())
         rate = f"{iterations / loop:,.0f} iterations/s, {whole:.1f} s CPU with the file, {memory:,.0f} MB peak"
         lines.append((f"serving loop, {name}, {requests:,.0f} requests, {iterations:,.0f} iterations", rate, peer))
-    seconds, minutes, designs = tiles()
-    what = f"designs of 64 tiles on 1,000 requests of Azure's trace, {designs} drawn"
-    lines.append((what, f"{designs / seconds:.2f} designs/s CPU", f"1,000 on two cores: {minutes:.1f} min"))
+    for name, words in SPACES.items():
+        seconds = drawn(words)
+        what = f"designs of {name} on 1,000 requests of Azure's trace, {DESIGNS} drawn"
+        minutes = 10_000 * seconds / DESIGNS / 2 / 60
+        lines.append((what, f"{DESIGNS / seconds:.0f} designs/s CPU", f"10,000 on two cores: {minutes:.1f} min"))
     return lines
 
 
