@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -86,13 +87,26 @@ def record(cls: type[T]) -> type[T]:
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
     """Every leaf below a value object, as (address, value, field), in the order of declaration; what is absent has none."""
-    for spec in fields(value):
-        inner = getattr(value, spec.name)
-        address = prefix + spec.name
-        if is_dataclass(inner):
-            yield from leaves(inner, prefix if "inline" in spec.metadata else address + ".")
-        elif spec.metadata and inner is not None:
-            yield address, inner, spec
+    found: list[tuple[str, Any, Field[Any]]] = []
+    _gather(value, prefix, found)
+    return iter(found)
+
+
+def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]]) -> None:
+    for name, spec, inline in _declared(type(value)):  # type: ignore[arg-type]
+        inner = getattr(value, name)
+        if inner is None:
+            continue
+        if hasattr(type(inner), "__dataclass_fields__"):
+            _gather(inner, prefix if inline else f"{prefix}{name}.", found)
+        elif spec.metadata:
+            found.append((prefix + name, inner, spec))
+
+
+@cache
+def _declared(kind: type) -> tuple[tuple[str, Field[Any], bool], ...]:
+    """Fields of a value object: name, declaration, and whether it is inline."""
+    return tuple((spec.name, spec, "inline" in spec.metadata) for spec in fields(kind))
 
 
 def addresses(value: Any, pattern: str) -> list[str]:

@@ -273,13 +273,13 @@ def _held(
     design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    model = case.model
+    model, units = case.model, _units(case.model)
     found: dict[str, tuple[tuple[str, Any], ...]] = {}
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        weights = np.array([_weights(name, model, of, sizes) for name in names])
-        caches = np.array([_caches(name, mine, phase, of, sizes) for name in names])
+        weights = np.array([_weights(name, units.get(name, ("", "")), model, of, sizes) for name in names])
+        caches = np.array([_caches(units.get(name, ("", ""))[0], mine, phase, of, sizes) for name in names])
         on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
@@ -300,9 +300,8 @@ def _units(model: Model) -> dict[str, tuple[str, str]]:
     return found | {DRAFT: (mixing.name, ffn.name)}
 
 
-def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float:
-    """Bytes of caches and states of a unit on one die, of the requests of all micro-batches. [B]"""
-    mixes, _ = _units(mine.model).get(unit, ("", ""))
+def _caches(mixes: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float:
+    """Bytes of caches and states of a unit of a mixing on one die, of the requests of all micro-batches. [B]"""
     total = 0.0
     for growth in growths(mine.model):
         if growth.layer.name != mixes:
@@ -316,13 +315,13 @@ def _caches(unit: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float
     return float(total * of.batches * of.halves)
 
 
-def _weights(unit: str, model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a unit on one die. [B]"""
+def _weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
+    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]"""
     usual = sizes.weights
     table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
     if unit in (EMBEDDING, HEAD):
         return float(table + (h if unit == HEAD else 0))
-    mixes, feeds = _units(model)[unit]
+    mixes, feeds = names
     found, total = layers(model), 0.0
     for layer in found.mixings:
         total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0

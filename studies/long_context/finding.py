@@ -14,7 +14,7 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.graph.step import decode
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import blocks
-from dse.space.design import Design, stacked
+from dse.space.design import Design, Designs, stacked
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from dse.space.parameters import fixed_bytes, fixed_values, growing_values
@@ -102,7 +102,8 @@ def _times(name: str) -> list[str]:
     for context in CONTEXTS:
         of = asked(name, context, BATCHES)
         design = of.base
-        tokens = [_columns((design,), of, place)["tpot"][0] for place in range(len(BATCHES))]
+        one = stacked((design,))
+        tokens = [_columns(one, of, place)["tpot"][0] for place in range(len(BATCHES))]
         fits = [place for place, seconds in enumerate(tokens) if np.isfinite(seconds)]
         if not fits:
             cells.append("does not fit")
@@ -127,10 +128,10 @@ def _binds(design: Design, of: Question, place: int) -> str:
     return f"{most} {spent[most] / sum(spent.values()):.0%}"
 
 
-def _columns(designs: tuple[Design, ...], of: Question, place: int) -> dict[str, Array]:
+def _columns(designs: Designs, of: Question, place: int) -> dict[str, Array]:
     """Metrics of designs for one of the batches; not numbers where they do not fit."""
     workload = Workload("", of.workload.cases[place : place + 1])
-    found = evaluate(stacked(designs), workload, metrics=("decode_throughput", "system_price", "tpot"))
+    found = evaluate(designs, workload, metrics=("decode_throughput", "system_price", "tpot"))
     return {name: np.where(found.feasible, column, np.nan) for name, column in found.columns.items()}
 
 
@@ -176,9 +177,9 @@ def _of(name: str, context: int, chips: Iterable[Chip], more: tuple[tuple[str, f
         for address, times in more:
             changes[address] = times * changes[address]
         designs.append(replaced(of.base, changes))
-    best = Found(0.0, some[0], 0, 0.0)
+    best, all_of_them = Found(0.0, some[0], 0, 0.0), stacked(designs)
     for turn, batch in enumerate(BATCHES):
-        columns = _columns(tuple(designs), of, turn)
+        columns = _columns(all_of_them, of, turn)
         rates = np.where(columns["tpot"] <= TPOT, columns["decode_throughput"], 0.0)
         values = 1e3 * np.nan_to_num(rates) / (price or columns["system_price"])
         place = int(np.nanargmax(np.nan_to_num(values)))
