@@ -34,8 +34,11 @@ KEPT = 10_000
 
 
 MOST_TABLES = 256
-TABLES: dict[tuple[Any, ...], tuple[Price, Error]] = {}
-"""Tables that were made, and their errors, those used last at the end: designs whose prices are equal share them."""
+TABLES: dict[str, tuple[list[Array], Price]] = {}
+"""Tables that were made, and their points, those used last at the end: designs whose prices are equal share the largest."""
+
+ERRORS: dict[tuple[Any, ...], Error] = {}
+"""Of tables, as far as their points are asked for."""
 
 
 class Mean(NamedTuple):
@@ -169,15 +172,44 @@ def table(
         key: equal for equal prices; "" where nobody says, and the table is made anew.
     """
     axes = spread(most_prompts(rule, batch, longest), longest, batch, longest)
+    return _priced(pricing, axes, key), _error(pricing, axes, checks, key)
+
+
+def _priced(pricing: Pricing, axes: list[Array], key: str) -> Price:
+    """A table that has all points of some axes: one that is known may have more."""
+    if not key:
+        return tabled(pricing, axes)
+    if key in TABLES and _together(axes, TABLES[key][0]) is None:
+        key += "".join(values.tobytes().hex() for values in axes)  # other points: a table by itself
+    known = TABLES.pop(key, None)
+    points = (_together(axes, known[0]) if known else None) or axes
+    if known is None or [len(values) for values in points] != [len(values) for values in known[0]]:
+        known = points, tabled(pricing, points)
+    TABLES[key] = known  # last, as it was used last
+    while len(TABLES) > MOST_TABLES:
+        TABLES.pop(next(iter(TABLES)))
+    return known[1]
+
+
+def _together(some: list[Array], others: list[Array]) -> list[Array] | None:
+    """Axes that have the points of both, where each axis goes on from where the other ends."""
+    found = [max(both, key=len) for both in zip(some, others, strict=True)]
+    on = all((most[: len(few)] == few).all() for of in (some, others) for few, most in zip(of, found, strict=True))
+    return found if on else None
+
+
+def _error(pricing: Pricing, axes: list[Array], checks: int, key: str) -> Error:
+    """Of a table with these points and no more, so that it is the same whatever else was priced before."""
+    if not checks:
+        return Error(0.0, 0.0, 0)
     place = (key, checks, *(values.tobytes() for values in axes))
-    found = TABLES.pop(place, None) if key else None
+    found = ERRORS.pop(place, None) if key else None
     if found is None:
-        price = tabled(pricing, axes)
-        found = price, error(price, pricing, axes, compositions=checks) if checks else Error(0.0, 0.0, 0)
+        found = error(_priced(pricing, axes, key), pricing, axes, compositions=checks)
     if key:
-        TABLES[place] = found  # last, as it was used last
-        while len(TABLES) > MOST_TABLES:
-            TABLES.pop(next(iter(TABLES)))
+        ERRORS[place] = found
+        while len(ERRORS) > MOST_TABLES:
+            ERRORS.pop(next(iter(ERRORS)))
     return found
 
 

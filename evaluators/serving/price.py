@@ -6,6 +6,7 @@ that had been spilled from SRAM. Compositions are priced elsewhere; here they ar
 """
 
 from collections.abc import Callable, Sequence
+from math import ceil, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,24 +108,31 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
     return _price(np.zeros(6), grid, sizes, table)
 
 
+RATIO = 2**0.75
+"""Of a point of a table to the one before it."""
+
+
 def spread(
     prefill_tokens: int,
     prefill_context: int,
     decode_requests: int,
     decode_context: int,
     *,
-    points: int = 12,
+    ratio: float = RATIO,
     spilled: bool = False,
 ) -> list[Array]:
-    """Axes from nothing to the largest values given, in equal ratios, so that points are close where counts are small."""
+    """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
 
-    def axis(largest: int, smallest: float, more: int = 0) -> Array:
-        steps = np.geomspace(smallest, max(float(largest), 2 * smallest), points + more)
+    What the largest values are moves no point: a longer request adds some, and changes no price of the others.
+    """
+
+    def axis(largest: int, smallest: float) -> Array:
+        steps = max(1, ceil(log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
-        return np.unique(np.concatenate([[0.0, 1.0], steps]))
+        return np.unique(np.concatenate([[0.0, 1.0], smallest * ratio ** np.arange(steps + 1)]))
 
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
-    return [axis(prefill_tokens, 1, 4), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
+    return [axis(prefill_tokens, 1), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
 
 
 def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0) -> Error:

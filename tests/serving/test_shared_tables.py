@@ -1,0 +1,58 @@
+"""Tables of prices that designs share: the same to the bit whatever was priced before, and whatever comes after the last."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dse.build import question
+from dse.compose import compose, folder_of
+from dse.evaluators.judges import served
+from dse.evaluators.judges.serving import deployed
+from dse.space.fields import replaced
+
+SERVED = [
+    ["chip=h200", "mapping=serving", "model=qwen3_32b"],
+    ["chip=h100", "stack=vllm_h100", "mapping.both.allreduce=library", "mapping=serving", "model=qwen3_8b"],
+    ["chip=h200", "mapping=serving", "model=qwen3_30b_a3b"],
+    ["chip=tile_gh200", "mapping=flat_serving", "model=llama3_8b"],
+]
+
+
+@pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
+def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose([*words, "workload=serving", "workload.requests=60"])
+    asked = question({**config, "space": {}}, folder_of(config))
+    (load,) = asked.workload.cases
+    rng = np.random.default_rng(7)
+
+    def last(batch: int) -> tuple[list[float], float]:
+        run, off = deployed(replaced(asked.base, {"mapping.serving.batch": batch}), load, "closed")  # type: ignore[arg-type]
+        return run.serve(load.requests)["completed"].tolist(), off.mean  # type: ignore[union-attr]
+
+    batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
+    alone = []
+    for batch in batches:
+        monkeypatch.setattr(served, "TABLES", {})
+        monkeypatch.setattr(served, "ERRORS", {})
+        alone.append(last(batch))
+    monkeypatch.setattr(served, "TABLES", {})
+    monkeypatch.setattr(served, "ERRORS", {})
+    assert [last(batch) for batch in batches] == alone
+    if words[0] != "chip=tile_gh200":  # whose points are where its operators are cut
+        assert len(served.TABLES) == 1
+
+
+def test_a_long_request_after_the_last_changes_none_before_it() -> None:
+    config = compose([*SERVED[0], "workload=serving", "workload.requests=60"])
+    asked = question({**config, "space": {}}, folder_of(config))
+    (load,) = asked.workload.cases
+    many = load.requests  # type: ignore[union-attr]
+    late = replace(
+        many,
+        arrival=np.append(many.arrival, many.arrival[-1] + 1e4),
+        prompt=np.append(many.prompt, 30_000),
+        output=np.append(many.output, 9),
+    )
+    runs = [deployed(asked.base, replace(load, requests=some), "closed")[0].serve(some) for some in (many, late)]  # type: ignore[type-var]
+    assert runs[0]["completed"].tolist() == runs[1]["completed"][:-1].tolist()
