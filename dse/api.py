@@ -32,6 +32,7 @@ from dse.verify import Verified, verified
 
 if TYPE_CHECKING:
     from dse.report import Part
+    from dse.why import Why
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,20 @@ class Loaded:
     def verified(self) -> Verified | None:
         """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
         return self._verified(self.frame())
+
+    def why(self, design: str) -> "Why":
+        """Why one of its designs is as it is, at the study's fidelity.
+
+        Args:
+            design: its number in the report, or the beginning of its key.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        from dse.why import of_row, row_of
+
+        frame = self.part().frame
+        return of_row(self.study, frame, row_of(self.study, frame, design))
 
     def report(self) -> Path:
         """Writes the report again, from what is stored; returns its path.

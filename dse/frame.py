@@ -82,6 +82,13 @@ def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.D
     return frame.assign(feasible=feasible, front=on_front)
 
 
+def ordered(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was."""
+    first, direction = next(iter(asked.objectives.items()))
+    rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
+    return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")
+
+
 def rounded(values: Array, digits: int) -> Array:
     """Values to some significant digits.
 

@@ -170,6 +170,30 @@ overrides that count:
         ),
         hydra=True,
     ),
+    "explain": Command(
+        "[STUDY] [--design ID] [overrides]",
+        "why a design is as it is: what takes its time, what each knob would do, what constraints cost, which designs are next",
+        """\
+Of one design: shares of its time by what they are spent on; by evaluating designs one step away, what each knob does to each
+objective, up and down; the smallest relaxation of each constraint that admits a better design; the next design that is
+cheaper and slower, and the other way. Without a study the knobs are those of space=NAME, else the leaves of chip and mapping,
+a tenth up and down, whole numbers halved and doubled. Of a study alone: its front, and what its constraints cost.
+
+overrides that name a design:
+  of a study                    chip.cores=400 mapping.both.tp=8, over what the study starts from; or --design ID
+  without one                   as of dse evaluate; objectives as in +objectives.tpot=min""",
+        (
+            Flag(("--design",), "of the study: its number in the report, or the beginning of its key", "ID", "3"),
+            Flag(("--json",), "print everything as JSON"),
+            TRUSTED,
+        ),
+        (
+            "dse explain chip=npu64 model=qwen3_1b7 workload.batch=[4]",
+            "dse explain quickstart --design 3",
+            "dse explain --json quickstart chip.cores=300 mapping.both.tp=4",
+        ),
+        hydra=True,
+    ),
     "report": Command(
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",
