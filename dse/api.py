@@ -33,6 +33,7 @@ from dse.verify import Verified, verified
 if TYPE_CHECKING:
     from dse.report import Part
     from dse.why import Why
+    from dse.whynot import WhyNot
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ class Loaded:
 
         frame = self.part().frame
         return of_row(self.study, frame, row_of(self.study, frame, design))
+
+    def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
+        """Where a design stands that overrides name over what the study starts from, and how it would get better.
+
+        Raises:
+            DesignError: it is asked something else than the study asks, or there are no results here.
+        """
+        from dse.typed_design import not_in
+
+        return not_in(self.study, self.part().frame, words(overrides))
 
     def report(self) -> Path:
         """Writes the report again, from what is stored; returns its path.

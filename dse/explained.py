@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dse.api import Loaded, load, words
-from dse.build import Question, question
+from dse.build import question
 from dse.compose import compose, folder_of
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered
@@ -15,10 +14,12 @@ from dse.json_text import json_text
 from dse.moves import Goal, Point, around, points, steps_from, values_at
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
-from dse.space.knobs import Space
-from dse.study import bounds, objectives, workload_key
+from dse.study import bounds, objectives
+from dse.typed_design import not_in, typed_design
 from dse.why import SECONDS, Why, front_points, front_prices, goal_of, known_rows, named, of_front, of_row, row_of
 from dse.why_text import front_record, front_text, why_record, why_text
+from dse.whynot import WhyNot
+from dse.whynot_text import why_not_record, why_not_text
 
 USUAL = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -28,27 +29,6 @@ ALONE = ("latency", "bandwidth", "packet_latency", "utilisation", "energy")
 
 PLACE = ("store=", "run_dir=")
 """Overrides that say where results are, not what a design is."""
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A design that somebody named by overrides.
-
-    Attributes:
-        space: its knobs, with the design as base.
-        chip: which of a study's chips it is of; "" of a study of one.
-        words: the overrides.
-    """
-
-    space: Space
-    question: Question
-    chip: str
-    words: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """What was typed."""
-        return " ".join(self.words) or "the design as it is configured"
 
 
 def explained(*overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> Why:
@@ -98,7 +78,7 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
         if typed:
             raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
         return of_row(asked, frame, row_of(asked, frame, which), seconds=seconds)
-    own = typed_design(loaded, typed, "explain", trust=trust)
+    own = typed_design(asked, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = ordered(asked, frame)
     own_values = values_at(space, base)
@@ -128,6 +108,41 @@ def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
         print(json_text(front_record(asked, members, found), indent=1))
     else:
         front_text(asked, members, found)
+
+
+def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:
+    """Where a design that overrides name stands in a study that ran here.
+
+    Args:
+        name: of the study.
+        overrides: what names the design, over what the study starts from, and where results are (``store=URL``).
+        trust: whether files that are not ours may run code.
+        seconds: what the steps of the way to a better design may take.
+
+    Raises:
+        DesignError: it is asked something else than the study asks, or the study has no results here.
+    """
+    loaded, typed = _loaded(name, words(overrides), trust=trust)
+    return not_in(loaded.study, with_results(loaded), typed, trust=trust, seconds=seconds)
+
+
+def whynot(names: Sequence[str], typed: Sequence[str], *, as_json: bool, trust: bool) -> None:
+    """What ``dse whynot`` does.
+
+    Args:
+        names: of the study.
+        typed: overrides.
+
+    Raises:
+        DesignError: no study, or several.
+    """
+    if len(names) != 1:
+        raise DesignError(f"whynot: takes the name of one study, as dse list shows it; got {' '.join(names) or 'nothing'}")
+    found = why_not_of(names[0], *typed, trust=trust)
+    if as_json:
+        print(json_text(why_not_record(found), indent=1))
+    else:
+        why_not_text(found)
 
 
 def explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -170,31 +185,6 @@ def with_results(loaded: Loaded) -> Any:
         DesignError: there are none here.
     """
     return loaded.part().frame
-
-
-def typed_design(loaded: Loaded, typed: Sequence[str], command: str, *, trust: bool = False) -> Typed:
-    """The design that overrides name over a study's own configuration, with the study's knobs.
-
-    Raises:
-        DesignError: it is asked something else than the study asks, or the chip of several is not said.
-    """
-    asked = loaded.study
-    config = compose([*asked.overrides, *typed], trust=trust)
-    chips = list(config.get("chips") or ())
-    if len(chips) > 1:
-        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
-    own = question({**config, "space": {}}, folder_of(config))
-    if workload_key(own.workload) != workload_key(asked.question.workload):
-        raise DesignError(
-            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
-        )
-    if config["fidelity"] != asked.fidelity:
-        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
-    chip = chips[0] if chips else ""
-    spaces = {str(chosen.get(CHIP, "")): space for chosen, space in asked.question.space.each}
-    if chip not in spaces:
-        raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
-    return Typed(Space(own.base, spaces[chip].knobs), own, chip, tuple(typed))
 
 
 def _usual(here: Point) -> dict[str, str]:

@@ -41,7 +41,7 @@ def main() -> None:
         sys.exit(2)
 
 
-NAMED = ("explain", "show", "report", "export")
+NAMED = ("explain", "whynot", "show", "report", "export")
 """Commands that take the name of a study."""
 
 AGAIN = "free some space there and run the same command again: what is stored stays"
@@ -85,6 +85,7 @@ def _command(arguments: list[str]) -> int:
         "compare": _compare,
         "capacity": _capacity,
         "explain": _explain,
+        "whynot": _whynot,
         "report": _report,
         "validate": _validate,
         "calibrate": _calibrate,
@@ -149,6 +150,14 @@ def _explain(typed: Namespace) -> int:
 
     names, words = _split(typed.words)
     explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    return 0
+
+
+def _whynot(typed: Namespace) -> int:
+    from dse.explained import whynot
+
+    names, words = _split(typed.words)
+    whynot(names, [*typed.hydra, *words], as_json=typed.json, trust=typed.trust)
     return 0
 
 

@@ -194,6 +194,22 @@ overrides that name a design:
         ),
         hydra=True,
     ),
+    "whynot": Command(
+        "STUDY [overrides]",
+        "where a chip of yours stands in a study: which front designs beat it, in what, and through which changes",
+        """\
+Evaluates the design that overrides name over what a study starts from, at the study's fidelity, and compares it with the
+designs that are stored: which of the front beat it, by how much in each objective, and in which knobs they differ; of all that
+beat it the one with fewest changes, and the changes to it one by one, each time the one that is best next; and how far it is
+from the front. What no knob of the study moves counts as one change.""",
+        (Flag(("--json",), "print everything as JSON"), TRUSTED),
+        (
+            "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
+            "dse whynot quickstart chip=ascend910b",
+            "dse whynot --json quickstart mapping.both.tp=8 mapping.both.prefetch=none",
+        ),
+        hydra=True,
+    ),
     "report": Command(
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",

@@ -189,7 +189,7 @@ def front_record(asked: Study, members: Sequence[Member], prices: Sequence[Price
         "designs": [
             {
                 "design": one.name,
-                "knobs": {address: _value(space, address, value) for address, value in one.values.items()},
+                "knobs": {address: knob_record(space, address, value) for address, value in one.values.items()},
                 "metrics": metrics_record(one.point),
                 "steps": None if one.changes is None else [change_record(space, step) for step in one.changes],
             }
@@ -203,7 +203,7 @@ def why_record(found: Why) -> dict[str, Any]:
     """Why, as plain values; metrics in SI with their units."""
     return {
         "design": found.name,
-        "knobs": {address: _value(found.space, address, value) for address, value in found.values.items()},
+        "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
         "fidelity": found.goal.fidelity,
         "objectives": dict(found.goal.objectives),
         "metrics": metrics_record(found.point),
@@ -229,8 +229,8 @@ def change_record(space: AnySpace, one: Change) -> dict[str, Any]:
     """A step as plain values."""
     return {
         "knob": one.step.knob,
-        "from": _value(space, one.step.knob, one.step.old),
-        "to": _value(space, one.step.knob, one.step.new),
+        "from": knob_record(space, one.step.knob, one.step.old),
+        "to": knob_record(space, one.step.knob, one.step.new),
         "change": dict(one.change),
         "elasticity": dict(one.elasticity),
         "feasible": one.point.feasible,
@@ -247,7 +247,7 @@ def price_record(space: AnySpace, one: Price) -> dict[str, Any]:
         "would_have_to_be": one.then,
         "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in one.gains.items()},
         "for_each": {name: {"value": rate, "unit": f"{METRICS[name].unit} per {one.unit}"} for name, rate in one.rates.items()},
-        "knobs": {address: _value(space, address, value) for address, value in one.known.at.items()},
+        "knobs": {address: knob_record(space, address, value) for address, value in one.known.at.items()},
     }
 
 
@@ -257,13 +257,13 @@ def near_record(space: AnySpace, near: Near | None) -> dict[str, Any] | None:
         return None
     pairs = {name: {"here": old, "there": new, "unit": METRICS[name].unit} for name, old, new in (near.cost, near.pace)}
     knobs = {
-        address: {"from": _value(space, address, old), "to": _value(space, address, new)}
+        address: {"from": knob_record(space, address, old), "to": knob_record(space, address, new)}
         for address, (old, new) in near.knobs.items()
     }
     return {"design": near.name or None, **pairs, "knobs": knobs}
 
 
-def _value(space: AnySpace, address: str, value: Any) -> Any:
+def knob_record(space: AnySpace, address: str, value: Any) -> Any:
     """A knob's value with its unit; words, and numbers without a unit, as they are."""
     if value is None or isinstance(value, str):
         return value
