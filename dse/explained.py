@@ -93,7 +93,7 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
         goal_of(asked),
         steps_from(space),
         front=near,
-        stored=known_rows(asked, rows),
+        stored=lambda here: known_rows(asked, rows, [here]),
         seconds=seconds,
     )
 

@@ -41,6 +41,9 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
     Raises:
         DesignError: it is asked something else than the study asks, or the chip of several is not said.
     """
+    several = [str(chosen[CHIP]) for chosen, _ in asked.question.space.each if chosen]
+    if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
+        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
     config = compose([*asked.overrides, *typed], trust=trust)
     chips = list(config.get("chips") or ())
     if len(chips) > 1:

@@ -1,10 +1,11 @@
 """Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, log
 
+import numpy as np
 import pandas as pd
 
 from dse.elastic import Change, change, of_designs
@@ -12,7 +13,8 @@ from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered, values_of
 from dse.moves import Goal, Point, Step, points, steps
-from dse.shadow import Known, Price, beaten, gained, prices
+from dse.pareto import minimised
+from dse.shadow import MOST, Known, Price, beaten, gained, prices
 from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -132,9 +134,14 @@ def of_row(asked: Study, frame: pd.DataFrame, row: int, *, seconds: float = SECO
         goal_of(asked),
         steps(space, values),
         front=near,
-        stored=known_rows(asked, rows),
+        stored=lambda here: known_rows(asked, rows, [here]),
         seconds=seconds,
     )
+
+
+def _none(here: Point) -> Sequence[Known]:
+    """No stored designs."""
+    return ()
 
 
 def named(
@@ -146,7 +153,7 @@ def named(
     away: Sequence[Step],
     *,
     front: Sequence[tuple[str, Mapping[str, Value], Point]] = (),
-    stored: Sequence[Known] = (),
+    stored: Callable[[Point], Sequence[Known]] = _none,
     seconds: float = SECONDS,
 ) -> Why:
     """Why a design is as it is.
@@ -160,7 +167,7 @@ def named(
         away: the designs one step away.
         front: names, knob values and metrics of designs among which the next ones are looked for; without any, those one step
             away.
-        stored: designs that are known beside those one step away.
+        stored: designs that are known beside those one step away, and could beat the one asked about.
         seconds: what the steps may take.
 
     Raises:
@@ -176,11 +183,8 @@ def named(
     beside = [Known({**values, one.step.knob: one.step.new}, partial(_same, one.step.design), one.point) for one in changes]
     others = front or [("", one.at, one.point) for one in beside if one.point.feasible]
     cheaper, faster = _next(goal, values, here, others)
-    known = (
-        f"{len(stored):,} designs of the study and {len(beside):,} one step away"
-        if stored
-        else f"{len(beside):,} designs one step away"
-    )
+    others_known = stored(here) if here.feasible else ()
+    known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
     return Why(
         name,
         space,
@@ -191,7 +195,7 @@ def named(
         {} if here.limit else shares(design, goal),
         changes,
         tuple(left),
-        tuple(prices(goal, [*stored, *beside], lambda point: beaten(goal, point, here))) if here.feasible else (),
+        tuple(prices(goal, [*others_known, *beside], lambda point: beaten(goal, point, here))) if here.feasible else (),
         cheaper,
         faster,
         known,
@@ -217,18 +221,32 @@ def front_points(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, 
     return found
 
 
-def known_rows(asked: Study, rows: pd.DataFrame) -> list[Known]:
-    """The designs of a frame that are not feasible, and did not fail, as they came out."""
-    space, found = asked.question.space, []
-    metrics = dict.fromkeys((*asked.objectives, *(bound.metric for bound in asked.bounds)))
-    for _, row in rows[~rows["feasible"] & rows["error"].isna()].iterrows():
-        there = {name: float(row[name]) for name in metrics if row[name] == row[name]}
-        over = ((bound, float(bound.excess(there[bound.metric]))) for bound in asked.bounds if bound.metric in there)
-        broken = tuple((str(bound), excess) for bound, excess in over if excess > 0)
-        limit = row["limit"] if isinstance(row["limit"], str) else ""
-        point = Point(there, limit, 1.0 + float(row["excess"]) if limit else 0.0, 1.0 if limit else 0.0, broken)
-        values = values_of(asked, row.to_dict())
-        found.append(Known(values, partial(space.at, values), point))
+def known_rows(asked: Study, rows: pd.DataFrame, rivals: Sequence[Point]) -> list[Known]:
+    """The designs of a frame that break one constraint or limit, by up to `MOST`, and that no rival equals in all objectives.
+
+    Args:
+        rows: of the study's designs.
+        rivals: the front, or the design that is to be beaten.
+    """
+    space, names = asked.question.space, list(asked.objectives)
+    limit = rows["limit"].notna().to_numpy()
+    over = [np.where(limit, rows["excess"].to_numpy(dtype=float), 0.0)]
+    over += [np.asarray(bound.excess(rows[bound.metric].to_numpy(dtype=float)), dtype=float) for bound in asked.bounds]
+    excess = np.nan_to_num(np.array(over), nan=np.inf)
+    alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= MOST) & rows["error"].isna().to_numpy()
+    values = minimised(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), asked.directions)
+    alone &= np.isfinite(values).all(axis=1)
+    for rival in rivals:
+        mine = minimised(np.array([[rival.metrics.get(name, np.nan) for name in names]]), asked.directions)[0]
+        alone &= ~(mine <= values).all(axis=1)
+    found = []
+    for place, row in zip(np.flatnonzero(alone), rows[alone].to_dict("records"), strict=True):
+        metrics = {name: float(row[name]) for name in metrics_of(goal_of(asked))}
+        broken = tuple((str(bound), float(e[place])) for bound, e in zip(asked.bounds, excess[1:], strict=True) if e[place] > 0)
+        need = 1.0 + float(excess[0, place])
+        point = Point(metrics, str(row["limit"]), need, 1.0) if limit[place] else Point(metrics, broken=broken)
+        at = values_of(asked, row)
+        found.append(Known(at, partial(space.at, at), point))
     return found
 
 
@@ -267,8 +285,8 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
 def front_prices(asked: Study, frame: pd.DataFrame) -> list[Price]:
     """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front."""
     goal, rows = goal_of(asked), frame[frame["front"]]
-    rivals = [Point({name: float(row[name]) for name in asked.objectives}) for _, row in rows.iterrows()]
-    return prices(goal, known_rows(asked, frame), lambda point: gained(goal, point, rivals)) if rivals else []
+    rivals = [Point({name: float(row[name]) for name in asked.objectives}) for row in rows.to_dict("records")]
+    return prices(goal, known_rows(asked, frame, rivals), lambda point: gained(goal, point, rivals)) if rivals else []
 
 
 def pace_of(goal: Goal, one: Point, other: Point) -> tuple[str, int] | None:

@@ -39,6 +39,8 @@ def why_not_text(found: WhyNot) -> None:
         console.print(_rivals_table(found))
     if found.path:
         console.print(_path_table(found))
+    elif found.rivals:
+        console.print("no stored design of its own chip beats it")
     if found.left:
         console.print(f"their order was not looked for, for lack of time: {escape(', '.join(found.left))}")
 
