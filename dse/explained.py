@@ -12,6 +12,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered
 from dse.json_text import json_text
 from dse.moves import Goal, Point, around, points, steps_from, values_at
+from dse.report.cannot import distinct_designs, remarks
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study import bounds, objectives
@@ -103,11 +104,11 @@ def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     loaded, typed = _loaded(name, overrides, trust=trust)
     asked, frame = loaded.study, with_results(loaded)
     assert not typed
-    members, found = of_front(asked, frame), front_prices(asked, frame)
+    members, found, notes = of_front(asked, frame), front_prices(asked, frame), remarks(asked, frame)
     if as_json:
-        print(json_text(front_record(asked, members, found), indent=1))
+        print(json_text(front_record(asked, members, found, notes, distinct_designs(asked, frame)[0]), indent=1))
     else:
-        front_text(asked, members, found)
+        front_text(asked, members, found, notes)
 
 
 def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:

@@ -83,7 +83,9 @@ def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.D
 
 
 def ordered(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
-    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was."""
+    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was at first."""
+    if "place" in frame:
+        return frame
     first, direction = next(iter(asked.objectives.items()))
     rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
     return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")

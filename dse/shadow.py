@@ -24,6 +24,9 @@ MOVES = 1e-3
 MOST = 1.0
 """The largest relaxation that is looked at, relative to the constraint: what must more than double is another question."""
 
+TIE = 1e-9
+"""Relative difference up to which two relaxations are the same; of such the one that buys most counts."""
+
 ITEMISED = 64
 """Designs a limit whose limits are looked at one by one, those that break it least first."""
 
@@ -78,6 +81,11 @@ class Price:
         """What a unit of the relaxation buys of each objective, in the objective's unit over `unit`."""
         return {name: gain / self.relaxation for name, gain in self.gains.items() if self.relaxation}
 
+    @property
+    def worth(self) -> float:
+        """What it buys of all objectives, relative to what the design has. [-]"""
+        return sum(gain / abs(self.known.point.metrics[name]) for name, gain in self.gains.items() if gain)
+
     def __str__(self) -> str:
         gives = f"{show(self.then, self.unit, 6)} instead of {show(self.now, self.unit, 6)}"
         bought = [f"{show(gain, METRICS[name].unit)} of {name}" for name, gain in self.gains.items()]
@@ -105,8 +113,14 @@ def prices(goal: Goal, known: Sequence[Known], gains: Gains) -> list[Price]:
         worth = (
             (one, more) for one in sorted(some, key=lambda one: one.point.excess) if (more := gains(one.point)) is not None
         )
-        prices = (price for one, more in islice(worth, ITEMISED) if (price := _price(goal, one, more)) is not None)
-        found += list(islice(prices, 1))
+        least: Price | None = None
+        for one, more in islice(worth, ITEMISED):
+            if least is not None and one.point.excess > least.known.point.excess * (1 + TIE):
+                break
+            price = _price(goal, one, more)
+            if price is not None and (least is None or price.worth > least.worth):
+                least = price
+        found += [least] if least is not None else []
     return sorted(found, key=lambda price: price.known.point.excess)
 
 

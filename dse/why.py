@@ -182,7 +182,7 @@ def named(
     left = dict.fromkeys(step.knob for step, point in zip(away, there, strict=True) if point is None)
     beside = [Known({**values, one.step.knob: one.step.new}, partial(_same, one.step.design), one.point) for one in changes]
     others = front or [("", one.at, one.point) for one in beside if one.point.feasible]
-    cheaper, faster = _next(goal, values, here, others)
+    cheaper, faster = nearest_two(goal, values, here, others)
     others_known = stored(here) if here.feasible else ()
     known = f"{'the study and ' if stored is not _none else ''}{len(beside):,} designs one step away"
     return Why(
@@ -267,14 +267,15 @@ class Member:
     changes: tuple[Change, ...] | None
 
 
-def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECONDS) -> list[Member]:
+def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECONDS, most: int | None = None) -> list[Member]:
     """The designs of a study's front, in the order of the report, with what each knob would do.
 
     Args:
         frame: of its designs, as `dse.frame.with_front` has it.
         seconds: what the steps of all may take.
+        most: of them, the first; None for all.
     """
-    members = front_points(asked, ordered(asked, frame))
+    members = front_points(asked, ordered(asked, frame))[:most]
     changes = of_designs(asked.question.space, [values for _, values, _ in members], goal_of(asked), seconds=seconds)
     return [
         Member(name, values, point, None if some is None else tuple(some))
@@ -298,7 +299,7 @@ def pace_of(goal: Goal, one: Point, other: Point) -> tuple[str, int] | None:
     return None
 
 
-def _next(
+def nearest_two(
     goal: Goal, values: Mapping[str, Value], here: Point, others: Sequence[tuple[str, Mapping[str, Value], Point]]
 ) -> tuple[Near | None, Near | None]:
     """The nearest design that is cheaper and slower, and the nearest that is dearer and faster; by the ratios of both."""

@@ -10,6 +10,7 @@ from dse.elastic import Change
 from dse.evaluators.account.metrics import METRICS
 from dse.moves import Goal, Point, text
 from dse.progress import Terminal
+from dse.report.cannot import Remark, said
 from dse.shadow import Price
 from dse.space.chips import AnySpace
 from dse.space.units import display, show
@@ -143,8 +144,8 @@ SHOWN = 15
 """Designs of a front that are printed."""
 
 
-def front_text(asked: Study, members: Sequence[Member], prices: Sequence[Price]) -> None:
-    """Prints of each front design which knob moves each objective most, and what constraints cost the front."""
+def front_text(asked: Study, members: Sequence[Member], prices: Sequence[Price], remarks: Sequence[Remark]) -> None:
+    """Prints of each front design which step gains most, what constraints cost the front, and what the study cannot say."""
     console, space = Terminal(WIDTH), asked.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
@@ -164,6 +165,8 @@ def front_text(asked: Study, members: Sequence[Member], prices: Sequence[Price])
         console.print(prices_table(space, prices, "what constraints cost: the smallest relaxation that moves the front", {}))
     else:
         console.print("constraints: no design that is known breaks one alone and would move the front")
+    for note in remarks:
+        console.print(f"[yellow]note[/]  {escape(note.text)}")
     console.print(f"one design: dse explain {escape(asked.name)} --design '{members[0].name if members else '#1'}'")
 
 
@@ -180,7 +183,9 @@ def _best_step(asked: Study, member: Member, name: str) -> str:
     return f"{knob} {text(space, knob, best.step.old)} to {text(space, knob, best.step.new)}: {change_text(best, name)}"
 
 
-def front_record(asked: Study, members: Sequence[Member], prices: Sequence[Price]) -> dict[str, Any]:
+def front_record(
+    asked: Study, members: Sequence[Member], prices: Sequence[Price], remarks: Sequence[Remark], distinct: Sequence[int]
+) -> dict[str, Any]:
     """A front, as plain values."""
     space = asked.question.space
     return {
@@ -196,6 +201,8 @@ def front_record(asked: Study, members: Sequence[Member], prices: Sequence[Price
             for one in members
         ],
         "prices_of_constraints": [price_record(space, one) for one in prices],
+        "remarks": said(remarks),
+        "distinct": [f"#{place + 1}" for place in distinct],
     }
 
 

@@ -19,6 +19,7 @@ from dse.frame import by_case, ordered, values_of
 from dse.importance import importance
 from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
+from dse.report import why
 from dse.report.bands import of_study
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
@@ -133,6 +134,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "lines": _lines(asked, frame, start),
         "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
+        "why": why.of_study(asked, frame, start),
         "verified": _verified(part, frame, start),
         "bands": of_study(asked),
         "sources": _sources(asked),
