@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ def explained(*overrides: str | Sequence[str], trust: bool = False, seconds: flo
     ((_, space),) = asked.space.each
     if not space.knobs:
         space = around(asked.base, lambda address, word: _refused(config, address, word))
-    goal = Goal(asked.workload, {"": ""}, bounds(config["constraints"]), config["fidelity"])
+    goal = Goal(asked.workload, {}, bounds(config["constraints"]), config["fidelity"], defined=asked.defined)
     (here,) = points([asked.base], goal)
     assert here is not None
     wanted = objectives(config["objectives"]) if config["objectives"] else _usual(here)
-    goal = Goal(asked.workload, wanted, goal.bounds, goal.fidelity)
+    goal = replace(goal, objectives=wanted)
     name = " ".join(typed) or "the design as it is configured"
     return named(name, space, values_at(space, asked.base), asked.base, goal, steps_from(space), seconds=seconds)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from dse import formats
-from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import METRICS
+from dse.expressions import evaluate, known
 from dse.pareto import front
 from dse.samplers import Ask
 from dse.screen import Screened, coded, completed
@@ -30,7 +30,7 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataF
             continue
         seen.add(result.key)
         excess = result.need / result.have - 1 if result.limit and result.have else 0.0
-        row: dict[str, Any] = {"number": number, **ask.values, **result.metrics}
+        row: dict[str, Any] = {"number": number, **ask.values, **known(result.metrics, asked.question.defined)}
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
     columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
     return pd.DataFrame(rows, columns=columns)
@@ -117,7 +117,8 @@ def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.Data
     rows = frame[frame["feasible"]]
     if not len(rows):
         return {}
-    found = evaluate(space.stack(coded(space, rows)), workload, fidelity=asked.fidelity, cases=True).cases[metric]
+    designs = space.stack(coded(space, rows))
+    found = evaluate(designs, workload, asked.question.defined, fidelity=asked.fidelity, cases=True).cases[metric]
     return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
 
 

@@ -6,13 +6,13 @@ A design that is not in a study has a space of its own: the leaves of its chip t
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
 
-from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import LIMITS
 from dse.evaluators.evaluation import plays
+from dse.expressions import Defined, evaluate
 from dse.space.chips import CHIP, AnySpace
 from dse.space.choices import choice
 from dse.space.design import Design, stacked
@@ -44,6 +44,7 @@ class Goal:
         objectives: metrics with their directions, max or min.
         bounds: constraints on metrics.
         metrics: those that take work of their own and somebody asks for; None for all.
+        defined: metrics that are made of others.
     """
 
     workload: Workload
@@ -51,6 +52,7 @@ class Goal:
     bounds: tuple[Bound, ...]
     fidelity: str
     metrics: tuple[str, ...] | None = None
+    defined: Defined = field(default_factory=dict)
 
     def gain(self, name: str, old: float, new: float) -> float:
         """By how much an objective is better, relative to what it was; below 0 where it is worse. NaN where nothing says."""
@@ -146,7 +148,7 @@ def points(designs: Sequence[Design], goal: Goal, *, seconds: float = inf) -> li
 
 def _evaluated(designs: Sequence[Design], goal: Goal) -> list[Point]:
     try:
-        outcomes = evaluate(stacked(designs), goal.workload, fidelity=goal.fidelity, metrics=goal.metrics)
+        outcomes = evaluate(stacked(designs), goal.workload, goal.defined, fidelity=goal.fidelity, metrics=goal.metrics)
     except DesignError as error:
         if len(designs) == 1:
             return [Point({}, refused=str(error))]

@@ -208,7 +208,8 @@ def _same(design: Design) -> Design:
 
 def goal_of(asked: Study) -> Goal:
     """What a study judges designs by."""
-    return Goal(asked.question.workload, asked.objectives, asked.bounds, asked.fidelity)
+    of = asked.question
+    return Goal(of.workload, asked.objectives, asked.bounds, asked.fidelity, defined=of.defined)
 
 
 def front_points(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, Value], Point]]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from dse.compose import bibliography
 from dse.evaluators import METRICS, PHYSICS
+from dse.expressions import refuse_unlike
 from dse.frame import by_case, ordered, values_of
 from dse.importance import importance
 from dse.json_text import json_text
@@ -84,6 +85,7 @@ class Box:
 
 def payload(parts: Sequence[Part]) -> dict[str, Any]:
     """The data of a page on one study or several: ready for JSON."""
+    refuse_unlike([part.study.question.defined for part in parts])
     frames = [ordered(part.study, part.frame) for part in parts]
     box = _common_box(parts)
     studies, start = [], 0
