@@ -5,6 +5,7 @@ What they are worth is worked out from the other metrics when these are read: st
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -111,11 +112,12 @@ def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Expr
     if not isinstance(text, str) or len(text) > LONGEST:
         raise DesignError(f"metrics.{name}: {str(text)[:40]!r} is no expression; {VALID}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings(action="ignore"):  # Python's own, of what is refused below
+            tree = ast.parse(text.strip(), mode="eval").body
         term = _term(tree, name, texts, (*path, name))
     except DesignError:
         raise
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         raise DesignError(f"metrics.{name}: {text!r} is no expression; {VALID}") from None
     if not term.inputs:
         raise DesignError(f"metrics.{name}: {text!r} is the same for all designs; {VALID}")

@@ -112,7 +112,8 @@ def _path_table(found: WhyNot) -> Table:
         table.add_column(name, justify="left" if name in ("change", "then") else "right", overflow="fold")
     for place, hop in enumerate(found.path):
         cells = [_beside(found, hop.point, name) for name in found.goal.objectives]
-        then = "beats it" if hop.beats else escape(hop.point.why)
+        good = "" if found.point.feasible else "feasible"
+        then = "beats it" if hop.beats else escape(hop.point.why) or good
         table.add_row(str(place + 1), escape(hop.knob), *_ends(found, hop), *cells, then)
     return table
 

@@ -119,6 +119,47 @@ def test_what_is_no_expression_is_refused_with_what_is_valid(metrics: Any, why: 
     assert len(str(found.value).splitlines()) == 1
 
 
+PIECES = (
+    "ttft",
+    "tpot",
+    "power",
+    " ",
+    "+",
+    "-",
+    "*",
+    "/",
+    "**",
+    "(",
+    ")",
+    "2",
+    "1e999",
+    "9" * 400,
+    "if",
+    "is",
+    "'a'",
+    "[",
+    "\n",
+    "\0",
+    "µ",
+    "x.y",
+    ",",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=20))
+@settings(max_examples=150)
+def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:
+    said = ""
+    try:
+        (found,) = define({"metrics": {"mine": text}}).values()
+    except DesignError as error:
+        said = str(error)
+    assert said[:14] in ("", "metrics.mine: ")
+    if not said:
+        assert found.inputs <= set(METRICS)
+        assert np.shape(found.worth(dict.fromkeys(found.inputs, np.float64(2.0)))) == ()
+
+
 def test_one_design_has_it_in_every_case_and_at_the_terminal(typed: Typed) -> None:
     line = ["chip=npu_dse", "workload.batch=[1,8]", "+metrics.per_joule='throughput / power'"]
     found = dse.evaluate(line)
