@@ -67,8 +67,8 @@ class Loaded:
         """
         from dse.why import of_row, row_of
 
-        frame = self.part().frame
-        return of_row(self.study, frame, row_of(self.study, frame, design))
+        part = self.part()
+        return of_row(self.study, part.frame, row_of(self.study, part.frame, design), part.screened)
 
     def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
         """Where a design stands that overrides name over what the study starts from, and how it would get better.

@@ -14,11 +14,13 @@ from dse.frame import ordered
 from dse.json_text import json_text
 from dse.moves import Goal, Point, around, points, steps_from, values_at
 from dse.report.cannot import distinct_designs, remarks
+from dse.shadow import MOST
+from dse.sifted import known_rows
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study import bounds, objectives
 from dse.typed_design import not_in, typed_design
-from dse.why import SECONDS, Why, front_points, front_prices, goal_of, known_rows, named, of_front, of_row, row_of
+from dse.why import SECONDS, Why, front_points, front_prices, goal_of, named, of_front, of_row, row_of
 from dse.why_text import front_record, front_text, why_record, why_text
 from dse.whynot import WhyNot
 from dse.whynot_text import why_not_record, why_not_text
@@ -75,11 +77,12 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
         DesignError: no such design, or the study has no results here.
     """
     loaded, typed = _loaded(name, words(overrides), trust=trust)
-    asked, frame = loaded.study, with_results(loaded)
+    part = loaded.part()
+    asked, frame = part.study, part.frame
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} names a design, and so do {' '.join(typed)}; give one of them")
-        return of_row(asked, frame, row_of(asked, frame, which), seconds=seconds)
+        return of_row(asked, frame, row_of(asked, frame, which), part.screened, seconds=seconds)
     own = typed_design(asked, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = ordered(asked, frame)
@@ -95,17 +98,17 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
         goal_of(asked),
         steps_from(space),
         front=near,
-        stored=lambda here: known_rows(asked, rows, [here]),
+        stored=lambda here: known_rows(asked, rows, part.screened, [here], MOST),
         seconds=seconds,
     )
 
 
 def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     """Prints the front of a study, which knobs move it and what its constraints cost."""
-    loaded, typed = _loaded(name, overrides, trust=trust)
-    asked, frame = loaded.study, with_results(loaded)
-    assert not typed
-    members, found, notes = of_front(asked, frame), front_prices(asked, frame), remarks(asked, frame)
+    part = _loaded(name, overrides, trust=trust)[0].part()
+    asked, frame = part.study, part.frame
+    members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
+    notes = remarks(asked, frame, part.screened)
     if as_json:
         print(json_text(front_record(asked, members, found, notes, distinct_designs(asked, frame)[0]), indent=1))
     else:
@@ -125,7 +128,7 @@ def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, 
         DesignError: it is asked something else than the study asks, or the study has no results here.
     """
     loaded, typed = _loaded(name, words(overrides), trust=trust)
-    return not_in(loaded.study, with_results(loaded), typed, trust=trust, seconds=seconds)
+    return not_in(loaded.study, loaded.part().frame, typed, trust=trust, seconds=seconds)
 
 
 def whynot(names: Sequence[str], typed: Sequence[str], *, as_json: bool, trust: bool) -> None:
@@ -178,15 +181,6 @@ def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Loaded, li
     """A study, found where overrides say, and the other overrides."""
     places = [word for word in typed if word.startswith(PLACE)]
     return load(name, *places, trust=trust), [word for word in typed if word not in places]
-
-
-def with_results(loaded: Loaded) -> Any:
-    """Its designs.
-
-    Raises:
-        DesignError: there are none here.
-    """
-    return loaded.part().frame
 
 
 def _usual(here: Point) -> dict[str, str]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf, log
 
-import numpy as np
 import pandas as pd
 
 from dse.elastic import Change, change, of_designs
@@ -13,8 +12,9 @@ from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered, values_of
 from dse.moves import Goal, Point, Step, points, steps
-from dse.pareto import minimised
+from dse.screen import Screened
 from dse.shadow import MOST, Known, Price, beaten, gained, prices
+from dse.sifted import known_rows
 from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -114,12 +114,13 @@ def shares(design: Design, goal: Goal) -> dict[str, float]:
     return {name: one / total for name, one in sorted(sums.items(), key=lambda pair: -pair[1]) if one} if total else {}
 
 
-def of_row(asked: Study, frame: pd.DataFrame, row: int, *, seconds: float = SECONDS) -> Why:
+def of_row(asked: Study, frame: pd.DataFrame, row: int, screened: Screened | None = None, *, seconds: float = SECONDS) -> Why:
     """Why a design of a study is as it is, at the study's fidelity.
 
     Args:
         frame: of its designs, as `dse.frame.with_front` has it.
         row: number in the order of the report, from 0.
+        screened: what its screen looked at; with it all of that is looked through for what constraints cost.
         seconds: what its steps may take.
     """
     rows = ordered(asked, frame)
@@ -134,7 +135,7 @@ def of_row(asked: Study, frame: pd.DataFrame, row: int, *, seconds: float = SECO
         goal_of(asked),
         steps(space, values),
         front=near,
-        stored=lambda here: known_rows(asked, rows, [here]),
+        stored=lambda here: known_rows(asked, rows, screened, [here], MOST),
         seconds=seconds,
     )
 
@@ -222,35 +223,6 @@ def front_points(asked: Study, rows: pd.DataFrame) -> list[tuple[str, dict[str, 
     return found
 
 
-def known_rows(asked: Study, rows: pd.DataFrame, rivals: Sequence[Point]) -> list[Known]:
-    """The designs of a frame that break one constraint or limit, by up to `MOST`, and that no rival equals in all objectives.
-
-    Args:
-        rows: of the study's designs.
-        rivals: the front, or the design that is to be beaten.
-    """
-    space, names = asked.question.space, list(asked.objectives)
-    limit = rows["limit"].notna().to_numpy()
-    over = [np.where(limit, rows["excess"].to_numpy(dtype=float), 0.0)]
-    over += [np.asarray(bound.excess(rows[bound.metric].to_numpy(dtype=float)), dtype=float) for bound in asked.bounds]
-    excess = np.nan_to_num(np.array(over), nan=np.inf)
-    alone = ((excess > 0).sum(axis=0) == 1) & (excess.max(axis=0) <= MOST) & rows["error"].isna().to_numpy()
-    values = minimised(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), asked.directions)
-    alone &= np.isfinite(values).all(axis=1)
-    for rival in rivals:
-        mine = minimised(np.array([[rival.metrics.get(name, np.nan) for name in names]]), asked.directions)[0]
-        alone &= ~(mine <= values).all(axis=1)
-    found = []
-    for place, row in zip(np.flatnonzero(alone), rows[alone].to_dict("records"), strict=True):
-        metrics = {name: float(row[name]) for name in metrics_of(goal_of(asked))}
-        broken = tuple((str(bound), float(e[place])) for bound, e in zip(asked.bounds, excess[1:], strict=True) if e[place] > 0)
-        need = 1.0 + float(excess[0, place])
-        point = Point(metrics, str(row["limit"]), need, 1.0) if limit[place] else Point(metrics, broken=broken)
-        at = values_of(asked, row)
-        found.append(Known(at, partial(space.at, at), point))
-    return found
-
-
 @dataclass(frozen=True)
 class Member:
     """A design of a front, and why it is there.
@@ -284,11 +256,17 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
     ]
 
 
-def front_prices(asked: Study, frame: pd.DataFrame) -> list[Price]:
-    """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front."""
+def front_prices(asked: Study, frame: pd.DataFrame, screened: Screened | None = None) -> list[Price]:
+    """What it would buy to relax each constraint or limit of a study: the smallest relaxation that moves its front.
+
+    Args:
+        frame: of its designs, as `dse.frame.with_front` has it.
+        screened: what its screen looked at; with it all of that is looked through.
+    """
     goal, rows = goal_of(asked), frame[frame["front"]]
     rivals = [Point({name: float(row[name]) for name in asked.objectives}) for row in rows.to_dict("records")]
-    return prices(goal, known_rows(asked, frame, rivals), lambda point: gained(goal, point, rivals)) if rivals else []
+    known = known_rows(asked, frame, screened, rivals, MOST) if rivals else []
+    return prices(goal, known, lambda point: gained(goal, point, rivals))
 
 
 def pace_of(goal: Goal, one: Point, other: Point) -> tuple[str, int] | None:
@@ -309,6 +287,8 @@ def nearest_two(
         pace = pace_of(goal, here, point)
         cost = next((one for one in COSTS if one in here.metrics and one in point.metrics), None)
         if pace is None or cost is None or not point.feasible:
+            continue
+        if min(point.metrics[cost], here.metrics[cost], point.metrics[pace[0]], here.metrics[pace[0]]) <= 0:
             continue
         dearer = log(point.metrics[cost] / here.metrics[cost])
         slower = pace[1] * log(point.metrics[pace[0]] / here.metrics[pace[0]])

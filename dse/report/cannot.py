@@ -3,7 +3,7 @@ with more designs than the model tells apart, and spaces in which nothing is fea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
 
 import numpy as np
@@ -12,10 +12,12 @@ import pandas as pd
 from dse.advice import rejections, smallest_relaxation
 from dse.elastic import SAME
 from dse.evaluators.account.metrics import METRICS
-from dse.frame import judged, ordered, values_of
+from dse.frame import ordered, values_of
 from dse.moves import Point, Step, closed, points, steps, text
 from dse.pareto import minimised
 from dse.report.bands import of_study
+from dse.screen import Screened
+from dse.sifted import sifted, tables
 from dse.space.elementwise import Array
 from dse.space.units import show
 from dse.study import Study
@@ -49,17 +51,18 @@ class Remark:
     text: str
 
 
-def remarks(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -> list[Remark]:
+def remarks(asked: Study, frame: pd.DataFrame, screened: Screened | None = None, *, seconds: float = SECONDS) -> list[Remark]:
     """What a study cannot say.
 
     Args:
         asked: the study.
         frame: its designs, as `dse.frame.with_front` has them.
+        screened: what its screen looked at, of which the frame has a sample.
         seconds: what steps of its knobs may take.
     """
     return [
         *idle_knobs(asked, frame, seconds=seconds),
-        *idle_constraints(asked, frame),
+        *idle_constraints(asked, frame, screened),
         *flat_objectives(asked, frame),
         *nothing_feasible(asked, frame),
         *crowded_front(asked, frame),
@@ -111,30 +114,42 @@ def _alike(one: Point, other: Point) -> bool:
     return all(abs(new - old) <= SAME * max(abs(old), abs(new)) for old, new in pairs)
 
 
-def idle_constraints(asked: Study, frame: pd.DataFrame) -> list[Remark]:
-    """Constraints that no design breaks, and those without which the front would be the same."""
+@dataclass(slots=True)
+class _Tally:
+    """Of a constraint: designs whose metric is known, that break it, and that would move the front; the nearest value."""
+
+    known: int = 0
+    broken: int = 0
+    moving: int = 0
+    nearest: float = float("nan")
+
+
+def idle_constraints(asked: Study, frame: pd.DataFrame, screened: Screened | None = None) -> list[Remark]:
+    """Constraints that no design breaks, and those without which the front would be the same: nothing that breaks one alone
+    is better than the whole front in anything.
+    """
+    front = [Point({name: float(row[name]) for name in asked.objectives}) for row in frame[frame["front"]].to_dict("records")]
+    tallies = {bound: _Tally() for bound in asked.bounds}
+    for rows in tables(asked, frame, screened):
+        _, moving = sifted(asked, rows, front, inf)
+        for bound, over in zip(asked.bounds, moving[1:], strict=True):
+            values, tally = rows[bound.metric].to_numpy(dtype=float) if bound.metric in rows else np.zeros(0), tallies[bound]
+            values = values[np.isfinite(values)]
+            tally.known += len(values)
+            tally.broken += int((np.asarray(bound.excess(values)) > 0).sum())
+            tally.moving += int((over > 0).sum())
+            if len(values):
+                end = float(values.max() if bound.relation == "<=" else values.min())
+                tally.nearest = end if not bound.excess(tally.nearest) > bound.excess(end) else tally.nearest
     found = []
-    for bound in asked.bounds:
-        values = frame[bound.metric].to_numpy(dtype=float) if bound.metric in frame else np.full(len(frame), np.nan)
-        known = values[np.isfinite(values)]
-        if not len(known):
-            continue
-        unit = METRICS[bound.metric].unit
-        if (np.asarray(bound.excess(known)) <= 0).all():
-            worst = show(float(known.max() if bound.relation == "<=" else known.min()), unit)
-            found.append(
-                Remark("constraint", str(bound), f"{bound} never binds: of {len(known):,} designs the nearest has {worst}")
-            )
-            continue
-        if not frame["feasible"].any():
-            continue
-        others = tuple(other for other in asked.bounds if other is not bound)
-        without = judged(replace(asked, bounds=others), frame)
-        if (without["front"] == frame["front"]).all():
-            broken = int((np.asarray(bound.excess(known)) > 0).sum())
-            how = f"{broken:,} of {len(known):,} designs break it, and without it the front is the same"
-            text = f"{bound} does not move the front: {how}"
+    for bound, tally in tallies.items():
+        if tally.known and not tally.broken:
+            near = show(tally.nearest, METRICS[bound.metric].unit)
+            text = f"{bound} never binds: of {tally.known:,} designs the nearest to it has {near}"
             found.append(Remark("constraint", str(bound), text))
+        elif tally.broken and not tally.moving and front:
+            how = f"{tally.broken:,} of {tally.known:,} designs break it, and without it the front is the same"
+            found.append(Remark("constraint", str(bound), f"{bound} does not move the front: {how}"))
     return found
 
 

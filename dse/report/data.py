@@ -136,7 +136,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "lines": _lines(asked, frame, start),
         "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
-        "why": why.of_study(asked, frame, start),
+        "why": why.of_study(asked, frame, screened, start),
         "verified": _verified(part, frame, start),
         "bands": of_study(asked),
         "sources": _sources(asked),

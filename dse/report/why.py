@@ -10,11 +10,14 @@ from dse.evaluators.evaluation import plays
 from dse.moves import Point, text
 from dse.pareto import minimised
 from dse.report.cannot import distinct_designs, remarks, resolution, said
-from dse.shadow import Known, Price, beaten, prices
+from dse.screen import Screened
+from dse.shadow import MOST as MOST_RELAXED
+from dse.shadow import Known, Price, beaten, gained, prices
+from dse.sifted import known_rows
 from dse.space.chips import AnySpace
 from dse.space.units import display
 from dse.study import Study
-from dse.why import Member, Near, front_points, front_prices, goal_of, known_rows, nearest_two, of_front
+from dse.why import Member, Near, front_points, goal_of, nearest_two, of_front
 
 MOST = 200
 """Designs of a front whose steps a page has: the first ones."""
@@ -26,12 +29,13 @@ PLAYED_SECONDS = 2.0
 """The same where it plays requests; ``dse explain`` has the rest."""
 
 
-def of_study(asked: Study, ordered: Any, start: int) -> dict[str, Any]:
+def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) -> dict[str, Any]:
     """Why the front of a study is as it is, and what the study cannot say, as plain values.
 
     Args:
         asked: the study.
         ordered: its designs in the order of the page.
+        screened: what its screen looked at.
         start: number of the first in the page.
 
     Returns:
@@ -44,7 +48,7 @@ def of_study(asked: Study, ordered: Any, start: int) -> dict[str, Any]:
     front = front_points(asked, ordered)
     members = of_front(asked, ordered, seconds=seconds, most=MOST)
     rivals = [point for _, _, point in front]
-    known = known_rows(asked, ordered, rivals)
+    known = known_rows(asked, ordered, screened, rivals, MOST_RELAXED)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
         others = [one for one in front if one[0] != member.name]
@@ -58,13 +62,13 @@ def of_study(asked: Study, ordered: Any, start: int) -> dict[str, Any]:
         }
     kept, of = distinct_designs(asked, ordered)
     return {
-        "remarks": said(remarks(asked, ordered, seconds=seconds)),
+        "remarks": said(remarks(asked, ordered, screened, seconds=seconds)),
         "distinct": {
             "rows": [start + row for row in kept],
             "of": [start + row for row in of],
             "by": {name: [share, how] for name, (share, how) in resolution(asked).items()},
         },
-        "prices": [_price(space, one) for one in front_prices(asked, ordered)],
+        "prices": [_price(space, one) for one in prices(goal, known, lambda point: gained(goal, point, rivals))],
         "designs": designs,
         "left": sum(member.changes is None for member in members) + len(front) - len(members),
     }

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from dse.api import Loaded
 from dse.frame import judged, ordered
 from dse.json_text import json_text
+from dse.loop import run_study
 from dse.report import payload
 from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
 from dse.residuals import Residual
 from dse.study import Bound
-from dse.why import of_front
+from dse.why import front_prices, of_front
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -62,6 +63,25 @@ def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_s
             assert ("without it the front is the same" in one.text) == bool(broken)
         kinds.add((bool(found), bool(broken)))
     assert {(True, False), (False, True)} <= kinds
+
+
+def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("model=llama3_70b", "++constraints.ttft='<= 1 s'", "screen.run=true", "screen.limit=512", "search.sampler=none")
+    asked = toy(tmp_path, *more)
+    run_study(asked)
+    part = Loaded(asked).part()
+    assert part.screened is not None
+    whole = {price.what: (price.then, price.gains) for price in front_prices(asked, part.frame)}
+    assert whole
+    monkeypatch.setattr("dse.frame.SCREEN_ROWS", 20)
+    few = Loaded(asked).frame()
+    assert len(few) < len(part.frame) / 4
+    assert {price.what: (price.then, price.gains) for price in front_prices(asked, few, part.screened)} == whole
+    free = replace(asked, bounds=(Bound("ttft", "<=", float(part.frame["ttft"].max())),))
+    (found,) = idle_constraints(free, judged(free, few), part.screened)
+    assert f"never binds: of {part.screened.rows} designs the nearest to it has " in found.text
 
 
 def test_an_objective_that_tells_nothing_apart_is_named(ran: Loaded) -> None:
