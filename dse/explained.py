@@ -20,7 +20,7 @@ from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.study import bounds, objectives
 from dse.typed_design import not_in, typed_design
-from dse.why import SECONDS, Why, front_points, front_prices, goal_of, named, of_front, of_row, row_of
+from dse.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_row, row_of
 from dse.why_text import front_record, front_text, why_record, why_text
 from dse.whynot import WhyNot
 from dse.whynot_text import why_not_record, why_not_text
@@ -108,11 +108,11 @@ def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     part = _loaded(name, overrides, trust=trust)[0].part()
     asked, frame = part.study, part.frame
     members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
-    notes = remarks(asked, frame, part.screened)
+    notes, spent = remarks(asked, frame, part.screened), front_shares(asked, members)
     if as_json:
-        print(json_text(front_record(asked, members, found, notes, distinct_designs(asked, frame)[0]), indent=1))
+        print(json_text(front_record(asked, members, spent, found, notes, distinct_designs(asked, frame)[0]), indent=1))
     else:
-        front_text(asked, members, found, notes)
+        front_text(asked, members, spent, found, notes)
 
 
 def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:

@@ -1,5 +1,6 @@
 """Why a design is as it is: what takes its time, what each knob would do, what constraints cost, what is next to it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from dse.elastic import Change, change, of_designs
 from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered, values_of
-from dse.moves import Goal, Point, Step, points, steps
+from dse.moves import Goal, Point, Step, closed, points, steps
 from dse.screen import Screened
 from dse.shadow import MOST, Known, Price, beaten, gained, prices
 from dse.sifted import known_rows
@@ -254,6 +255,22 @@ def of_front(asked: Study, frame: pd.DataFrame, *, seconds: float = FRONT_SECOND
         Member(name, values, point, None if some is None else tuple(some))
         for (name, values, point), some in zip(members, changes, strict=True)
     ]
+
+
+def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FRONT_SECONDS) -> dict[str, dict[str, float]]:
+    """By number in the report, shares of the time of front designs by what it is spent on, by the closed form; in sum 1 each.
+
+    Args:
+        members: of the front.
+        seconds: after which no more designs are broken down; these are left out.
+    """
+    goal, space, end = closed(goal_of(asked)), asked.question.space, time.monotonic() + seconds
+    found: dict[str, dict[str, float]] = {}
+    for member in members:
+        if time.monotonic() > end:
+            break
+        found[member.name] = shares(space.at(member.values), goal)
+    return found
 
 
 def front_prices(asked: Study, frame: pd.DataFrame, screened: Screened | None = None) -> list[Price]:

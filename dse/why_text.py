@@ -144,19 +144,26 @@ SHOWN = 15
 """Designs of a front that are printed."""
 
 
-def front_text(asked: Study, members: Sequence[Member], prices: Sequence[Price], remarks: Sequence[Remark]) -> None:
-    """Prints of each front design which step gains most, what constraints cost the front, and what the study cannot say."""
+def front_text(
+    asked: Study,
+    members: Sequence[Member],
+    shares: Mapping[str, Mapping[str, float]],
+    prices: Sequence[Price],
+    remarks: Sequence[Remark],
+) -> None:
+    """Prints of each front design what takes its time and which step gains most, what constraints cost, and remarks."""
     console, space = Terminal(WIDTH), asked.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
     by = "; the knob whose step gains most, by the closed form" if members else ""
     table = Table(title=f"front of {asked.name}: {len(members):,} designs{more}{by}", title_justify="left")
     table.add_column("")
+    table.add_column("time goes to", overflow="fold")
     for name in asked.objectives:
         table.add_column(name, justify="right", overflow="fold")
         table.add_column("gains most by", overflow="fold")
     for one in most:
-        cells = [one.name]
+        cells = [one.name, _most_of(shares.get(one.name))]
         for name in asked.objectives:
             cells += [amount(one.point.metrics[name], METRICS[name].unit), escape(_best_step(asked, one, name))]
         table.add_row(*cells)
@@ -168,6 +175,17 @@ def front_text(asked: Study, members: Sequence[Member], prices: Sequence[Price],
     for note in remarks:
         console.print(f"[yellow]note[/]  {escape(note.text)}")
     console.print(f"one design: dse explain {escape(asked.name)} --design '{members[0].name if members else '#1'}'")
+
+
+LARGEST = 3
+"""Parts of the machine that are named where time goes."""
+
+
+def _most_of(shares: Mapping[str, float] | None) -> str:
+    """The largest shares of the time, from a hundredth on."""
+    if shares is None:
+        return "no time to look"
+    return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
 
 
 def _best_step(asked: Study, member: Member, name: str) -> str:
@@ -184,7 +202,12 @@ def _best_step(asked: Study, member: Member, name: str) -> str:
 
 
 def front_record(
-    asked: Study, members: Sequence[Member], prices: Sequence[Price], remarks: Sequence[Remark], distinct: Sequence[int]
+    asked: Study,
+    members: Sequence[Member],
+    shares: Mapping[str, Mapping[str, float]],
+    prices: Sequence[Price],
+    remarks: Sequence[Remark],
+    distinct: Sequence[int],
 ) -> dict[str, Any]:
     """A front, as plain values."""
     space = asked.question.space
@@ -196,6 +219,7 @@ def front_record(
                 "design": one.name,
                 "knobs": {address: knob_record(space, address, value) for address, value in one.values.items()},
                 "metrics": metrics_record(one.point),
+                "shares_of_time": dict(shares[one.name]) if one.name in shares else None,
                 "steps": None if one.changes is None else [change_record(space, step) for step in one.changes],
             }
             for one in members

@@ -196,10 +196,14 @@ def crowded_front(asked: Study, frame: pd.DataFrame) -> list[Remark]:
     kept, of = distinct_designs(asked, frame)
     if not of or len(kept) == len(of):
         return []
-    within = " and ".join(f"{by:.1%} of its {name}" for name, (by, _) in resolution(asked).items())
-    why = "; ".join(f"{name}: {how}" for name, (_, how) in resolution(asked).items())
-    names = ", ".join(f"#{place + 1}" for place in kept[:20]) + (" ..." if len(kept) > 20 else "")
-    told = f"{len(kept):,} of the {len(of):,} designs of the front are distinct: {names}."
+    found = resolution(asked)
+    within = " and ".join(f"{by:.1%} of its {name}" for name, (by, _) in found.items())
+    reasons: dict[str, list[str]] = {}
+    for name, (_, how) in found.items():
+        reasons.setdefault(how, []).append(name)
+    why = "; ".join(f"{' and '.join(names)}: {how}" for how, names in reasons.items())
+    names = ", ".join(f"#{place + 1}" for place in kept[:20]) + (f" and {len(kept) - 20:,} more" if len(kept) > 20 else "")
+    told = f"{len(kept):,} of the {len(of):,} designs of the front are told apart: {names}."
     told += f" Each other one is within {within} of one of them ({why})"
     return [Remark("front", "", told)]
 

@@ -271,7 +271,9 @@ def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypat
     assert len(said["steps"]) == len(found.changes)
     assert said["metrics"]["tpot"] == {"value": pytest.approx(found.point.metrics["tpot"]), "unit": "s"}
     code, out, _ = typed("explain", "--json", "toy")
-    assert len(json.loads(out)["designs"]) == int(ran.frame()["front"].sum())
+    designs = json.loads(out)["designs"]
+    assert len(designs) == int(ran.frame()["front"].sum())
+    assert all(sum(one["shares_of_time"].values()) == pytest.approx(1.0) for one in designs)
     code, out, _ = typed("explain", "toy")
     assert "front of toy" in out
     code, _, err = typed("explain", "toy", "--design", "2", "chip.cores=300")
