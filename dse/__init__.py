@@ -1,4 +1,4 @@
-"""The driver: config in, front and report out. From a notebook: `evaluate`, `compare_chips`, `run`, `load`."""
+"""The driver: config in, front and report out. From a notebook: `evaluate`, `explain`, `compare_chips`, `run`, `load`."""
 
 from functools import cache
 from typing import Any
@@ -10,6 +10,10 @@ def __getattr__(name: str) -> Any:
         from dse import api
 
         return getattr(api, name)
+    if name == "explain":
+        from dse.explained import explained
+
+        return explained
     raise AttributeError(f"module 'dse' has no attribute {name!r}")
 
 

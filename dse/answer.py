@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from dse.build import Question, question
 from dse.compose import folder_of
-from dse.evaluators import METRICS, evaluate, explain, smaller
+from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.evaluation import infeasible, on_part
 from dse.evaluators.passes.part import PART
+from dse.expressions import evaluate
 from dse.kind import kernel_of
 from dse.records import Source
 from dse.residuals import Band, bands
@@ -159,7 +160,7 @@ def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Ev
     """A design of a question, evaluated at the fidelity of its configuration."""
     fidelity = config["fidelity"]
     workload, prefix = asked.workload, OF_PART if PART in fidelity else ""
-    found = evaluate(stacked([design]), workload, fidelity=fidelity, cases=True)
+    found = evaluate(stacked([design]), workload, asked.defined, fidelity=fidelity, cases=True)
 
     def own(columns: Iterable[tuple[str, Any]]) -> dict[str, float]:
         """The metrics that there are: the others are not a number."""

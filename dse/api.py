@@ -32,6 +32,8 @@ from dse.verify import Verified, verified
 
 if TYPE_CHECKING:
     from dse.report import Part
+    from dse.why import Why
+    from dse.whynot import WhyNot
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,30 @@ class Loaded:
     def verified(self) -> Verified | None:
         """The best designs at both fidelities, where the study verifies them; None where nothing of it is stored."""
         return self._verified(self.frame())
+
+    def why(self, design: str) -> "Why":
+        """Why one of its designs is as it is, at the study's fidelity.
+
+        Args:
+            design: its number in the report, or the beginning of its key.
+
+        Raises:
+            DesignError: no such design, or no results here.
+        """
+        from dse.why import of_row, row_of
+
+        part = self.part()
+        return of_row(self.study, part.frame, row_of(self.study, part.frame, design), part.screened)
+
+    def whynot(self, *overrides: str | Sequence[str]) -> "WhyNot":
+        """Where a design stands that overrides name over what the study starts from, and how it would get better.
+
+        Raises:
+            DesignError: it is asked something else than the study asks, or there are no results here.
+        """
+        from dse.typed_design import not_in
+
+        return not_in(self.study, self.part().frame, words(overrides))
 
     def report(self) -> Path:
         """Writes the report again, from what is stored; returns its path.

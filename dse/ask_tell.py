@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dse.expressions import known
 from dse.possible import RuledOut, is_ruled_out, nothing_ruled_out
 from dse.progress import say
 from dse.samplers import Ask, Sampler, Told, Values
@@ -265,9 +266,10 @@ def told(asked: Study, result: Result) -> Told:
     constraints = {"limit": result.need / result.have - 1 if result.limit and result.have else (1.0 if result.limit else 0.0)}
     if is_ruled_out(result):
         return Told(None, constraints)
-    constraints |= {str(bound): float(bound.excess(result.metrics[bound.metric])) for bound in asked.bounds}
-    absent = next((name for name in asked.objectives if name not in result.metrics), None)
+    metrics = known(result.metrics, asked.question.defined)
+    constraints |= {str(bound): float(bound.excess(metrics[bound.metric])) for bound in asked.bounds}
+    absent = next((name for name in asked.objectives if name not in metrics), None)
     if absent is not None:
         whose = f"chip {result.values[CHIP]}" if CHIP in result.values else "this kind of chip or workload"
-        raise DesignError(f"objectives.{absent}: {whose} has no {absent}; it has {', '.join(result.metrics)}")
-    return Told(tuple(result.metrics[name] for name in asked.objectives), constraints)
+        raise DesignError(f"objectives.{absent}: {whose} has no {absent}; it has {', '.join(metrics)}")
+    return Told(tuple(metrics[name] for name in asked.objectives), constraints)

@@ -1,11 +1,12 @@
 """Plain dictionaries to nouns. A misspelt address, a missing unit or a word that is no option stops here, by name."""
 
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dse import formats
+from dse.expressions import Defined, define
 from dse.idle import refuse_idle
 from dse.records import NOTES, Source, parsed, record
 from dse.space import chips, memory, network
@@ -33,6 +34,7 @@ class Question:
     workload: Workload
     space: AnySpace
     sources: tuple[Source, ...]
+    defined: Defined = field(default_factory=dict)
 
 
 def question(config: Dict[str, Any], folder: Path) -> Question:
@@ -46,6 +48,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
     _check_shape(config)
+    defined = define(config)
     sources: list[Source] = []
     bases = _bases(config, sources)
     knobs = tuple(_knob(address, knob, bases) for address, knob in config["space"].items())
@@ -65,7 +68,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
         refuse_idle(base, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
-    return Question(base, asked_for, space, tuple(sources))
+    return Question(base, asked_for, space, tuple(sources), defined)
 
 
 def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:

@@ -14,10 +14,11 @@ from dse import formats
 from dse.answer import Evaluation, evaluation
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from dse.evaluators import METRICS, evaluate
+from dse.evaluators import METRICS
 from dse.evaluators.account.metrics import metric
 from dse.evaluators.evaluation import infeasible, plays
 from dse.evaluators.silicon import area
+from dse.expressions import evaluate
 from dse.possible import Limits
 from dse.samplers import Uniform, Values, sobol
 from dse.space.chips import having
@@ -94,7 +95,6 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
     Raises:
         DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
     """
-    metric(objective)
     names, others, rule = _split(words)
     configs: dict[str, dict[str, Any]] = {}
     sides: dict[str, Side] = {}
@@ -107,6 +107,7 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
             sides[name] = Side(name, None, {}, (0, 0), str(error))
     if not configs:
         raise DesignError(f"compare: none of these chips can be asked; {names[0]}: {sides[names[0]].why}")
+    metric(objective)  # when those that are defined are known
     bases = {name: _base(config).base for name, config in configs.items()}
     formats.check(bases, (), {"formats": rule})
     for address in next(iter(configs.values()))["space"] if _has_space(others) else ():
@@ -169,7 +170,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     feasible, sign = 0, -1.0 if METRICS[objective].better == "min" else 1.0
     for start in range(0, len(candidates), AT_ONCE):
         some = candidates[start : start + AT_ONCE]
-        outcomes = evaluate(stacked([space.at(values) for values in some]), asked.workload)
+        outcomes = evaluate(stacked([space.at(values) for values in some]), asked.workload, asked.defined)
         feasible += int(outcomes.feasible.sum())
         scores = np.where(outcomes.feasible, sign * outcomes.columns[objective], np.nan)
         if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():

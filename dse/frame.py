@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from dse import formats
-from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import METRICS
+from dse.expressions import evaluate, known
 from dse.pareto import front
 from dse.samplers import Ask
 from dse.screen import Screened, coded, completed
@@ -30,7 +30,7 @@ def search_frame(asked: Study, found: dict[int, tuple[Ask, Result]]) -> pd.DataF
             continue
         seen.add(result.key)
         excess = result.need / result.have - 1 if result.limit and result.have else 0.0
-        row: dict[str, Any] = {"number": number, **ask.values, **result.metrics}
+        row: dict[str, Any] = {"number": number, **ask.values, **known(result.metrics, asked.question.defined)}
         rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
     columns = ["number", *(knob.address for knob in asked.question.space.knobs), *METRICS, "limit", "excess", "error"]
     return pd.DataFrame(rows, columns=columns)
@@ -82,6 +82,15 @@ def judged(asked: Study, frame: pd.DataFrame, digits: int | None = None) -> pd.D
     return frame.assign(feasible=feasible, front=on_front)
 
 
+def ordered(asked: Study, frame: pd.DataFrame) -> pd.DataFrame:
+    """The front first, best first objective first, as the report numbers designs; ``place`` is where a row was at first."""
+    if "place" in frame:
+        return frame
+    first, direction = next(iter(asked.objectives.items()))
+    rows = frame.sort_values(first, ascending=direction == "min", kind="stable")
+    return pd.concat([rows[rows["front"]], rows[~rows["front"]]]).reset_index(names="place")
+
+
 def rounded(values: Array, digits: int) -> Array:
     """Values to some significant digits.
 
@@ -108,7 +117,8 @@ def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.Data
     rows = frame[frame["feasible"]]
     if not len(rows):
         return {}
-    found = evaluate(space.stack(coded(space, rows)), workload, fidelity=asked.fidelity, cases=True).cases[metric]
+    designs = space.stack(coded(space, rows))
+    found = evaluate(designs, workload, asked.question.defined, fidelity=asked.fidelity, cases=True).cases[metric]
     return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, found, strict=True)}
 
 

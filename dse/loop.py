@@ -16,6 +16,7 @@ from dse.ask_tell import base_of, search, searched
 from dse.compose import folder_of
 from dse.drafts import draft
 from dse.evaluators import PHYSICS, alone
+from dse.expressions import known
 from dse.frame import search_frame, values_of, with_front
 from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, say
@@ -261,15 +262,16 @@ class _Best:
 
             fresh = list(results(self._seen))
             self._seen += len(fresh)
-            rows = [[result.metrics[name] for name in self._asked.objectives] for result in fresh if self._good(result)]
+            good = [known(result.metrics, self._asked.question.defined) for result in fresh if self._good(result)]
+            rows = [[metrics[name] for name in self._asked.objectives] for metrics in good]
             both = np.vstack([self._front, np.array(rows)]) if rows else self._front
             self._front = both[front(both, self._asked.directions)]
             self._time = time.monotonic()
         return f"front {len(self._front)}"
 
     def _good(self, result: Result) -> bool:
-        bounds = self._asked.bounds
-        return bool(result.metrics) and not result.limit and all(b.excess(result.metrics[b.metric]) <= 0 for b in bounds)
+        bounds, metrics = self._asked.bounds, known(result.metrics, self._asked.question.defined)
+        return bool(metrics) and not result.limit and all(b.excess(metrics[b.metric]) <= 0 for b in bounds)
 
 
 def _seeds(asked: Study, screened: Screened | None) -> list[dict[str, Any]]:

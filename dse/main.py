@@ -41,6 +41,9 @@ def main() -> None:
         sys.exit(2)
 
 
+NAMED = ("explain", "whynot", "show", "report", "export")
+"""Commands that take the name of a study."""
+
 AGAIN = "free some space there and run the same command again: what is stored stays"
 ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH or --out FILE"
 PLACES = {
@@ -81,6 +84,8 @@ def _command(arguments: list[str]) -> int:
         "evaluate": _evaluate,
         "compare": _compare,
         "capacity": _capacity,
+        "explain": _explain,
+        "whynot": _whynot,
         "report": _report,
         "validate": _validate,
         "calibrate": _calibrate,
@@ -137,6 +142,22 @@ def _capacity(typed: Namespace) -> int:
         raise DesignError(f"capacity: takes devices=N or rate=R, and overrides; got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     leave(capacity([*typed.hydra, *words], trust=typed.trust), out, as_json=typed.json)
+    return 0
+
+
+def _explain(typed: Namespace) -> int:
+    from dse.explained import explain
+
+    names, words = _split(typed.words)
+    explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    return 0
+
+
+def _whynot(typed: Namespace) -> int:
+    from dse.explained import whynot
+
+    names, words = _split(typed.words)
+    whynot(names, [*typed.hydra, *words], as_json=typed.json, trust=typed.trust)
     return 0
 
 
@@ -253,7 +274,7 @@ def _complete(arguments: list[str]) -> int:
             return _offer(flags(words[1]), current)
         if words[1] == "run" and (current.startswith("study=") or (current and "study=".startswith(current))):
             return _offer([f"study={name}" for name in studies()], current)
-        if words[1] in ("show", "report", "export") and "=" not in current:
+        if words[1] in NAMED and "=" not in current:
             return _offer(studies(), current)
         if not COMMANDS[words[1]].hydra:
             return 0

@@ -170,6 +170,46 @@ overrides that count:
         ),
         hydra=True,
     ),
+    "explain": Command(
+        "[STUDY] [--design ID] [overrides]",
+        "why a design is as it is: what takes its time, what each knob would do, what constraints cost, which designs are next",
+        """\
+Of one design: shares of its time by what they are spent on; by evaluating designs one step away, what each knob does to each
+objective, up and down; the smallest relaxation of each constraint that admits a better design; the next design that is
+cheaper and slower, and the other way. Without a study the knobs are those of space=NAME, else the leaves of chip and mapping,
+a tenth up and down, whole numbers halved and doubled. Of a study alone: its front, and what its constraints cost.
+
+overrides that name a design:
+  of a study                    chip.cores=400 mapping.both.tp=8, over what the study starts from; or --design ID
+  without one                   as of dse evaluate; objectives as in +objectives.tpot=min""",
+        (
+            Flag(("--design",), "of the study: its number in the report, or the beginning of its key", "ID", "3"),
+            Flag(("--json",), "print everything as JSON"),
+            TRUSTED,
+        ),
+        (
+            "dse explain chip=npu64 model=qwen3_1b7 workload.batch=[4]",
+            "dse explain quickstart --design 3",
+            "dse explain --json quickstart chip.cores=300 mapping.both.tp=4",
+        ),
+        hydra=True,
+    ),
+    "whynot": Command(
+        "STUDY [overrides]",
+        "where a chip of yours stands in a study: which front designs beat it, in what, and through which changes",
+        """\
+Evaluates the design that overrides name over what a study starts from, at the study's fidelity, and compares it with the
+designs that are stored: which of the front beat it, by how much in each objective, and in which knobs they differ; of all that
+beat it the one with fewest changes, and the changes to it one by one, each time the one that is best next; and how far it is
+from the front. What no knob of the study moves counts as one change.""",
+        (Flag(("--json",), "print everything as JSON"), TRUSTED),
+        (
+            "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
+            "dse whynot quickstart chip=ascend910b",
+            "dse whynot --json quickstart mapping.both.tp=8 mapping.both.prefetch=none",
+        ),
+        hydra=True,
+    ),
     "report": Command(
         "STUDY [STUDY...] [store=URL]",
         "write the report of a study again, or one that compares studies; --follow while they run",

@@ -19,8 +19,9 @@ from rich.markup import escape
 
 from dse.database import same
 from dse.drafts import draft
-from dse.evaluators import PHYSICS, evaluate
+from dse.evaluators import PHYSICS
 from dse.evaluators.account.metrics import LIMITS
+from dse.expressions import evaluate
 from dse.pareto import front
 from dse.progress import say_once
 from dse.samplers import sobol
@@ -101,6 +102,7 @@ def _plan(study: Study) -> tuple[int, bool, Path]:
     total = grid if grid is not None and exact else _sample_size(study)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS), ("rows", total)]
     content.append(("metrics", ", ".join(asked(study))))
+    content += [(name, of.text) for name, of in study.question.defined.items() if name in asked(study)]
     return total, exact, study.run_dir / "screen" / digest([*content, ("seed", "" if exact else study.seed)])
 
 
@@ -162,7 +164,8 @@ def completed(study: Study, rows: pd.DataFrame, left: bool) -> pd.DataFrame:
     """Designs of a screen with the metrics that it has left out as well, where it has left out any."""
     if not left or not len(rows):
         return rows
-    found = evaluate(study.question.space.stack(coded(study.question.space, rows)), study.question.workload)
+    of = study.question
+    found = evaluate(of.space.stack(coded(of.space, rows)), of.workload, of.defined)
     absent = {name: column for name, column in found.columns.items() if name not in rows and not np.isnan(column).all()}
     return rows.assign(**absent)
 
@@ -183,7 +186,7 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     done = 0
     for part in space.parts(columns, rows):
         some = space.stack({address: column[part] for address, column in columns.items()})
-        outcomes = evaluate(some, workload, metrics=asked(study))
+        outcomes = evaluate(some, workload, study.question.defined, metrics=asked(study))
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column

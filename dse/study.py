@@ -148,6 +148,7 @@ class Study:
         )
         groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
         flat = dict(_flat({group: self.config[group] for group in groups} | own))
+        flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
         flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
         if self.search["warm_start"]:

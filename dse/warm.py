@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.expressions import known
 from dse.pareto import layers
 from dse.samplers import Values
 from dse.space.chips import CHIP, AnySpace
@@ -102,16 +103,17 @@ def _within(space: Space, base: Mapping[str, Any], values: Mapping[str, Any], ke
 
 
 def _best(asked: Study, results: list[Result], keep: int) -> list[Values]:
+    every = [(result, known(result.metrics, asked.question.defined)) for result in results]
     good = [
-        result
-        for result in results
+        (result, metrics)
+        for result, metrics in every
         if not result.limit
-        and all(name in result.metrics for name in asked.objectives)
-        and all(bound.excess(result.metrics[bound.metric]) <= 0 for bound in asked.bounds)
+        and all(name in metrics for name in asked.objectives)
+        and all(bound.excess(metrics[bound.metric]) <= 0 for bound in asked.bounds)
     ]
-    good.sort(key=lambda result: (*(result.metrics[name] for name in asked.objectives), result.key))
-    rows = np.array([[result.metrics[name] for name in asked.objectives] for result in good])
-    return [good[row].values for row in layers(rows, asked.directions, keep)]
+    good.sort(key=lambda pair: (*(pair[1][name] for name in asked.objectives), pair[0].key))
+    rows = np.array([[metrics[name] for name in asked.objectives] for _, metrics in good])
+    return [good[row][0].values for row in layers(rows, asked.directions, keep)]
 
 
 def _url(place: str) -> str:

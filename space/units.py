@@ -141,3 +141,30 @@ def _quantity(text: str) -> Any:
 
 def _spelling(unit: str) -> str:
     return "dimensionless" if unit == "1" else unit.replace("mm2", "mm**2").replace("cm2", "cm**2")
+
+
+def dimension(unit: str) -> Any:
+    """A unit as pint has it, to multiply, divide and compare.
+
+    >>> told(dimension("Hz") / dimension("W")), told(dimension("token/s") * dimension("s"))
+    ('Hz/W', 'token')
+    """
+    return _registry().Unit(_spelling(unit))
+
+
+def told(unit: Any) -> str:
+    """A unit of pint's as fields spell it; 1 for none.
+
+    >>> told(dimension("token/s") / dimension("mm2")), told(dimension("J") / dimension("W") * dimension("Hz"))
+    ('token/mm2/s', '1')
+    """
+    return "1" if unit.dimensionless else f"{unit:~C}".replace("mm**2", "mm2").replace("cm**2", "cm2")
+
+
+def factor(one: Any, other: Any) -> float | None:
+    """What a value in `other` is multiplied by to be in `one`; None where they do not fit.
+
+    >>> factor(dimension("s"), dimension("1/Hz")), factor(dimension("s"), dimension("W"))
+    (1.0, None)
+    """
+    return float(_registry().Quantity(1.0, other).to(one).magnitude) if one.is_compatible_with(other) else None

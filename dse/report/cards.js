@@ -11,6 +11,8 @@ function drawCards() {
     "cards",
     each(bindsCard),
     each(importanceCard),
+    each(pricesCard),
+    each(remarksCard),
     each(verifiedCard),
     lines,
     studies.flatMap(study => study.bars.map(spec => stacksCard(study, spec, titled))),

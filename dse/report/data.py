@@ -15,10 +15,12 @@ import pandas as pd
 
 from dse.compose import bibliography
 from dse.evaluators import METRICS, PHYSICS
-from dse.frame import by_case, values_of
+from dse.expressions import refuse_unlike
+from dse.frame import by_case, ordered, values_of
 from dse.importance import importance
 from dse.json_text import json_text
 from dse.pareto import front, hypervolume, layers, minimised
+from dse.report import why
 from dse.report.bands import of_study
 from dse.report.columns import columns
 from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
@@ -83,10 +85,11 @@ class Box:
 
 def payload(parts: Sequence[Part]) -> dict[str, Any]:
     """The data of a page on one study or several: ready for JSON."""
-    ordered = [_ordered(part) for part in parts]
+    refuse_unlike([part.study.question.defined for part in parts])
+    frames = [ordered(part.study, part.frame) for part in parts]
     box = _common_box(parts)
     studies, start = [], 0
-    for part, frame in zip(parts, ordered, strict=True):
+    for part, frame in zip(parts, frames, strict=True):
         studies.append(_study(part, frame, start, box))
         start += len(frame)
     return {
@@ -94,7 +97,7 @@ def payload(parts: Sequence[Part]) -> dict[str, Any]:
         "prefixes": [list(pair) for pair in PREFIXES],
         "scaled": sorted(SCALED),
         "rows": start,
-        "columns": columns([part.study for part in parts], ordered),
+        "columns": columns([part.study for part in parts], frames),
         "studies": studies,
     }
 
@@ -106,13 +109,6 @@ def embedded(value: Any) -> str:
     '{"note":"\\u003c/script>\\u003cb>"}'
     """
     return json_text(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
-
-
-def _ordered(part: Part) -> pd.DataFrame:
-    """The front first, best first objective first; ``place`` is where a row was."""
-    first, direction = next(iter(part.study.objectives.items()))
-    frame = part.frame.sort_values(first, ascending=direction == "min", kind="stable")
-    return pd.concat([frame[frame["front"]], frame[~frame["front"]]]).reset_index(names="place")
 
 
 def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict[str, Any]:
@@ -140,6 +136,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "lines": _lines(asked, frame, start),
         "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
+        "why": why.of_study(asked, frame, screened, start),
         "verified": _verified(part, frame, start),
         "bands": of_study(asked),
         "sources": _sources(asked),

@@ -81,6 +81,8 @@ function drawDesign() {
     ),
     verifiedPart(row, study),
     spentPart(row, study),
+    stepsPart(row, study),
+    sidesPart(row, study),
     neighbourPart(row, study),
     part(
       "Metrics",

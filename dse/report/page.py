@@ -21,6 +21,7 @@ SCRIPTS = (
     "parallel.js",
     "table.js",
     "design.js",
+    "why.js",
     "verified.js",
     "cards.js",
     "provenance.js",

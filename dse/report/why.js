@@ -1,0 +1,148 @@
+// Why a design is on the front: what each knob would do, what constraints cost, what is next to it; and what a study cannot say.
+
+function signed(change, digits = 3) {
+  if (change === null) return "–";
+  if (change === 0) return "0";
+  return `${change > 0 ? "+" : "−"}${percent(Math.abs(change), digits)}`;
+}
+
+function stepsPart(row, study) {
+  const known = study.why.designs[row];
+  if (!known) return null;
+  const title = "One step of each knob";
+  if (!known.steps) {
+    const line = `dse explain ${study.name} --design ${row - study.start + 1}`;
+    return part(title, h("p", {class: "note"}, "There was no time to evaluate its steps for this page."), copied("line", line));
+  }
+  const goals = Object.keys(study.objectives),
+    better = goals.map(goal => (study.objectives[goal] === "max" ? 1 : -1));
+  let last = "";
+  const cell = (change, elastic, sign) =>
+    h(
+      "td",
+      {class: change === null || Math.abs(change) < 5e-5 ? "" : change * sign > 0 ? "good" : "worse"},
+      signed(change),
+      elastic !== null && h("small", {title: "elasticity: change of its logarithm over the knob's"}, number(elastic, 2)),
+    );
+  const line = ([knob, value, change, elastic, why]) => {
+    const first = knob !== last;
+    last = knob;
+    return h(
+      "tr",
+      {class: why ? "broken" : ""},
+      h("td", {class: "word", title: columnOf(knob)?.doc}, first ? [name(knob), h("small", {}, textOf(columnOf(knob), row))] : ""),
+      h("td", {class: "word"}, `→ ${value}`, why && h("small", {}, why)),
+      goals.map((_, i) => cell(change[i], elastic[i], better[i])),
+    );
+  };
+  return part(
+    title,
+    h(
+      "p",
+      {class: "note"},
+      "Change of each objective by the closed form, everything else as it is; below it the elasticity: change of its logarithm over the knob's.",
+    ),
+    h(
+      "div",
+      {class: "scroll"},
+      h(
+        "table",
+        {class: "grid small steps"},
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", {class: "word"}, "knob"),
+            h("th", {class: "word"}, "to"),
+            goals.map(goal => h("th", {}, name(goal))),
+          ),
+        ),
+        h("tbody", {}, known.steps.map(line)),
+      ),
+    ),
+    known.prices.length > 0 && [
+      h("p", {class: "note"}, "What would beat it if a constraint gave:"),
+      h("ul", {class: "prices"}, known.prices.map(priceLine)),
+    ],
+  );
+}
+
+// The nearest designs of the front that are cheaper and slower, and dearer and faster.
+function sidesPart(row, study) {
+  const known = study.why.designs[row];
+  if (!known || (!known.cheaper && !known.faster)) return null;
+  const line = (near, text) => {
+    if (!near) return h("li", {}, `None of the front is ${text}.`);
+    const of = ([key, old, value]) =>
+      h("span", {}, h("i", {class: "on"}, name(key)), h("b", {}, quantity(value, unitOf(key))), h("em", {}, difference(value, old)));
+    return h(
+      "li",
+      {},
+      h(
+        "button",
+        {type: "button", onclick: () => openDesign(near.row)},
+        h("b", {}, label(near.row)),
+        [near.cost, near.pace].map(of),
+        h("small", {}, text),
+      ),
+    );
+  };
+  return part(
+    "Cheaper, or faster",
+    h("ul", {class: "sides"}, line(known.cheaper, "cheaper and slower"), line(known.faster, "dearer and faster")),
+  );
+}
+
+function unitOf(key) {
+  return columnOf(key)?.unit ?? "1";
+}
+
+function buysOf(price) {
+  const buys = price.buys.map(
+    ([key, gain, unit, each]) => `${quantity(gain, unit, 3)} of ${key} (${quantity(each, unit, 3)} for each ${price.each})`,
+  );
+  return buys.length ? buys.join(", ") : "what nothing feasible comes near";
+}
+
+function priceLine(price) {
+  const then = `${quantity(price.then, price.unit, 6)} instead of ${quantity(price.now, price.unit)}`;
+  return h("li", {}, h("b", {}, price.what), `: ${then} buys ${buysOf(price)}`, h("small", {}, knobsOf(price)));
+}
+
+function knobsOf(price) {
+  return Object.entries(price.knobs)
+    .map(([knob, value]) => `${knob.split(".").slice(-2).join(".")} ${value}`)
+    .join(" · ");
+}
+
+function pricesCard(study, titled) {
+  if (!study.why.prices.length) return null;
+  return card(
+    titled(study, "What constraints cost"),
+    "Of each constraint and limit the smallest relaxation, up to twice, with which a design that is known moves the front; what it would add to the best that is feasible and as good in the other objectives.",
+    "",
+    h("ul", {class: "prices"}, study.why.prices.map(priceLine)),
+  );
+}
+
+function remarksCard(study, titled) {
+  const {remarks, left, designs: known} = study.why;
+  const lines = remarks.map(remark => remark.text);
+  if (left) {
+    const all = left + Object.values(known).filter(design => design.steps).length;
+    lines.push(`steps of knobs are in this page for ${all - left} of ${count(all, "front design")}; dse explain ${study.name} --design N has the others`);
+  }
+  if (!lines.length) return null;
+  return card(
+    titled(study, "What this study cannot say"),
+    "Knobs that change nothing, constraints that do not bind, objectives and designs that are not told apart.",
+    "",
+    h(
+      "ul",
+      {class: "remarks"},
+      lines.map(line => h("li", {}, line)),
+    ),
+  );
+}

@@ -1,0 +1,125 @@
+"""Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account.metrics import METRICS
+from dse.evaluators.evaluation import plays
+from dse.moves import Point, text
+from dse.pareto import minimised
+from dse.report.cannot import distinct_designs, remarks, resolution, said
+from dse.screen import Screened
+from dse.shadow import MOST as MOST_RELAXED
+from dse.shadow import Known, Price, beaten, gained, prices
+from dse.sifted import known_rows
+from dse.space.chips import AnySpace
+from dse.space.units import display
+from dse.study import Study
+from dse.why import Member, Near, front_points, goal_of, nearest_two, of_front
+
+MOST = 200
+"""Designs of a front whose steps a page has: the first ones."""
+
+SECONDS = 20.0
+"""What the steps of a front may take where the closed form is a formula."""
+
+PLAYED_SECONDS = 2.0
+"""The same where it plays requests; ``dse explain`` has the rest."""
+
+
+def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) -> dict[str, Any]:
+    """Why the front of a study is as it is, and what the study cannot say, as plain values.
+
+    Args:
+        asked: the study.
+        ordered: its designs in the order of the page.
+        screened: what its screen looked at.
+        start: number of the first in the page.
+
+    Returns:
+        ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
+        designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
+        ``left``: designs of the front for whose steps there was no time.
+    """
+    space, goal = asked.question.space, goal_of(asked)
+    seconds = PLAYED_SECONDS if plays(next(space.each)[1].base, asked.question.workload, "closed") else SECONDS
+    front = front_points(asked, ordered)
+    members = of_front(asked, ordered, seconds=seconds, most=MOST)
+    rivals = [point for _, _, point in front]
+    known = known_rows(asked, ordered, screened, rivals, MOST_RELAXED)
+    designs: dict[str, Any] = {}
+    for place, member in enumerate(members):
+        others = [one for one in front if one[0] != member.name]
+        cheaper, faster = nearest_two(goal, member.values, member.point, others)
+        own = prices(goal, _worth(asked, known, member.point), lambda point, here=member.point: beaten(goal, point, here))  # type: ignore[misc]
+        designs[str(start + place)] = {
+            "steps": _steps(asked, member),
+            "prices": [_price(space, one) for one in own],
+            "cheaper": _near(cheaper, start),
+            "faster": _near(faster, start),
+        }
+    kept, of = distinct_designs(asked, ordered)
+    return {
+        "remarks": said(remarks(asked, ordered, screened, seconds=seconds)),
+        "distinct": {
+            "rows": [start + row for row in kept],
+            "of": [start + row for row in of],
+            "by": {name: [share, how] for name, (share, how) in resolution(asked).items()},
+        },
+        "prices": [_price(space, one) for one in prices(goal, known, lambda point: gained(goal, point, rivals))],
+        "designs": designs,
+        "left": sum(member.changes is None for member in members) + len(front) - len(members),
+    }
+
+
+def _worth(asked: Study, known: Sequence[Known], here: Point) -> list[Known]:
+    """Designs that are as good as one in all objectives."""
+    names = list(asked.objectives)
+    if not known or any(name not in here.metrics for name in names):
+        return []
+    values = minimised(np.array([[one.point.metrics[name] for name in names] for one in known]), asked.directions)
+    mine = minimised(np.array([[here.metrics[name] for name in names]]), asked.directions)[0]
+    return [one for one, as_good in zip(known, (values <= mine).all(axis=1), strict=True) if as_good]
+
+
+def _steps(asked: Study, member: Member) -> list[list[Any]] | None:
+    """Knob, value as text, change and elasticity of each objective (null where there is none), and what breaks."""
+    if member.changes is None:
+        return None
+    space = asked.question.space
+    return [
+        [
+            one.step.knob,
+            text(space, one.step.knob, one.step.new),
+            [_short(one.change.get(name)) for name in asked.objectives],
+            [_short(one.elasticity.get(name)) for name in asked.objectives],
+            one.point.why,
+        ]
+        for one in member.changes
+    ]
+
+
+def _near(near: Near | None, start: int) -> dict[str, Any] | None:
+    if near is None:
+        return None
+    return {"row": start + int(near.name.removeprefix("#")) - 1, "cost": list(near.cost), "pace": list(near.pace)}
+
+
+def _price(space: AnySpace, one: Price) -> dict[str, Any]:
+    """A price with the texts of the design that it admits; rates are for each unit in which the relaxation reads well."""
+    scale, unit = display(one.relaxation, one.unit)
+    return {
+        "what": one.what,
+        "unit": one.unit,
+        "now": one.now,
+        "then": one.then,
+        "each": unit or "1",
+        "buys": [[name, gain, METRICS[name].unit, one.rates[name] * scale] for name, gain in one.gains.items()],
+        "knobs": {address: text(space, address, value) for address, value in one.known.at.items()},
+    }
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.4g}")

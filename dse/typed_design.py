@@ -1,0 +1,83 @@
+"""A design that overrides name over what a study starts from, and where it stands there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dse.build import question
+from dse.compose import compose, folder_of
+from dse.space.chips import CHIP
+from dse.space.errors import DesignError
+from dse.space.knobs import Space
+from dse.study import Study, workload_key
+from dse.why import SECONDS
+from dse.whynot import WhyNot, why_not
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A design that somebody named by overrides.
+
+    Attributes:
+        space: its knobs, with the design as base.
+        chip: which of a study's chips it is of; "" of a study of one.
+        words: the overrides.
+    """
+
+    space: Space
+    chip: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What was typed."""
+        return " ".join(self.words) or "the design as it is configured"
+
+
+def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: bool = False) -> Typed:
+    """The design that overrides name over a study's own configuration, with the study's knobs.
+
+    Raises:
+        DesignError: it is asked something else than the study asks, or the chip of several is not said.
+    """
+    several = [str(chosen[CHIP]) for chosen, _ in asked.question.space.each if chosen]
+    if len(several) > 1 and not any(word.startswith("chips=") for word in typed):
+        raise DesignError(f"{command}: one design of {', '.join(several)}: say whose, as in 'chips=[{several[0]}]'")
+    config = compose([*asked.overrides, *typed], trust=trust)
+    chips = list(config.get("chips") or ())
+    if len(chips) > 1:
+        raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
+    own = question({**config, "space": {}}, folder_of(config))
+    if workload_key(own.workload) != workload_key(asked.question.workload):
+        raise DesignError(
+            f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
+        )
+    if config["fidelity"] != asked.fidelity:
+        raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+    chip = chips[0] if chips else ""
+    spaces = {str(chosen.get(CHIP, "")): space for chosen, space in asked.question.space.each}
+    if chip not in spaces:
+        raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
+    try:
+        space = Space(own.base, spaces[chip].knobs)
+    except DesignError as error:
+        raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
+    return Typed(space, chip, tuple(typed))
+
+
+def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = SECONDS) -> WhyNot:
+    """Where a design that overrides name stands among those of a study.
+
+    Args:
+        asked: the study.
+        frame: of its designs, as `dse.frame.with_front` has it.
+        typed: overrides, over what the study starts from.
+        trust: whether files that are not ours may run code.
+        seconds: what the steps of the way to a better design may take.
+
+    Raises:
+        DesignError: it is asked something else than the study asks.
+    """
+    own = typed_design(asked, typed, "whynot", trust=trust)
+    return why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)

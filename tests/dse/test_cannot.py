@@ -1,0 +1,177 @@
+"""What a study cannot say: each remark against its definition, written out; and why, as the page has it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.api import Loaded
+from dse.frame import judged, ordered
+from dse.json_text import json_text
+from dse.loop import run_study
+from dse.report import payload
+from dse.report.cannot import ASSUMED, Remark, distinct, distinct_designs, idle_constraints, idle_knobs, remarks, resolution
+from dse.residuals import Residual
+from dse.study import Bound
+from dse.why import front_prices, of_front
+from tests.dse.toy import searched, toy
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """With a knob that costs money only, which no objective has."""
+    asked = toy(tmp_path_factory.mktemp("cannot"), "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
+    searched(asked, budget=100)
+    return Loaded(asked)
+
+
+def test_a_knob_that_changes_nothing_is_named_and_no_other(ran: Loaded) -> None:
+    (found,) = idle_knobs(ran.study, ran.frame())
+    assert (found.kind, found.what) == ("knob", "chip.hbm.capacity")
+    priced = replace(ran.study, objectives={**ran.study.objectives, "system_price": "min"})
+    assert not idle_knobs(priced, ran.frame())
+
+
+def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
+    searched(asked, budget=40)
+    assert not idle_knobs(asked, Loaded(asked).frame())
+
+
+def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: Loaded) -> None:
+    frame = ran.frame()
+    times = np.sort(frame["ttft"].to_numpy(dtype=float))
+    kinds = set()
+    for value in (times[-1] * 1.01, *np.quantile(times, [0.02, 0.2, 0.5, 0.8, 0.95, 0.99])):
+        asked = replace(ran.study, bounds=(Bound("ttft", "<=", float(value)),))
+        rows = judged(asked, frame)
+        broken = int((rows["ttft"] > value).sum())
+        free = judged(replace(asked, bounds=()), frame)
+        same = set(rows.index[rows["front"]]) == set(free.index[free["front"]])
+        found = idle_constraints(asked, rows)
+        assert bool(found) == (same and bool(rows["feasible"].any()))
+        for one in found:
+            assert ("never binds" in one.text) == (not broken)
+            assert ("without it the front is the same" in one.text) == bool(broken)
+        kinds.add((bool(found), bool(broken)))
+    assert {(True, False), (False, True)} <= kinds
+
+
+def test_all_that_was_screened_is_looked_through_and_not_only_what_a_frame_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ("model=llama3_70b", "++constraints.ttft='<= 1 s'", "screen.run=true", "screen.limit=512", "search.sampler=none")
+    asked = toy(tmp_path, *more)
+    run_study(asked)
+    part = Loaded(asked).part()
+    assert part.screened is not None
+    whole = {price.what: (price.then, price.gains) for price in front_prices(asked, part.frame)}
+    assert whole
+    monkeypatch.setattr("dse.frame.SCREEN_ROWS", 20)
+    few = Loaded(asked).frame()
+    assert len(few) < len(part.frame) / 4
+    assert {price.what: (price.then, price.gains) for price in front_prices(asked, few, part.screened)} == whole
+    free = replace(asked, bounds=(Bound("ttft", "<=", float(part.frame["ttft"].max())),))
+    (found,) = idle_constraints(free, judged(free, few), part.screened)
+    assert f"never binds: of {part.screened.rows} designs the nearest to it has " in found.text
+
+
+def test_an_objective_that_tells_nothing_apart_is_named(ran: Loaded) -> None:
+    def of(tpot: Any) -> list[Remark]:
+        rows = judged(ran.study, ran.frame().assign(tpot=tpot))
+        return [one for one in remarks(ran.study, rows) if one.kind == "objective"]
+
+    size = len(ran.frame())
+    (same,) = of(0.02)
+    assert (same.what, "constant: 20 ms of all" in same.text) == ("tpot", True)
+    (near,) = of(np.linspace(0.02, 0.02 * (1 + ASSUMED / 2), size))
+    assert "tells no designs apart: it differs by 0.5" in near.text
+    assert not of(np.linspace(0.02, 0.02 * (1 + 2 * ASSUMED), size))
+
+
+def test_where_nothing_is_feasible_it_is_said_what_would_have_to_give(ran: Loaded) -> None:
+    asked = replace(ran.study, bounds=(Bound("tpot", "<=", 1e-6),))
+    rows = judged(asked, ran.frame())
+    first, second = (one.text for one in remarks(asked, rows) if one.kind == "feasible")
+    assert f"none of {len(rows)} designs is feasible: tpot <= 1 us rejects {len(rows)}" in first
+    assert "the smallest relaxation that would admit one: tpot <= " in second
+    assert not [one for one in remarks(ran.study, ran.frame()) if one.kind == "feasible"]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 3), st.sampled_from([0.0, 0.01, 0.1, 0.5]))
+@settings(max_examples=60)
+def test_distinct_designs_stand_for_all_within_what_tells_them_apart(seed: int, rows: int, wide: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(1, 2, (rows, wide))
+    directions = list(rng.choice(["max", "min"], wide))
+    kept, of = distinct(values, directions, [share] * wide)
+    assert set(of) == set(kept)
+    for row, stands in enumerate(of):
+        for column, direction in enumerate(directions):
+            mine, other = values[row, column], values[stands, column]
+            assert other >= mine * (1 - share) if direction == "max" else other <= mine * (1 + share)
+    if share == 0.5 and wide == 1:
+        assert len(kept) == 1 or values.max() / values.min() > 1.5
+
+
+def test_what_tells_designs_apart_is_half_the_band_of_measured_rows(ran: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {by for by, _ in resolution(ran.study).values()} == {ASSUMED}
+    from dse.kind import kernel_of, kind_of
+    from dse.space.kinds import called
+
+    question = called(ran.study.config["workload"])
+    kernel = kernel_of(ran.study.question.base, question)
+    names = {name: str(ran.study.config["choices"].get(name, "")) for name in ("chip", "mapping", "stack")}
+    kind = kind_of(names, kernel, question, "tpot", "closed")
+    rows = tuple(Residual("a", str(place), "check", kind, False, error) for place, error in enumerate((-0.1, 0.05, 0.21)))
+    monkeypatch.setattr("dse.residuals.residuals", lambda: rows)
+    by, how = resolution(ran.study)["tpot"]
+    assert by == pytest.approx((1.21 / 0.9) ** 0.5 - 1)
+    assert "measured rows" in how
+    kept, of = distinct_designs(ran.study, ran.frame())
+    assert len(kept) <= len(of) == int(ran.frame()["front"].sum())
+
+
+def test_the_page_has_why_each_design_of_the_front_is_there(ran: Loaded) -> None:
+    part = ran.part()
+    (study,) = payload([part])["studies"]
+    why = json.loads(json_text(study["why"]))
+    members = of_front(ran.study, part.frame)
+    assert list(why["designs"]) == [str(place) for place in range(len(members))]
+    for member, shown in zip(members, why["designs"].values(), strict=True):
+        assert member.changes is not None
+        assert [step[0] for step in shown["steps"]] == [one.step.knob for one in member.changes]
+        assert [step[2][0] for step in shown["steps"]] == pytest.approx(
+            [one.change["throughput_per_system_mm2"] for one in member.changes], rel=1e-3
+        )
+    for place in range(min(4, len(members))):
+        alone = ran.why(f"#{place + 1}")
+        shown = why["designs"][str(place)]
+        for side, near in (("cheaper", alone.cheaper), ("faster", alone.faster)):
+            assert (shown[side] and f"#{shown[side]['row'] + 1}") == (near.name if near else None)
+    assert why["left"] == 0
+    assert [one["what"] for one in why["remarks"] if one["kind"] == "knob"] == ["chip.hbm.capacity"]
+    assert set(why["distinct"]["of"]) == set(why["distinct"]["rows"])
+
+
+def test_the_terminal_says_what_the_study_cannot(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(ran.study.run_dir)
+    monkeypatch.chdir(folder)
+    (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
+    (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
+    code, out, _ = typed("explain", "toy")
+    assert not code
+    assert "chip.hbm.capacity changes nothing" in " ".join(out.split())
+    code, out, _ = typed("explain", "--json", "toy")
+    said = json.loads(out)
+    assert {one["what"] for one in said["remarks"]} >= {"chip.hbm.capacity"}
+    front = ordered(ran.study, ran.frame())
+    assert set(said["distinct"]) <= {f"#{place + 1}" for place in range(int(front["front"].sum()))}

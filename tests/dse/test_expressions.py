@@ -1,0 +1,224 @@
+"""Metrics made of others: their values and units against Python's own arithmetic and pint, wherever metrics are read."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.api import Loaded
+from dse.evaluators import METRICS
+from dse.expressions import LABELLED, define, derived, needed
+from dse.loop import run_study
+from dse.report import payload
+from dse.space.errors import DesignError
+from dse.store import Store
+from tests.dse.toy import searched, toy
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def as_they_were() -> Iterator[None]:
+    """What tests define is forgotten."""
+    yield
+    for name in LABELLED:
+        METRICS.pop(name, None)
+    LABELLED.clear()
+
+
+def worth(text: str, values: dict[str, Any]) -> Any:
+    (found,) = derived(values, define({"metrics": {"mine": text}})).values()
+    return found
+
+
+NAMES = ("ttft", "tpot", "latency")
+LEAVES = st.sampled_from(NAMES) | st.floats(0.1, 9).map(lambda number: f"{number:.3g}*ttft")
+TREES = st.recursive(
+    LEAVES, lambda inner: st.tuples(inner, st.sampled_from("+-"), inner).map(lambda part: f"({part[0]} {part[1]} {part[2]})")
+)
+
+
+@given(TREES, st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_an_expression_is_worth_what_python_makes_of_it(text: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = {name: rng.uniform(0.1, 2, 5) for name in NAMES}
+    assert worth(text, values) == pytest.approx(eval(text, {}, values))
+    single = {name: float(column[2]) for name, column in values.items()}
+    assert float(worth(f"-({text}) * 2 / power**2", {**single, "power": 3.0})) == pytest.approx(-eval(text, {}, single) * 2 / 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("goodput / power", "Hz/W"),
+        ("throughput_per_system_mm2 * system_mm2", "token/s"),
+        ("throughput * tpot", "token"),
+        ("energy / energy_per_token", "token"),
+        ("ttft / tpot", "1"),
+        ("2 * ttft", "s"),
+        ("(ttft + latency) * power - energy", "s*W"),
+        ("tpot**2", "s**2"),
+        ("system_mm2**-1", "1/mm2"),
+    ],
+)
+def test_its_unit_comes_of_theirs(text: str, unit: str) -> None:
+    assert define({"metrics": {"mine": text}})["mine"].unit == unit
+    assert METRICS["mine"].unit == unit
+
+
+def test_expressions_may_be_made_of_one_another() -> None:
+    texts = {"a": "b * 2", "b": "c + ttft", "c": "tpot / 2"}
+    found = define({"metrics": texts, "objectives": {"b": "min"}})
+    assert found["a"].inputs == {"ttft", "tpot"}
+    assert derived({"ttft": 1.0, "tpot": 4.0}, found) == {"a": 6.0, "b": 3.0, "c": 2.0}
+    assert set(needed(["a", "power"], found)) == {"ttft", "tpot", "power"}
+    assert (METRICS["a"].better, METRICS["b"].better) == ("max", "min")
+
+
+def test_what_comes_to_nothing_is_not_a_number() -> None:
+    found = worth("ttft / preemptions", {"ttft": np.array([1.0, 0.0, 2.0]), "preemptions": np.array([0.0, 0.0, 4.0])})
+    assert [math.isnan(value) for value in found] == [True, True, False]
+    assert derived({"ttft": 1.0}, define({"metrics": {"mine": "ttft / power"}})) == {}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        ({"mine": "goodputt / power"}, r"metrics.mine: no metric 'goodputt'; did you mean 'goodput'\? valid: "),
+        ({"mine": "ttft + power"}, "metrics.mine: units do not fit, s \\+ W; both sides need the same"),
+        ({"mine": "ttft - tpot * power"}, "units do not fit, s - s\\*W"),
+        ({"mine": "load_verdict + 1"}, "load_verdict is a verdict"),
+        ({"mine": "2 * 3"}, "is the same for all designs"),
+        ({"mine": "ttft +"}, "is no expression; write names of metrics"),
+        ({"mine": "__import__('os').getcwd()"}, "nothing that an expression can have"),
+        ({"mine": "[ttft for x in y]"}, "nothing that an expression can have"),
+        ({"mine": "ttft if power else tpot"}, "nothing that an expression can have"),
+        ({"mine": "ttft**tpot"}, "a power is a whole number up to 8"),
+        ({"mine": "ttft**99"}, "a power is a whole number up to 8"),
+        ({"mine": "(" * 400 + "ttft" + ")" * 400}, "is no expression"),
+        ({"mine": None}, "is no expression"),
+        ({"tpot": "ttft"}, "metrics.tpot: is a metric already"),
+        ({"my metric": "ttft"}, "names have letters"),
+        ({"a": "b", "b": "a + ttft"}, "metrics.a: comes back to itself by b"),
+        ({"a": "a + ttft"}, "metrics.a: comes back to itself by itself"),
+        (["ttft"], "is not expressions by name"),
+    ],
+)
+def test_what_is_no_expression_is_refused_with_what_is_valid(metrics: Any, why: str) -> None:
+    with pytest.raises(DesignError, match=why) as found:
+        define({"metrics": metrics})
+    assert len(str(found.value).splitlines()) == 1
+
+
+PIECES = (
+    "ttft",
+    "tpot",
+    "power",
+    " ",
+    "+",
+    "-",
+    "*",
+    "/",
+    "**",
+    "(",
+    ")",
+    "2",
+    "1e999",
+    "9" * 400,
+    "if",
+    "is",
+    "'a'",
+    "[",
+    "\n",
+    "\0",
+    "µ",
+    "x.y",
+    ",",
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=20))
+@settings(max_examples=150)
+def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:
+    said = ""
+    try:
+        (found,) = define({"metrics": {"mine": text}}).values()
+    except DesignError as error:
+        said = str(error)
+    assert said[:14] in ("", "metrics.mine: ")
+    if not said:
+        assert found.inputs <= set(METRICS)
+        assert np.shape(found.worth(dict.fromkeys(found.inputs, np.float64(2.0)))) == ()
+
+
+def test_one_design_has_it_in_every_case_and_at_the_terminal(typed: Typed) -> None:
+    line = ["chip=npu_dse", "workload.batch=[1,8]", "+metrics.per_joule='throughput / power'"]
+    found = dse.evaluate(line)
+    assert found.metrics["per_joule"] == pytest.approx(found.metrics["throughput"] / found.metrics["power"])
+    for case in found.cases:
+        assert case.metrics["per_joule"] == pytest.approx(case.metrics["throughput"] / case.metrics["power"])
+    _, out, _ = typed("evaluate", *line)
+    assert "token/s/W" in out
+    assert "per_joule" not in dse.evaluate(line[:2]).metrics
+    code, _, err = typed("evaluate", line[0], "+metrics.mine='ttft + power'")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+MINE = ("+metrics.per_dollar='throughput / system_price'", "~objectives", "+objectives={per_dollar: max, tpot: min}")
+
+
+def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
+    bound = "+constraints.per_dollar='>= 0.002 token/USD/s'"
+    asked = toy(tmp_path, *MINE, bound, "screen.run=true", "screen.limit=128", "search.budget=60", "search=local")
+    run_study(asked)
+    loaded = Loaded(asked)
+    frame = loaded.frame()
+    good = frame[frame["feasible"]]
+    assert set(frame["stage"]) == {"screen", "search"}
+    rate = good["throughput"] / good["system_price"]
+    assert np.allclose(good["per_dollar"][rate.notna()], rate[rate.notna()])
+    assert good["per_dollar"].min() >= 0.002
+    (column,) = [column for column in payload([loaded.part()])["columns"] if column["name"] == "per_dollar"]
+    assert column["unit"] == "token/USD/s"
+    why = loaded.why("#1")
+    assert "per_dollar" in why.changes[0].change
+    assert loaded.whynot("chip.cores=300").point.metrics["per_dollar"] > 0
+
+
+def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_path: Path) -> None:
+    asked = toy(tmp_path, *MINE)
+    searched(asked, budget=30)
+    with closing(Store(asked.store, create=False)) as store:
+        known = store.results(asked.context)
+    assert known
+    assert not any("per_dollar" in result.metrics for result in known.values())
+    other = toy(tmp_path, "+metrics.per_dollar='decode_throughput / system_price'", *MINE[1:], "name=other")
+    found = searched(other, budget=30)
+    with closing(Store(asked.store, create=False)) as store:
+        assert set(store.results(asked.context)) >= set(known)
+    result = next(iter(known.values()))
+    for _, _, key, (worth, _) in found:
+        if key in known:
+            result = known[key]
+            assert worth is None or "decode_throughput" in result.metrics
+    frame = Loaded(other).frame()
+    assert np.allclose(frame["per_dollar"], frame["decode_throughput"] / frame["system_price"])
+    assert asked.identity() != replace(other, config=asked.config).identity()
+
+
+def test_one_page_has_no_two_meanings_of_a_name(tmp_path: Path) -> None:
+    one = toy(tmp_path / "one", *MINE)
+    two = toy(tmp_path / "two", "+metrics.per_dollar='decode_throughput / system_price'", *MINE[1:])
+    for asked in (one, two):
+        searched(asked, budget=10)
+    with pytest.raises(DesignError, match=r"metrics.per_dollar: .* rename one of them"):
+        payload([Loaded(one).part(), Loaded(two).part()])

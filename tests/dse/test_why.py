@@ -1,0 +1,303 @@
+"""Why designs are as they are: each share, step, price and neighbour against what evaluating and counting by hand gives."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.api import Loaded
+from dse.elastic import of_designs
+from dse.explained import explained
+from dse.frame import judged, ordered, values_of
+from dse.moves import Goal, Point, around, closed, points, steps
+from dse.shadow import MOST, MOVES, Known, gained, prices
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.fields import leaves
+from dse.space.knobs import Interval
+from dse.study import Bound
+from dse.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
+from tests.dse.toy import searched, toy
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """A study of 120 designs, some of which break a limit or a constraint."""
+    asked = toy(tmp_path_factory.mktemp("why"), "model=llama3_70b", "++constraints.ttft='<= 2 s'")
+    searched(asked, budget=120)
+    return Loaded(asked)
+
+
+@pytest.fixture(scope="module")
+def why(ran: Loaded) -> Why:
+    return ran.why("#2")
+
+
+LINES = [
+    ["chip=npu_dse", "workload.batch=[1,8]"],
+    ["chip=a100", "mapping.both.tp=4", "workload.batch=[2]", "workload.output=[16]"],
+    ["chip=npu64", "model=qwen3_1b7", "workload.batch=[4]"],
+    ["chip=wse2", "workload=gemm", "workload.shapes=[512x512x512]", "mapping.rows=64"],
+    ["chip=tile32", "workload=attention"],
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_shares_of_time_add_up_to_one_and_none_is_below_zero(line: list[str]) -> None:
+    found = explained(*line)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert min(found.shares.values()) > -1e-12
+    assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
+    """A drawn step of each line, typed as anybody would."""
+    found = explained(*line)
+    rng = np.random.default_rng(len(line[0]))
+    some = [one for one in found.changes if not one.point.refused and isinstance(one.step.new, int | float)]
+    for one in rng.choice(np.array(some, dtype=object), 2, replace=False):
+        unit = found.space.spec(one.step.knob).metadata["unit"]
+        value = f"'{one.step.new!r} {unit}'" if unit not in ("", "1") else repr(one.step.new)
+        typed = dse.evaluate(
+            [*line, f"++{one.step.knob}={value}" if "both" not in one.step.knob else f"{one.step.knob}={value}"]
+        )
+        for name, change in one.change.items():
+            assert typed.metrics[name] == pytest.approx((1 + change) * found.point.metrics[name])
+        assert (typed.infeasible is None) == (not one.point.limit)
+
+
+def test_an_elasticity_is_a_ratio_of_logarithms(why: Why) -> None:
+    numbers = [one for one in why.changes if one.step.up is not None]
+    assert {one.step.knob for one in numbers} > {"chip.cores", "mapping.both.tp"}
+    for one in numbers:
+        for name, elastic in one.elasticity.items():
+            by = log(float(one.step.new) / float(one.step.old))
+            assert elastic * by == pytest.approx(log(one.point.metrics[name] / why.point.metrics[name]), abs=1e-12)
+    assert not any(one.elasticity for one in why.changes if one.step.up is None)
+
+
+def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: Loaded) -> None:
+    space = ran.study.question.space
+    for _, row in ran.frame().head(20).iterrows():
+        values = values_of(ran.study, row.to_dict())
+        for knob in space.knobs:
+            moved = sorted(one.new for one in steps(space, values) if one.knob == knob.address and one.up is not None)
+            if isinstance(knob, Interval):
+                tenths = [max(knob.low, values[knob.address] * 0.9), min(knob.high, values[knob.address] * 1.1)]
+                assert moved == pytest.approx([end for end in tenths if end != values[knob.address]])
+            elif not knob.words:
+                known = sorted(knob.values)
+                at = known.index(values[knob.address])
+                assert moved == known[max(at - 1, 0) : at] + known[at + 1 : at + 2]
+
+
+def test_a_front_at_once_is_its_designs_one_by_one(ran: Loaded) -> None:
+    members = of_front(ran.study, ran.frame())
+    assert [one.name for one in members] == [f"#{place + 1}" for place in range(int(ran.frame()["front"].sum()))]
+    for member in members[:3]:
+        alone = ran.why(member.name)
+        assert member.changes is not None
+        assert [one.step for one in member.changes] == [one.step for one in alone.changes]
+        for one, other in zip(member.changes, alone.changes, strict=True):
+            assert one.change == pytest.approx(other.change)
+            assert one.point.why == other.point.why
+
+
+def test_what_there_is_no_time_for_is_said(ran: Loaded) -> None:
+    space, goal = ran.study.question.space, goal_of(ran.study)
+    values = [values_of(ran.study, row.to_dict()) for _, row in ran.frame().iterrows()]
+    assert set(map(type, of_designs(space, values, goal, seconds=-1.0))) == {type(None)}
+    assert of_row(ran.study, ran.frame(), 0, seconds=-1.0).left == tuple(
+        dict.fromkeys(one.knob for one in steps(space, values_of(ran.study, ordered(ran.study, ran.frame()).iloc[0].to_dict())))
+    )
+
+
+def test_relaxed_as_little_as_the_price_says_the_front_moves_and_not_before(ran: Loaded) -> None:
+    frame = ran.frame()
+    found = [one for one in front_prices(ran.study, frame) if one.address == "ttft"]
+    assert found
+    (price,) = found
+    (bound,) = ran.study.bounds
+    old = frame[frame["front"]]
+    for share, moves in ((1 - 1e-6, False), (1 + 1e-9, True)):
+        relaxed = replace(bound, value=bound.value + price.relaxation * share)
+        new = judged(replace(ran.study, bounds=(relaxed,)), frame)
+        fresh = new[new["front"] & ~frame["feasible"]]
+        better = [
+            gained(goal_of(ran.study), _point(row, ran), [_point(one, ran) for _, one in old.iterrows()])
+            for _, row in fresh.iterrows()
+        ]
+        assert any(one is not None for one in better) == moves
+
+
+def _point(row: pd.Series, ran: Loaded) -> Point:
+    return Point({name: float(row[name]) for name in ran.study.objectives})
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60)
+def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> None:
+    """Against every design in turn, with the definition of dominance written out."""
+    rng = np.random.default_rng(seed)
+    objectives = {"throughput": "max", "tpot": "min"}
+    bound = Bound("ttft", "<=", 1.0)
+    goal = Goal(None, objectives, (bound,), "closed")  # type: ignore[arg-type]
+    rows = [dict(zip(("throughput", "tpot", "ttft"), map(float, rng.uniform(0.5, 2.5, 3)), strict=True)) for _ in range(30)]
+    good = [row for row in rows if row["ttft"] <= 1]
+    bad = [row for row in rows if row["ttft"] > 1]
+    known = [Known(row, _never, Point(row, broken=((str(bound), row["ttft"] - 1),))) for row in bad]
+    found = prices(goal, known, lambda point: gained(goal, point, [Point(row) for row in good]))
+    moving = [
+        row["ttft"]
+        for row in bad
+        if row["ttft"] - 1 <= MOST
+        and not any(
+            one["throughput"] >= row["throughput"] * (1 - MOVES) and one["tpot"] <= row["tpot"] * (1 + MOVES) for one in good
+        )
+    ]
+    assert [price.then for price in found] == ([min(moving)] if moving else [])
+    for price in found:
+        at = price.known.at
+        beside = [one["throughput"] for one in good if one["tpot"] <= at["tpot"]]
+        assert price.gains.get("throughput") == (pytest.approx(at["throughput"] - max(beside)) if beside else None)
+        assert all(rate * price.relaxation == pytest.approx(price.gains[name]) for name, rate in price.rates.items())
+
+
+def _never() -> Any:
+    raise AssertionError("a constraint needs no limits")
+
+
+def test_a_limit_is_priced_by_what_is_needed_of_it(ran: Loaded) -> None:
+    """In its own unit, and no design that needs less of it would move the front."""
+    space, goal = ran.study.question.space, replace(goal_of(ran.study), bounds=())
+    columns = space.sample(np.random.default_rng(3).random((600, len(space.knobs))))
+    values = [space.row(columns, row) for row in range(600)]
+    found = points([space.at(one) for one in values], goal)
+    good = [point for point in found if point is not None and point.feasible]
+    known = [Known(at, partial(space.at, at), point) for at, point in zip(values, found, strict=True) if point is not None]
+    (price,) = prices(goal, known, lambda point: gained(goal, point, good))
+    assert (price.address, price.unit) == ("chip.hbm.capacity", "B")
+    moving = [one.point.need for one in known if one.point.limit and gained(goal, one.point, good) is not None]
+    assert price.then == min(moving)
+    assert price.now == pytest.approx(64e9)
+
+
+def test_the_next_designs_are_the_nearest_of_the_front_on_either_side(ran: Loaded) -> None:
+    frame = ordered(ran.study, ran.frame())
+    front = frame[frame["front"]]
+    for place in range(min(5, len(front))):
+        why, here = ran.why(f"#{place + 1}"), front.iloc[place]
+        for near, side in ((why.cheaper, -1), (why.faster, 1)):
+            far = {}
+            for row, one in front.iterrows():
+                cost, slow = log(one["system_price"] / here["system_price"]), log(one["tpot"] / here["tpot"])
+                if side * cost >= APART and -side * slow >= APART:
+                    far[f"#{int(row) + 1}"] = abs(cost) + abs(slow)
+            assert (near.name if near else None) == (min(far, key=lambda name: far[name]) if far else None)
+
+
+def test_a_design_is_named_by_its_number_or_its_key(ran: Loaded) -> None:
+    frame, asked = ran.frame(), ran.study
+    values = values_of(asked, ordered(asked, frame).iloc[4].to_dict())
+    key = asked.question.space.key_at(values)
+    assert row_of(asked, frame, "5") == row_of(asked, frame, "#5") == row_of(asked, frame, key[:12]) == 4
+    for wrong in ("0", str(len(frame) + 1), "zzzzzz", key[:2] + "x", ""):
+        with pytest.raises(DesignError, match=r"no design .* valid: #1 to #"):
+            row_of(asked, frame, wrong)
+
+
+def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
+    found = dse.evaluate("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]")
+    space = around(found.design, lambda address, word: word == "ce")
+    known = {knob.address: knob.values for knob in space.knobs}
+    assert known["mapping.both.tp"] == (4, 2, 8)
+    assert known["chip.clock"] == pytest.approx((5e8, 4.5e8, 5.5e8))
+    assert "ce" not in known["chip.tile.matrix.dataflow"]
+    assert "chip.noc.topology" not in {
+        one.step.knob for one in explained("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]").changes
+    }
+    assert not [
+        address for address in known if address.startswith(("chip.technology.", "mapping.precision.", "mapping.stack."))
+    ]
+    moved = {target for targets in space.targets.values() for target in targets}
+    assert moved < {address for address, _, _ in leaves(found.design)}
+
+
+def test_designs_are_evaluated_as_each_by_itself(ran: Loaded) -> None:
+    """Those that are refused among others as well, and those asked for twice."""
+    space, goal = ran.study.question.space, closed(goal_of(ran.study))
+    designs = [space.at(values_of(ran.study, row.to_dict())) for _, row in ran.frame().head(40).iterrows()]
+    for design, point in zip([*designs, designs[0]], points([*designs, designs[0]], goal), strict=True):
+        columns = dse.evaluators.evaluate(stacked([design]), goal.workload, metrics=goal.metrics).columns
+        assert point is not None
+        assert point.metrics == pytest.approx({name: column[0] for name, column in columns.items() if np.isfinite(column[0])})
+
+
+def test_knobs_that_change_nothing_are_named(typed: Typed) -> None:
+    line = ["chip=wse2", "workload=gemm", "workload.shapes=[512x512x512]", "mapping.rows=64"]
+    found = explained(*line)
+    assert "mapping.ktree_k" in found.idle
+    assert not {"chip.clock", "chip.core.mac"} & set(found.idle)
+    _, out, _ = typed("explain", *line)
+    assert "no step of these changes anything: " in out
+
+
+def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(ran.study.run_dir)
+    monkeypatch.chdir(folder)
+    (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
+    (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
+    code, out, _ = typed("explain", "toy", "--design", "2")
+    assert not code
+    found = ran.why("2")
+    assert all(f"{name} {share:.1%}" in out for name, share in found.shares.items() if share > 0.01)
+    assert all(f"│ {knob} " in out for knob in {one.step.knob for one in found.changes} - set(found.idle))
+    code, out, _ = typed("explain", "--json", "toy", "--design", "2")
+    said = json.loads(out)
+    assert said["shares_of_time"] == pytest.approx(dict(found.shares))
+    assert len(said["steps"]) == len(found.changes)
+    assert said["metrics"]["tpot"] == {"value": pytest.approx(found.point.metrics["tpot"]), "unit": "s"}
+    code, out, _ = typed("explain", "--json", "toy")
+    designs = json.loads(out)["designs"]
+    assert len(designs) == int(ran.frame()["front"].sum())
+    assert all(sum(one["shares_of_time"].values()) == pytest.approx(1.0) for one in designs)
+    code, out, _ = typed("explain", "toy")
+    assert "front of toy" in out
+    code, _, err = typed("explain", "toy", "--design", "2", "chip.cores=300")
+    assert code == 2
+    assert "give one of them" in err
+    code, out, _ = typed("explain", "--json", "toy", "chip.cores=300")
+    cores = [step["to"] for step in json.loads(out)["steps"] if step["knob"] == "chip.cores"]
+    assert cores == [280, 320]
+    code, _, err = typed("explain", "toy", "workload.batch=[3]")
+    assert code == 2
+    assert "nothing compares" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (["a", "b"], "takes the name of one study"),
+        (["--design", "3"], "is a design of a study"),
+        (["chip=npu_dse", "+objectives.nope=min"], "no option 'nope'"),
+        (["nosuch"], "nosuch"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_in_a_line(line: list[str], why: str, typed: Typed) -> None:
+    code, _, err = typed("explain", *line)
+    assert code == 2
+    assert why in err
+    assert len(err.strip().splitlines()) == 1

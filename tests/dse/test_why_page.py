@@ -1,0 +1,65 @@
+"""Why a design is on the front, as a reader of the report has it in a real browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dse.api import Loaded
+from dse.loop import run_study
+from dse.report import Part, payload
+from tests.dse.test_report_page import browser, open_design, opened, settle
+from tests.dse.toy import toy
+
+__all__ = ["browser", "opened"]
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    asked = toy(
+        tmp_path_factory.mktemp("page"),
+        "model=llama3_70b",
+        "+space.chip.hbm.capacity='tag(GB, choice(64, 80))'",
+        "++constraints.ttft='<= 1 s'",
+        "screen.run=true",
+        "screen.limit=512",
+        "search.sampler=none",
+    )
+    run_study(asked)
+    return Loaded(asked).part()
+
+
+def test_steps_prices_and_neighbours_of_a_front_design_are_in_its_card(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part)
+    (study,) = payload([part])["studies"]
+    for row in ("0", "2"):
+        page.evaluate(f"openDesign({row})")
+        settle(page)
+        why = study["why"]["designs"][row]
+        assert page.locator("#design .steps tbody tr").count() == len(why["steps"])
+        text = page.inner_text("#design")
+        assert "ONE STEP OF EACH KNOB" in text.upper()
+        assert page.locator("#design .steps tbody tr.broken").count() == sum(bool(step[4]) for step in why["steps"])
+        assert page.locator("#design .prices li").count() == len(why["prices"])
+        near = why["faster"] or why["cheaper"]
+        assert near is not None
+        page.locator("#design .sides button").last.click()
+        assert open_design(page) == f"Design #{near['row'] + 1}"
+
+
+def test_what_constraints_cost_and_what_the_study_cannot_say_are_cards(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part)
+    (study,) = payload([part])["studies"]
+    assert study["why"]["prices"]
+    assert page.locator("#cards .prices li").count() == len(study["why"]["prices"])
+    said = page.locator("#cards .remarks li").all_inner_texts()
+    assert said == [" ".join(one["text"].split()) for one in study["why"]["remarks"]]
+    assert said
+
+
+def test_a_design_without_steps_says_the_line_that_has_them(opened: Callable[..., Any], part: Part, tmp_path: Path) -> None:
+    page = opened(part)
+    page.evaluate("designs.studies[0].why.designs[1].steps = null; openDesign(1)")
+    settle(page)
+    assert f"dse explain {part.study.name} --design 2" in page.inner_text("#design")

@@ -1,0 +1,183 @@
+"""Where a design of the user's stands in a study: dominance, changes and distance against their definitions, written out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dse
+from dse.api import Loaded
+from dse.frame import ordered
+from dse.whynot import OUTSIDE, WhyNot, enough
+from tests.dse.toy import searched, toy
+
+Typed = Callable[..., tuple[int, str, str]]
+
+LINES = [
+    ["chip.cores=300", "mapping.both.tp=4"],
+    ["chip.cores=500", "chip.l2.size='200 MB'", "mapping.both.tp=16", "mapping.both.prefetch=none"],
+    ["mapping.prefill.tp=4", "mapping.decode.tp=8", "chip.hbm.bandwidth='2.3 TB/s'"],
+    ["mapping.both.tp=1"],
+    ["chip=ascend910b"],
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    asked = toy(tmp_path_factory.mktemp("whynot"), "model=llama3_70b")
+    searched(asked, budget=120)
+    return Loaded(asked)
+
+
+@pytest.fixture(scope="module", params=LINES, ids=" ".join)
+def stands(request: pytest.FixtureRequest, ran: Loaded) -> tuple[WhyNot, list[str]]:
+    return ran.whynot(request.param), request.param
+
+
+def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+    found, line = stands
+    asked = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
+    alone = dse.evaluate([*(word for word in asked if line[0][:5] != word[:5]), *line])
+    assert found.point.metrics == pytest.approx(alone.metrics)
+    assert bool(found.point.limit) == (alone.infeasible is not None)
+
+
+def test_rivals_are_the_front_designs_that_dominate(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+    found, _ = stands
+    rows = ordered(ran.study, ran.frame())
+    mine = {name: found.point.metrics[name] for name in ran.study.objectives}
+    wanted = set()
+    for place, row in rows[rows["front"]].iterrows():
+        as_good = row["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"] and row["tpot"] <= mine["tpot"]
+        better = row["throughput_per_system_mm2"] > mine["throughput_per_system_mm2"] or row["tpot"] < mine["tpot"]
+        wanted |= {f"#{int(place) + 1}"} if as_good and better else set()
+    assert {one.name for one in found.rivals} == wanted
+    many = [len(one.knobs) for one in found.rivals]
+    assert many == sorted(many)
+    assert all(old != new for one in found.rivals for old, new in one.knobs.values())
+
+
+def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+    found, _ = stands
+    assert found.target is not None
+    assert not found.left
+    assert {hop.knob for hop in found.path} - {OUTSIDE} == set(found.target.knobs)
+    assert (OUTSIDE in {hop.knob for hop in found.path}) == bool(found.outside)
+    rows = ordered(ran.study, ran.frame())
+    row = rows.iloc[int(found.target.name[1:]) - 1]
+    last = found.path[-1].point
+    assert last.feasible
+    for name in ran.study.objectives:
+        assert last.metrics[name] == pytest.approx(row[name])
+    assert found.path[-1].beats == (min(found.target.gains.values()) >= 0)
+
+
+def test_no_stored_design_that_beats_it_differs_in_fewer_knobs(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+    found, _ = stands
+    assert found.target is not None
+    rows = ordered(ran.study, ran.frame())
+    rows = rows[rows["feasible"]]
+    mine = found.point.metrics
+    dominating = rows[(rows["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"]) & (rows["tpot"] <= mine["tpot"])]
+    knobs = list(ran.study.question.space.targets)
+    least = min((sum(found.values[knob] != row[knob] for knob in knobs) for _, row in dominating.iterrows()), default=None)
+    if least is not None:
+        assert len(found.target.knobs) == least
+
+
+def test_the_first_change_is_the_best_of_all(ran: Loaded) -> None:
+    """Typed one by one, as the user would."""
+    line = ["chip.cores=300", "mapping.both.tp=4"]
+    found = ran.whynot(line)
+    best = found.path[0]
+
+    def gain(metrics: Any) -> float:
+        old = found.point.metrics
+        more = {name: float(np.log(metrics[name] / old[name])) for name in ("throughput_per_system_mm2", "tpot")}
+        return more["throughput_per_system_mm2"] - more["tpot"]
+
+    for hop in found.path[1:]:
+        unit = found.space.spec(hop.knob).metadata["unit"]
+        value = f"'{hop.new!r} {unit}'" if unit not in ("", "1") else hop.new
+        other = ran.whynot([*line, f"{hop.knob}={value}"])
+        if other.point.feasible or not best.point.feasible:
+            assert gain(other.point.metrics) <= gain(best.point.metrics) + 1e-9
+
+
+def test_better_by_the_distance_nothing_beats_it_by_less_something_does(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
+    found, _ = stands
+    front = ran.front()
+    rate, time = found.point.metrics["throughput_per_system_mm2"], found.point.metrics["tpot"]
+
+    def beaten(rate: float, time: float) -> bool:
+        return bool(((front["throughput_per_system_mm2"] > rate * (1 + 1e-12)) & (front["tpot"] < time * (1 - 1e-12))).any())
+
+    by = 1 + found.distance
+    assert not beaten(rate * by, time / by)
+    assert found.distance == 0 or beaten(rate * (1 + 0.999 * found.distance), time / (1 + 0.999 * found.distance))
+    assert bool(found.distance) == bool(found.rivals)
+    if "tpot" in found.alone:
+        assert not beaten(rate, found.alone["tpot"])
+        assert beaten(rate * (1 - 1e-9), found.alone["tpot"] * (1 + 1e-6))
+
+
+def test_a_design_of_the_front_is_beaten_by_none(ran: Loaded) -> None:
+    values = ran.why("#1").values
+    space = ran.study.question.space
+    line = []
+    for knob, value in values.items():
+        unit = space.spec(knob).metadata["unit"]
+        line.append(f"{knob}='{value!r} {unit}'" if unit not in ("", "1") else f"{knob}={value}")
+    found = ran.whynot(line)
+    assert (found.rivals, found.distance, found.alone, found.path) == ((), 0.0, {}, ())
+
+
+def test_halfway_there_it_is_said_how_many_changes_do(ran: Loaded) -> None:
+    path = ran.whynot(["chip.cores=300", "mapping.both.tp=4"]).path
+    assert enough(path) == next((place for place, hop in enumerate(path, 1) if hop.beats), 0)
+    assert enough(path[:0]) == 0
+
+
+def test_the_terminal_and_json_say_where_it_stands(ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(ran.study.run_dir)
+    monkeypatch.chdir(folder)
+    (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
+    (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
+    line = ["chip.cores=300", "mapping.both.tp=4", "chip.clock='0.9 GHz'"]
+    found = ran.whynot(line)
+    code, out, _ = typed("whynot", "toy", *line)
+    assert not code
+    said = " ".join(out.split())
+    assert "no knob of the study moves: chip.clock 900 MHz (the study has 1 GHz)" in said
+    assert f"better by {found.distance:.2%} in every objective" in said
+    assert all(one.name in out for one in found.rivals[:3])
+    code, out, _ = typed("whynot", "--json", "toy", *line)
+    record = json.loads(out)
+    assert [one["design"] for one in record["front_designs_that_beat_it"]] == [one.name for one in found.rivals]
+    assert [hop["change"] for hop in record["path"]] == [hop.knob for hop in found.path]
+    assert record["outside_the_study"] == {"chip.clock": {"study": 1e9, "here": 9e8}}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ([], "takes the name of one study"),
+        (["a", "b"], "takes the name of one study"),
+        (["toy", "workload.batch=[7]"], "nothing compares"),
+        (["toy", "model=qwen3_8b"], "nothing compares"),
+        (["toy", "chip.cors=3"], "chip.cor"),
+        (["toy", "fidelity=events"], "leave fidelity as it is"),
+        (["toy", "chip=wse2"], "has not the study's knobs: "),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_line(
+    line: list[str], why: str, ran: Loaded, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ran.study.run_dir)
+    code, _, err = typed("whynot", *line)
+    assert code == 2
+    assert why in err
+    assert len(err.strip().splitlines()) == 1
