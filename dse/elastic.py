@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any
 
-from dse.moves import Goal, Point, Step, closed, points, steps
+from dse.moves import Goal, Point, Step, points, quick, steps
 from dse.space.chips import AnySpace
 from dse.space.knobs import Value
 
@@ -68,7 +68,7 @@ def _ratio(old: Any, new: Any) -> float | None:
 def of_designs(
     space: AnySpace, rows: Sequence[Mapping[str, Value]], goal: Goal, *, seconds: float = inf
 ) -> list[list[Change] | None]:
-    """What every step of every active knob does to each of some designs of a space, by the closed form.
+    """What every step of every active knob does to each of some designs of a space, by `quick`.
 
     Args:
         space: of which they are.
@@ -79,7 +79,7 @@ def of_designs(
     Returns:
         A list a design, in order; None of those that there was no time for.
     """
-    asked = closed(goal)
+    asked = quick(goal, space.base)
     around = [steps(space, values) for values in rows]
     designs = [
         design for values, some in zip(rows, around, strict=True) for design in (space.at(values), *(s.design for s in some))

@@ -11,7 +11,7 @@ from math import inf, isfinite
 from typing import Any
 
 from dse.evaluators.account.metrics import LIMITS
-from dse.evaluators.evaluation import plays
+from dse.evaluators.evaluation import fidelities, plays
 from dse.expressions import Defined, evaluate
 from dse.space.chips import CHIP, AnySpace
 from dse.space.choices import choice
@@ -281,7 +281,8 @@ def text(space: AnySpace, address: str, value: Value) -> str:
     return show(float(value), space.spec(address).metadata["unit"] or "1")
 
 
-def closed(goal: Goal) -> Goal:
-    """The same by the closed form, with only the metrics that are judged."""
+def quick(goal: Goal, base: Design) -> Goal:
+    """The same by the lowest reader that a kind of chip has, mostly the closed form, with only the metrics that are judged."""
+    known = fidelities(base, goal.workload)
     wanted = tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
-    return replace(goal, fidelity="closed", metrics=wanted)
+    return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=wanted)

@@ -12,7 +12,7 @@ from dse.elastic import Change, change, of_designs
 from dse.evaluators import explain
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered, values_of
-from dse.moves import Goal, Point, Step, closed, points, steps
+from dse.moves import Goal, Point, Step, points, quick, steps
 from dse.screen import Screened
 from dse.shadow import MOST, Known, Price, beaten, gained, prices
 from dse.sifted import known_rows
@@ -264,7 +264,8 @@ def front_shares(asked: Study, members: Sequence[Member], *, seconds: float = FR
         members: of the front.
         seconds: after which no more designs are broken down; these are left out.
     """
-    goal, space, end = closed(goal_of(asked)), asked.question.space, time.monotonic() + seconds
+    space, end = asked.question.space, time.monotonic() + seconds
+    goal = quick(goal_of(asked), space.base)
     found: dict[str, dict[str, float]] = {}
     for member in members:
         if time.monotonic() > end:

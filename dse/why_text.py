@@ -8,14 +8,14 @@ from rich.table import Table
 
 from dse.elastic import Change
 from dse.evaluators.account.metrics import METRICS
-from dse.moves import Goal, Point, text
+from dse.moves import Goal, Point, quick, text
 from dse.progress import Terminal
 from dse.report.cannot import Remark, said
 from dse.shadow import Price
 from dse.space.chips import AnySpace
 from dse.space.units import display, show
 from dse.study import Study
-from dse.why import Member, Near, Why, metrics_of
+from dse.why import Member, Near, Why, goal_of, metrics_of
 
 SMALL = 5e-4
 """Share of the time from which on what takes it is printed."""
@@ -155,7 +155,7 @@ def front_text(
     console, space = Terminal(WIDTH), asked.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
-    by = "; the knob whose step gains most, by the closed form" if members else ""
+    by = f"; the step of a knob that gains most, by {quick(goal_of(asked), space.base).fidelity}" if members else ""
     table = Table(title=f"front of {asked.name}: {len(members):,} designs{more}{by}", title_justify="left")
     table.add_column("")
     table.add_column("time goes to", overflow="fold")

@@ -13,7 +13,7 @@ from dse.advice import rejections, smallest_relaxation
 from dse.elastic import SAME
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered, values_of
-from dse.moves import Point, Step, closed, points, steps, text
+from dse.moves import Point, Step, points, quick, steps, text
 from dse.pareto import minimised
 from dse.report.bands import of_study
 from dse.screen import Screened
@@ -23,7 +23,7 @@ from dse.space.units import show
 from dse.study import Study
 from dse.why import goal_of
 
-LOOKED = 48
+LOOKED = 32
 """Designs of a study, evenly over all, at which each knob is moved to see whether it changes anything."""
 
 SECONDS = 10.0
@@ -76,7 +76,7 @@ def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -
     space = asked.question.space
     known = frame[frame["error"].isna()]
     rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(LOOKED, len(known))).round().astype(int))]
-    goal = closed(goal_of(asked))
+    goal = quick(goal_of(asked), space.base)
     around: list[list[Step]] = []
     designs = []
     for row in rows.to_dict("records"):
@@ -91,7 +91,7 @@ def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -
         here, *there = found[place : place + 1 + len(some)]
         place += 1 + len(some)
         for step, point in zip(some, there, strict=True):
-            if here is None or point is None:
+            if here is None or point is None or here.refused:
                 continue
             tried[step.knob] = tried.get(step.knob, 0) + 1
             if not _alike(here, point):

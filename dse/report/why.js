@@ -40,7 +40,7 @@ function stepsPart(row, study) {
     h(
       "p",
       {class: "note"},
-      "Change of each objective by the closed form, everything else as it is; below it the elasticity: change of its logarithm over the knob's.",
+      `Change of each objective by ${study.why.by}, everything else as it is; below it the elasticity: change of its logarithm over the knob's.`,
     ),
     h(
       "div",

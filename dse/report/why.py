@@ -7,7 +7,7 @@ import numpy as np
 
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.evaluation import plays
-from dse.moves import Point, text
+from dse.moves import Point, quick, text
 from dse.pareto import minimised
 from dse.report.cannot import distinct_designs, remarks, resolution, said
 from dse.screen import Screened
@@ -41,10 +41,11 @@ def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) 
     Returns:
         ``remarks``: what the study cannot say; ``distinct``: for each front design the row that stands for it, with what tells
         designs apart; ``prices`` of constraints that move the front; ``designs``: by row, its steps, prices and neighbours;
-        ``left``: designs of the front for whose steps there was no time.
+        ``by``: the reader of the steps; ``left``: designs of the front for whose steps there was no time.
     """
     space, goal = asked.question.space, goal_of(asked)
-    seconds = PLAYED_SECONDS if plays(next(space.each)[1].base, asked.question.workload, "closed") else SECONDS
+    lowest = quick(goal, space.base)
+    seconds = PLAYED_SECONDS if plays(space.base, goal.workload, lowest.fidelity) else SECONDS
     front = front_points(asked, ordered)
     members = of_front(asked, ordered, seconds=seconds, most=MOST)
     rivals = [point for _, _, point in front]
@@ -70,6 +71,7 @@ def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) 
         },
         "prices": [_price(space, one) for one in prices(goal, known, lambda point: gained(goal, point, rivals))],
         "designs": designs,
+        "by": lowest.fidelity,
         "left": sum(member.changes is None for member in members) + len(front) - len(members),
     }
 

@@ -19,7 +19,7 @@ from dse.api import Loaded
 from dse.elastic import of_designs
 from dse.explained import explained
 from dse.frame import judged, ordered, values_of
-from dse.moves import Goal, Point, around, closed, points, steps
+from dse.moves import Goal, Point, around, points, quick, steps
 from dse.shadow import MOST, MOVES, Known, gained, prices
 from dse.space.design import stacked
 from dse.space.errors import DesignError
@@ -238,7 +238,7 @@ def test_steps_around_a_design_are_those_that_may_be_typed() -> None:
 
 def test_designs_are_evaluated_as_each_by_itself(ran: Loaded) -> None:
     """Those that are refused among others as well, and those asked for twice."""
-    space, goal = ran.study.question.space, closed(goal_of(ran.study))
+    space, goal = ran.study.question.space, quick(goal_of(ran.study), ran.study.question.base)
     designs = [space.at(values_of(ran.study, row.to_dict())) for _, row in ran.frame().head(40).iterrows()]
     for design, point in zip([*designs, designs[0]], points([*designs, designs[0]], goal), strict=True):
         columns = dse.evaluators.evaluate(stacked([design]), goal.workload, metrics=goal.metrics).columns

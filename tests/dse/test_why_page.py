@@ -1,7 +1,6 @@
 """Why a design is on the front, as a reader of the report has it in a real browser."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
     return Loaded(asked).part()
 
 
-def test_steps_prices_and_neighbours_of_a_front_design_are_in_its_card(opened: Callable[..., Any], part: Part) -> None:
+def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Callable[..., Any], part: Part) -> None:
     page = opened(part)
     (study,) = payload([part])["studies"]
     for row in ("0", "2"):
@@ -46,20 +45,11 @@ def test_steps_prices_and_neighbours_of_a_front_design_are_in_its_card(opened: C
         assert near is not None
         page.locator("#design .sides button").last.click()
         assert open_design(page) == f"Design #{near['row'] + 1}"
-
-
-def test_what_constraints_cost_and_what_the_study_cannot_say_are_cards(opened: Callable[..., Any], part: Part) -> None:
-    page = opened(part)
-    (study,) = payload([part])["studies"]
     assert study["why"]["prices"]
     assert page.locator("#cards .prices li").count() == len(study["why"]["prices"])
     said = page.locator("#cards .remarks li").all_inner_texts()
     assert said == [" ".join(one["text"].split()) for one in study["why"]["remarks"]]
     assert said
-
-
-def test_a_design_without_steps_says_the_line_that_has_them(opened: Callable[..., Any], part: Part, tmp_path: Path) -> None:
-    page = opened(part)
     page.evaluate("designs.studies[0].why.designs[1].steps = null; openDesign(1)")
     settle(page)
     assert f"dse explain {part.study.name} --design 2" in page.inner_text("#design")
