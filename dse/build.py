@@ -7,7 +7,7 @@ from typing import Any
 
 from dse import formats
 from dse.expressions import Defined, define
-from dse.idle import refuse_idle
+from dse.idle import refuse_idle, refuse_together
 from dse.records import NOTES, Source, parsed, record
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
@@ -55,6 +55,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     for base in bases.values():
         _refuse_idle(base.mapping, knobs)
         _refuse_splits(base.mapping, knobs)
+        refuse_together(base, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     base = next(iter(bases.values()))

@@ -1,11 +1,11 @@
-"""Knobs of a stack that nothing reads: parts of attention and collectives where a question or a mapping has none of them."""
+"""What nothing reads: knobs of a stack that a question or a mapping has no kernels for, and pools that are not there."""
 
 from typing import Any
 
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.knobs import Knob
+from dse.space.knobs import Choice, Knob
 from dse.space.workload import Attention, Case, Collective, Load, Workload
 
 ATTENTION = ("context", "generation", "latent_context", "latent_generation")
@@ -32,6 +32,41 @@ def refuse_idle(base: Design, asked_for: Workload, knobs: tuple[Knob, ...]) -> N
         leaf = address.partition(".")[0]
         if not stack and leaf in unread:
             raise DesignError(f"space.{knob.address}: nothing reads it, for {unread[leaf]}; leave it out")
+
+
+PREFILL = "mapping.serving.prefill_instances"
+
+USUAL = {"prefill_policy": "prefill_first", "prefill_batch": 0, "prefill_tokens": 0}
+"""What prefill instances do where nothing is said of them."""
+
+
+def refuse_together(base: Design, knobs: tuple[Knob, ...]) -> None:
+    """Raises for what is said of prefill instances where there are none.
+
+    Args:
+        base: chip and mapping that knobs vary.
+        knobs: of the search.
+
+    Raises:
+        DesignError: the first such leaf or knob, by its address, and what to say instead.
+    """
+    serving, by_address = base.mapping.serving, {knob.address: knob for knob in knobs}
+    if getattr(serving, "prefill_instances", None) is None:
+        return
+    counts = by_address.get(PREFILL)
+    some = () if counts is None else (counts.values if isinstance(counts, Choice) else (counts.low, counts.high))
+    if counts is None and serving.prefill_instances:
+        return
+    for leaf, usual in USUAL.items():
+        address = f"mapping.serving.{leaf}"
+        knob = by_address.get(address)
+        if not any(some) and (knob is not None or getattr(serving, leaf) != usual):
+            raise DesignError(
+                f"{address}: nothing reads it, for every instance does both phases; say {PREFILL}=1, or leave it out"
+            )
+        if knob is not None and not all(some) and 0 in dict(knob.when).get(PREFILL, (0,)):
+            there = ", ".join(f"{value:g}" for value in some if value)
+            raise DesignError(f"space.{address}: nothing reads it where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
 
 
 def _unread(base: Design, asked_for: Workload) -> dict[str, str]:

@@ -246,6 +246,9 @@ class Serving:
     instances: Number = whole("copies of the model, each with its own queue; with prefill instances, those that decode")
     prefill_instances: Number = whole("copies that only prefill and send caches on; 0 where every instance does both", low=0)
     batch: Number = whole("the most requests that an instance runs at a time")
+    prefill_policy: str = word("how prefill instances form iterations", default="prefill_first")
+    prefill_batch: Number = whole("the most requests that a prefill instance runs at a time; 0 for `batch`", low=0, default=0)
+    prefill_tokens: Number = whole("token budget of their iterations; 0 for what their policy says", low=0, default=0)
     tokens: Number = whole(
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )

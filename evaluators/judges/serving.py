@@ -116,11 +116,11 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
     instances = service.instances(design, load, fidelity)
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     pools, off = [], Error(0.0, 0.0, 0)
-    for rule, of, count in zip(policies(serving), instances, counts, strict=True):
+    for (rule, batch), of, count in zip(policies(serving), instances, counts, strict=True):
         price, here = served.table(
             of.pricing,
             rule,
-            int(serving.batch),
+            batch,
             served.longest(load) + 1,
             spread=of.axes,
             checks=of.checks * checked,
@@ -134,7 +134,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         )
         memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
         known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
-        pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), **known._asdict()))
+        pools.append(Pool(price, rule, memory, count, batch=batch, **known._asdict()))
     transfer = None
     if len(pools) == 2:
         way, latency = service.transfer(design, load)

@@ -83,15 +83,25 @@ def policy(name: str, **changes: object) -> Policy:
     return replace(chosen(POLICIES, name, "policy"), **changes)  # type: ignore[arg-type]
 
 
-def policies(serving: Serving) -> tuple[Policy, ...]:
-    """Of each pool of instances: those that only prefill, if any, take prompts whole."""
+def policies(serving: Serving) -> tuple[tuple[Policy, int], ...]:
+    """Of each pool of instances, with the most requests of an iteration: those that only prefill, if any, have their own."""
     changes = {name: int(getattr(serving, name)) for name in ("tokens", "unit", "chunk") if getattr(serving, name)}
-    chosen = policy(serving.policy, swap=serving.preemption == "swap", **changes)
-    if serving.admit != "policy":
-        # the chunk of a prompt that is never cut is all of it
-        by_chunk = serving.admit != "prompt" and chosen.chunked and not chosen.lifetime
-        chosen = replace(chosen, by_chunk=by_chunk, gated=by_chunk and serving.admit == "gate")
-    return (policy("prefill_first"), chosen) if serving.prefill_instances else (chosen,)
+    every = _admitting(policy(serving.policy, **changes), serving), int(serving.batch)
+    if not serving.prefill_instances:
+        return (every,)
+    budget = {"tokens": int(serving.prefill_tokens)} if serving.prefill_tokens else {}
+    rule = _admitting(policy(serving.prefill_policy, **budget), serving)
+    return (rule, int(serving.prefill_batch or serving.batch)), every
+
+
+def _admitting(rule: Policy, serving: Serving) -> Policy:
+    """A policy with what is said of blocks and caches."""
+    rule = replace(rule, swap=serving.preemption == "swap")
+    if serving.admit == "policy":
+        return rule
+    # the chunk of a prompt that is never cut is all of it
+    by_chunk = serving.admit != "prompt" and rule.chunked and not rule.lifetime
+    return replace(rule, by_chunk=by_chunk, gated=by_chunk and serving.admit == "gate")
 
 
 def most_prompts(rule: Policy, batch: int, longest: int) -> int:

@@ -47,6 +47,49 @@ def test_prefill_instances_of_their_own_leave_decodes_alone() -> None:
     assert apart["tbt_p99"] < both["tbt_p99"]
 
 
+APART = (
+    *SERVING,
+    "workload.requests=300",
+    "workload.rate=100 Hz",
+    "workload.prompt=700",
+    "mapping.serving.prefill_instances=1",
+)
+
+
+@pytest.mark.parametrize("chip", [(), ("chip=tile_gh200", "workload.rate=60 Hz", "model=llama3_8b")])
+def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip: tuple[str, ...]) -> None:
+    usual = metrics(*APART, *chip)
+    same = ("prefill_policy=prefill_first", "prefill_tokens=4096", "prefill_batch=128")
+    assert metrics(*APART, *chip, *(f"mapping.serving.{word}" for word in same)) == usual
+    for word in ("prefill_policy=chunked", "prefill_batch=1", "prefill_tokens=100000"):
+        assert metrics(*APART, *chip, f"mapping.serving.{word}")["ttft"] != usual["ttft"]
+    # a budget of their own is none of those that decode
+    busy = [
+        metrics(*APART, *chip, "mapping.serving.prefill_policy=chunked", f"mapping.serving.prefill_tokens={n}")
+        for n in (64, 4096)
+    ]
+    assert busy[0]["prefill_busy"] > busy[1]["prefill_busy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mapping.serving.prefill_tokens=512",), "every instance does both phases; say mapping.serving.prefill_instances=1"),
+        (("+space.mapping.serving.prefill_batch='choice(8, 16)'",), "every instance does both phases"),
+        (
+            (
+                "+space.mapping.serving.prefill_instances='choice(0, 1, 2)'",
+                "+space.mapping.serving.prefill_policy='choice(chunked, prefill_first)'",
+            ),
+            r"add when: {mapping.serving.prefill_instances: \[1, 2\]}",
+        ),
+    ],
+)
+def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DesignError, match=said):
+        asked(*SERVING, *words)
+
+
 @pytest.mark.parametrize("apart", [0, 1])
 def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
     chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")

@@ -72,8 +72,8 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     parts = [dict(here) for here, _ in _held(design, load).values()]
     free = float(memory_of(chip)) - parts[0]["weights"] - max(part["activations"] for part in parts)
     room, found = _room(design, load), []
-    for rule in policies(mapping.serving):
-        axes = _axes(load, most_prompts(rule, int(mapping.serving.batch), load.longest), int(mapping.serving.batch))
+    for rule, batch in policies(mapping.serving):
+        axes = _axes(load, most_prompts(rule, batch, load.longest), batch)
         pricing = _pricing(design, load, fidelity, axes)
         key = priced_by(design, load, fidelity)
         found.append(Instance(pricing, free, room, lambda *largest, axes=axes: axes, CHECKS, key))
@@ -332,13 +332,13 @@ def _held(design: Design, load: Load) -> dict[str, Held]:
 def _prompt_tokens(design: Design, load: Load) -> int:
     """The most of an iteration."""
     serving = _of(design)[1].serving
-    return max(most_prompts(rule, int(serving.batch), load.longest) for rule in policies(serving))
+    return max(most_prompts(rule, batch, load.longest) for rule, batch in policies(serving))
 
 
 def _stored(design: Design, load: Load, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
     mapping, longest = _of(design)[1], load.longest - 1
-    batch, mixed = int(mapping.serving.batch), policies(mapping.serving)[-1].mixed
+    batch, mixed = int(mapping.serving.batch), policies(mapping.serving)[-1][0].mixed
     cached = by_reach(load.model, lambda reach: float(reach.kept(longest)) * requests)
     tokens = {"prefill": _prompt_tokens(design, load) + batch * mixed, "decode": batch}
     return {
