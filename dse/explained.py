@@ -8,7 +8,7 @@ from typing import Any
 
 from dse.api import Loaded, load, words
 from dse.build import question
-from dse.compose import compose, folder_of
+from dse.compose import compose, folder_of, hydra_job
 from dse.evaluators.account.metrics import METRICS
 from dse.frame import ordered
 from dse.json_text import json_text
@@ -18,6 +18,7 @@ from dse.shadow import MOST
 from dse.sifted import known_rows
 from dse.space.chips import CHIP
 from dse.space.errors import DesignError
+from dse.strangers import TRUST
 from dse.study import bounds, objectives
 from dse.typed_design import not_in, typed_design
 from dse.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_row, row_of
@@ -45,12 +46,25 @@ def explained(*overrides: str | Sequence[str], trust: bool = False, seconds: flo
         DesignError: naming the override that is wrong.
     """
     typed = words(overrides)
-    config = compose(typed, trust=trust)
+    return of_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
+
+
+def of_config(config: Mapping[str, Any], name: str, *, seconds: float = SECONDS) -> Why:
+    """Why the design of a composed configuration is as it is.
+
+    Args:
+        config: as `dse.compose.compose` returns it.
+        name: what was typed.
+        seconds: what its steps may take.
+
+    Raises:
+        DesignError: several chips, or a value that is wrong.
+    """
     if len(config.get("chips") or ()) > 1:
         raise DesignError(
             f"explain: one design of {', '.join(config['chips'])}: say whose, as in chip={next(iter(config['chips']))}"
         )
-    asked = question(config, folder_of(config))
+    asked = question(dict(config), folder_of(config))
     ((_, space),) = asked.space.each
     if not space.knobs:
         space = around(asked.base, lambda address, word: _refused(config, address, word))
@@ -59,7 +73,7 @@ def explained(*overrides: str | Sequence[str], trust: bool = False, seconds: flo
     assert here is not None
     wanted = objectives(config["objectives"]) if config["objectives"] else _usual(here)
     goal = replace(goal, objectives=wanted)
-    name = " ".join(typed) or "the design as it is configured"
+    name = name or "the design as it is configured"
     return named(name, space, values_at(space, asked.base), asked.base, goal, steps_from(space), seconds=seconds)
 
 
@@ -170,11 +184,18 @@ def explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: 
     if names and not which and all(word.startswith(PLACE) for word in typed):
         show_study(names[0], *typed, trust=trust, as_json=as_json)
         return
-    found = of_study(names[0], which, *typed, trust=trust) if names else explained(*typed, trust=trust)
-    if as_json:
-        print(json_text(why_record(found), indent=1))
+
+    def show(found: Why) -> None:
+        if as_json:
+            print(json_text(why_record(found), indent=1))
+        else:
+            why_text(found)
+
+    if names:
+        show(of_study(names[0], which, *typed, trust=trust))
     else:
-        why_text(found)
+        line = [*typed, *([TRUST] if trust else [])]
+        hydra_job(line, lambda config: show(of_config(config, " ".join(typed))))
 
 
 def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Loaded, list[str]]:

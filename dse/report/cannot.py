@@ -21,7 +21,7 @@ from dse.sifted import sifted, tables
 from dse.space.elementwise import Array
 from dse.space.units import show
 from dse.study import Study
-from dse.why import goal_of
+from dse.why import goal_of, metrics_of
 
 LOOKED = 32
 """Designs of a study, evenly over all, at which each knob is moved to see whether it changes anything."""
@@ -75,8 +75,10 @@ def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -
     """
     space = asked.question.space
     known = frame[frame["error"].isna()]
-    rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(LOOKED, len(known))).round().astype(int))]
     goal = quick(goal_of(asked), space.base)
+    if goal.fidelity != asked.fidelity:
+        return _idle_pairs(asked, known)
+    rows = known.iloc[np.unique(np.linspace(0, len(known) - 1, min(LOOKED, len(known))).round().astype(int))]
     around: list[list[Step]] = []
     designs = []
     for row in rows.to_dict("records"):
@@ -101,6 +103,30 @@ def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -
         Remark("knob", knob, f"{knob} changes nothing: {tried[knob]:,} steps of it, at {len(rows):,} designs evenly over all")
         for knob in kept
     ]
+
+
+def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Remark]:
+    """Knobs in which stored designs differ alone, and come out the same whatever its value."""
+    knobs = [knob.address for knob in asked.question.space.knobs]
+    judged_by = [name for name in metrics_of(goal_of(asked)) if name in known]
+    found = []
+    for knob in knobs:
+        others = [other for other in knobs if other != knob]
+        groups = known.groupby(others, dropna=False, sort=False) if others else [((), known)]
+        alone = [group for _, group in groups if group[knob].nunique(dropna=False) > 1]
+        if alone and all(_same(group, judged_by) for group in alone):
+            text = (
+                f"{knob} changes nothing by {asked.fidelity}: {sum(map(len, alone)):,} stored designs that differ in it alone"
+            )
+            found.append(Remark("knob", knob, text))
+    return found
+
+
+def _same(group: pd.DataFrame, names: Sequence[str]) -> bool:
+    """Whether designs come out the same."""
+    values = group[list(names)].to_numpy(dtype=float)
+    alike = np.isclose(values, values[0], rtol=SAME, atol=0.0, equal_nan=True).all()
+    return bool(alike) and group["limit"].nunique(dropna=False) == 1
 
 
 def _alike(one: Point, other: Point) -> bool:

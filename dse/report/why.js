@@ -27,13 +27,14 @@ function stepsPart(row, study) {
   const line = ([knob, value, change, elastic, why]) => {
     const first = knob !== last;
     last = knob;
-    return h(
+    const step = h(
       "tr",
-      {class: why ? "broken" : ""},
+      {class: why ? "step broken" : "step"},
       h("td", {class: "word", title: columnOf(knob)?.doc}, first ? [name(knob), h("small", {}, textOf(columnOf(knob), row))] : ""),
-      h("td", {class: "word"}, `→ ${value}`, why && h("small", {}, why)),
+      h("td", {class: "word"}, `→ ${value}`),
       goals.map((_, i) => cell(change[i], elastic[i], better[i])),
     );
+    return why ? [step, h("tr", {class: "reason"}, h("td", {}), h("td", {class: "word", colspan: goals.length + 1}, why))] : step;
   };
   return part(
     title,
@@ -44,7 +45,7 @@ function stepsPart(row, study) {
     ),
     h(
       "div",
-      {class: "scroll"},
+      {class: "scroll whole"},
       h(
         "table",
         {class: "grid small steps"},

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.api import Loaded
-from dse.frame import judged, ordered
+from dse.frame import judged, ordered, values_of
 from dse.json_text import json_text
 from dse.loop import run_study
 from dse.report import payload
@@ -44,6 +45,21 @@ def test_a_knob_is_not_idle_where_it_decides_what_fits(tmp_path: Path) -> None:
     asked = toy(tmp_path, "model=llama3_70b", "+space.chip.hbm.capacity='tag(GB, choice(64, 80, 96))'")
     searched(asked, budget=40)
     assert not idle_knobs(asked, Loaded(asked).frame())
+
+
+def test_at_a_higher_fidelity_stored_designs_say_which_knob_is_idle(ran: Loaded) -> None:
+    """What the lowest reader does not see may well matter."""
+    asked = replace(ran.study, fidelity="events")
+    rows = pd.DataFrame([values_of(ran.study, row) for row in ran.frame().head(6).to_dict("records")])
+    first = rows.iloc[:1].assign(**{"mapping.both.prefetch": "partial"})
+    cores = pd.concat([first.assign(**{"chip.cores": value}) for value in (200, 300, 400)])
+    ways = pd.concat([first.assign(**{"mapping.both.prefetch": word}) for word in ("none", "whole")])
+    known = pd.concat([cores, ways], ignore_index=True).assign(limit=None, error=None, ttft=1.0, throughput_per_system_mm2=2.0)
+    same = known.assign(tpot=[0.1, 0.1, 0.1, 0.2, 0.3])
+    (found,) = idle_knobs(asked, same)
+    assert (found.what, "by events: 3 stored designs" in found.text) == ("chip.cores", True)
+    assert not idle_knobs(asked, known.assign(tpot=[0.1, 0.1, 0.11, 0.2, 0.3]))
+    assert not idle_knobs(asked, same.assign(limit=["chip.hbm.capacity", None, None, None, None]))
 
 
 def test_constraints_that_do_not_bind_are_those_without_which_the_front_is_the_same(ran: Loaded) -> None:

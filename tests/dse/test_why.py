@@ -287,6 +287,12 @@ def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypat
     assert "nothing compares" in err
 
 
+def test_flags_of_hydra_s_do_what_they_do_elsewhere(typed: Typed) -> None:
+    code, out, _ = typed("explain", "--cfg", "job", "chip=npu_dse")
+    assert not code
+    assert out.startswith("name: adhoc")
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

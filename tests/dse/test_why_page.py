@@ -36,10 +36,10 @@ def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Call
         page.evaluate(f"openDesign({row})")
         settle(page)
         why = study["why"]["designs"][row]
-        assert page.locator("#design .steps tbody tr").count() == len(why["steps"])
+        assert page.locator("#design .steps tr.step").count() == len(why["steps"])
         text = page.inner_text("#design")
         assert "ONE STEP OF EACH KNOB" in text.upper()
-        assert page.locator("#design .steps tbody tr.broken").count() == sum(bool(step[4]) for step in why["steps"])
+        assert page.locator("#design .steps tr.reason").count() == sum(bool(step[4]) for step in why["steps"])
         assert page.locator("#design .prices li").count() == len(why["prices"])
         near = why["faster"] or why["cheaper"]
         assert near is not None
