@@ -8,6 +8,7 @@ Throughout: s is the `state.State`, r the number of a request and q its record, 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.prefixes import leave
 from dse.evaluators.serving.rooms import take
 
 compiled = cached_njit(error_model="numpy", nogil=True)
@@ -100,6 +101,8 @@ def receive(s, t):
     settle(source, t)
     source.used -= q.left
     source.buffers -= 1
+    if s.pools[source.pool].pooled:
+        leave(s, source, s.pools[source.pool], q)
     best = here.first_lane
     for other in range(best + 1, best + here.stages):
         if s.lanes[other].count < s.lanes[best].count:
