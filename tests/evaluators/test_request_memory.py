@@ -277,3 +277,36 @@ def test_what_is_remembered_fits(room: Room, free: float, block: int, every: int
 def test_snapshots_of_no_states_are_refused() -> None:
     with pytest.raises(DesignError, match=r"mapping\.serving\.snapshot: Qwen3-1\.7B has no recurrent states"):
         asked(*SERVING, "mapping.serving.snapshot=512")
+
+
+SHARING = ("mapping.serving.reuse=pool", "workload.arrivals=trace")
+
+
+def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
+    """The second prompt finds five of six blocks, since its last token has to be computed; a follow-up finds all six."""
+    trace = tmp_path / "trace.jsonl"
+    rows = [(0, 6 * 512, list(range(6))), (60_000, 6 * 512, list(range(6))), (120_000, 7 * 512, list(range(7)))]
+    trace.write_text(
+        "".join(
+            json.dumps({"timestamp": at, "input_length": tokens, "output_length": 2, "hash_ids": hashes}) + "\n"
+            for at, tokens, hashes in rows
+        )
+    )
+
+    def answered(*words: str) -> dict[str, float]:
+        design, workload = asking(load_of(*SERVING)[1].model, f"workload.trace={trace}", *SHARING, *words)
+        found = evaluate(stacked([design]), workload)
+        return {name: float(values[0]) for name, values in found.columns.items()}
+
+    assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)
+    assert answered("mapping.serving.reuse=part")["prefix_reused"] == 0
+
+
+def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; give part"):
+        asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], "mapping.serving.reuse=pool")
+    with pytest.raises(DesignError, match="requests share blocks of one memory"):
+        Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True, prefix=1)
+    many = replace(requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
+    with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 of a hash"):
+        serve(many, [Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True)])
