@@ -225,8 +225,9 @@ class PooledPlan(SplitPlan):
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
 
-ROUTING = ("round_robin", "least_loaded")
-"""Which instance a request goes to: the next in turn, or the one that holds the fewest, running and queued."""
+ROUTING = ("round_robin", "least_loaded", "cache_aware")
+"""Which instance a request goes to: the next in turn; the one that holds the fewest, running and queued; or the one that has
+most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
 
 
 REUSE = ("part", "pool")

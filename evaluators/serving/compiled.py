@@ -18,7 +18,7 @@ import numpy as np
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import join, queue, receive, route, send, settle, unqueue
+from dse.evaluators.serving.queues import join, placed, queue, receive, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, grow, known, may, release, remember, steady, take
 
 PER_OCTAVE, OCTAVES = 512, 80
@@ -59,7 +59,7 @@ def play(s, prices, transfer, stop):
             receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
-            queue(s, coming, route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
+            queue(s, coming, placed(s, s.requests[coming], transfer))
             s.requests[coming].queued = total.queued
             coming += 1
         until = min(s.requests[coming].arrival if coming < n else np.inf, stop.seconds)
@@ -93,6 +93,7 @@ def _next(s, arrival, now):
 def _start(s, prices, here, t, until):
     """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
+    left = s.total[0].preempted
     for _ in range(here.stages):
         lane = s.lanes[here.first_lane + turn]
         turn = (turn + 1) % here.stages
@@ -112,7 +113,8 @@ def _start(s, prices, here, t, until):
         lane.end = end
         here.next_lane = turn
         _count(s, here, lane, t, end, step)
-    here.due = False
+    # who has left may find more to share than it has let go of: a lane that was tried before might take it up
+    here.due = pool.pooled and s.total[0].preempted > left
     return True
 
 

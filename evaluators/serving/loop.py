@@ -153,7 +153,7 @@ def serve(
     Args:
         requests: with times.
         pools: one, or prefill and decode.
-        transfer: of caches between two pools; `nearest` is set by `routing`. None is at once.
+        transfer: of caches between two pools; `nearest` and `aware` are set by `routing`. None is at once.
         routing: a word of `space.mapping.ROUTING`.
         stop: bounds on time played and on queues.
         log: how many iterations to keep.
@@ -167,7 +167,7 @@ def serve(
         raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
     if not len(requests) or not requests.timed:
         raise DesignError("requests: no times of arrival; choose an arrival process")
-    sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing == "least_loaded")
+    sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing != "round_robin", aware=routing == "cache_aware")
     times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
     if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):
         raise DesignError(

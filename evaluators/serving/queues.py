@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.prefixes import leave
-from dse.evaluators.serving.rooms import take
+from dse.evaluators.serving.rooms import known, take
 
 compiled = cached_njit(error_model="numpy", nogil=True)
 
@@ -61,6 +61,28 @@ def route(s, pool, nearest, low, high):
     for i in range(pool.first + low + 1, pool.first + high):
         if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
             best = i
+    return best
+
+
+@compiled
+def placed(s, q, transfer):
+    """The instance that an arrival goes to.
+
+    Where caches count, that with the longest match, of several the first, if the match is long enough and instances are loaded
+    alike; else the one that holds the fewest.
+    """
+    pool = s.pools[0]
+    if not transfer.aware:
+        return route(s, pool, transfer.nearest, 0, pool.instances)
+    best, longest, least, most = 0, -1, 1 << 60, 0
+    for i in range(pool.instances):
+        here = s.instances[i]
+        load, match = here.held + here.queued, known(s, here, pool, q)
+        least, most = min(least, load), max(most, load)
+        if match > longest:
+            best, longest = i, match
+    if longest < transfer.matched * q.prompt or (most - least > transfer.apart and most > transfer.times * least):
+        return route(s, pool, True, 0, pool.instances)
     return best
 
 

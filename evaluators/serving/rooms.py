@@ -91,8 +91,8 @@ def take(s, pool, here, q, computed):
 
 @compiled
 def may(s, pool, here, q):
-    """Whether the first in a queue may be taken up, for one more position at least."""
-    return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not q.parked else 1)
+    """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
+    return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1)
 
 
 @compiled

@@ -108,6 +108,14 @@ class Transfer(NamedTuple):
         blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
         fixed: of a request, whatever its length. [s]
         windows: of layers that keep the last positions: how many, and a channel's time for one. [token], [s]
+        aware: whether an arrival goes to the instance whose cache has most of its prompt; `nearest` then says where else.
+        matched: share of a prompt that must be there for that. [-]
+        apart, times: where the most requests of an instance are more than so many above, and more than so many times, the
+            fewest of one, the arrival goes to that one. [request], [-]
+
+    Source:
+        [smg2025] cache-aware routing: its three thresholds. Departures: what is matched are the caches themselves, not the
+        router's tree of what it sent; a short match goes to the fewest requests, not to the smallest tree.
     """
 
     per_token: float
@@ -117,6 +125,10 @@ class Transfer(NamedTuple):
     blocks: int = 1
     fixed: float = 0.0
     windows: tuple[tuple[int, float], ...] = ()
+    aware: bool = False
+    matched: float = 0.3
+    apart: int = 64
+    times: float = 1.5
 
     def seconds(self, positions: Any) -> Any:
         """That a channel has the cache of a request."""

@@ -18,6 +18,7 @@ from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_le
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import POLICIES
 from dse.evaluators.serving.price import constant
+from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -300,6 +301,20 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
 
     assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)
     assert answered("mapping.serving.reuse=part")["prefix_reused"] == 0
+
+
+def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> None:
+    """Two conversations in turn on two instances, then a burst of one of them: far more than another has go elsewhere."""
+    arrival = [0.0, 0.0, 100.0, 200.0, 300.0, *[400.0] * 6]
+    mine = [0, 1, 1, 0, 1, *[0] * 6]
+    many = requests([(32, 1)] * len(mine), arrival)
+    hashes = np.array([block + 4 * conversation for conversation in mine for block in range(4)], np.int32)
+    many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
+    pool = Pool(constant(1.0), POLICIES["chunked"], Memory(100, 8), instances=2, pooled=True)
+    moving = Transfer(0.0, 0.0, 1, True, apart=2)
+    found = serve(many, [pool], transfer=moving, routing="cache_aware")
+    assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
+    assert found["hit"].tolist() == [0, 0, 24, 24, 24, 24, 24, 24, 0, 24, 0]
 
 
 def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 world["travelling"].remove((ready, r))
                 arrive(world, r)
         while coming and coming[0]["arrival"] <= now:
-            choose(world, 0)["queue"].append(coming.pop(0))
+            arrival = coming.pop(0)
+            (aware(world, arrival) or choose(world, 0))["queue"].append(arrival)
         for m in machines:
             send(world, m, now)
             order = list(range(m["next"], len(m["lanes"]))) + list(range(m["next"]))
@@ -87,6 +88,35 @@ def choose(world: dict[str, Any], number: int, source: dict[str, Any] | None = N
         return min(choices, key=lambda m: load(m) + len(m["queue"]))  # type: ignore[no-any-return]
     world["turn"][number] += 1
     return choices[(world["turn"][number] - 1) % len(choices)]  # type: ignore[no-any-return]
+
+
+def aware(world: dict[str, Any], r: dict[str, Any]) -> dict[str, Any] | None:
+    """The machine whose cache has most of a prompt, unless that is little, or some machine has far more to do than another."""
+    transfer, pool = world["transfer"], world["pools"][0]
+    if not transfer.aware:
+        return None
+    machines = [m for m in world["machines"] if m["pool"] == 0]
+    best = max(machines, key=lambda m: hit_of(world, m, pool, r))
+    loads = [load(m) + len(m["queue"]) for m in machines]
+    uneven = max(loads) - min(loads) > transfer.apart and max(loads) > transfer.times * min(loads)
+    return None if uneven or hit_of(world, best, pool, r) < transfer.matched * r["prompt"] else best
+
+
+def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> int:
+    """Leading positions of a request that a machine has."""
+    if pool.pooled:
+        match = matching(world, m, pool, r)
+        return match[-1][1] if match else 0
+    hit = reached = 0
+    for h in r["hashes"] if pool.prefix else []:
+        if h not in m["prefixes"]:
+            break
+        reached += world["block"]
+        if not pool.snapshot:
+            hit = min(reached, r["prompt"] - 1)
+        elif m["prefixes"][h] and reached < r["prompt"]:
+            hit = reached
+    return hit
 
 
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
@@ -203,18 +233,7 @@ def prompts(
         r = m["queue"][0]
         if r["state"] != "new":
             break
-        hit = reached = 0
-        if pool.pooled:
-            hit = len(matching(world, m, pool, r)) and matching(world, m, pool, r)[-1][1]
-        elif pool.prefix:
-            for h in r["hashes"]:
-                if h not in m["prefixes"]:
-                    break
-                reached += world["block"]
-                if not pool.snapshot:
-                    hit = min(reached, r["prompt"] - 1)
-                elif m["prefixes"][h] and reached < r["prompt"]:
-                    hit = reached
+        hit = hit_of(world, m, pool, r)
         n = r["goal"] - hit
         if policy.chunked:
             n = int(min(n, budget, policy.chunk or inf))
@@ -411,7 +430,7 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
     r = lane["members"].pop()
     give_back(world, m, r["memory"], r["buffer"])
     let_go(m, r)
-    r["memory"], r["buffer"] = [], None
+    r["memory"], r["buffer"], r["offered"] = [], None, 0
     m["queue"].insert(0, r)
     r["preempted"] += 1
     world["total"]["preempted"] += 1

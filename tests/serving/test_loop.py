@@ -25,7 +25,7 @@ class Load:
     transfer: Transfer
 
     def served(self, stop: Stop = UNBOUNDED) -> Served:
-        routing = "least_loaded" if self.transfer.nearest else "round_robin"
+        routing = "cache_aware" if self.transfer.aware else "least_loaded" if self.transfer.nearest else "round_robin"
         return serve(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
 
 
@@ -105,6 +105,13 @@ def loads(draw: st.DrawFn) -> Load:
     longest = int((asked.prompt + asked.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
+    if moving.nearest:
+        thresholds = (
+            draw(st.sampled_from([0.0, 0.3, 0.9])),
+            draw(st.sampled_from([0, 2, 64])),
+            draw(st.sampled_from([1.0, 1.5])),
+        )
+        moving = moving._replace(aware=draw(st.booleans()), matched=thresholds[0], apart=thresholds[1], times=thresholds[2])
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
     if draw(st.booleans()):
         moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))
