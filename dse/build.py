@@ -17,6 +17,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
 from dse.space.kinds import GUESSING, KINDS, WHERE, asked
 from dse.space.knobs import Choice, Interval, Knob, Space
+from dse.space.layers import layers
 from dse.space.machines import machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
@@ -69,6 +70,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
         refuse_idle(base, asked_for, knobs)
         _refuse_stateless(base, asked_for)
         _refuse_snapshots(base.mapping, asked_for)
+        _refuse_pooled(base.mapping, asked_for)
     return Question(base, asked_for, space, tuple(sources), defined)
 
 
@@ -78,6 +80,18 @@ def _refuse_snapshots(mapping: Mapping, cases: Workload) -> None:
     models = [case.model for case in cases.cases if isinstance(case, Load)]
     if said and not any(fixed_bytes(model, 1.0) for model in models):
         raise DesignError(f"mapping.serving.snapshot: {models[0].name} has no recurrent states to keep; leave it out")
+
+
+def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
+    """Refuses prefixes in the pool, of models that do not keep all positions: windows forget, states have no blocks."""
+    if getattr(mapping.serving, "reuse", "part") != "pool":
+        return
+    for model in (case.model for case in cases.cases if isinstance(case, Load)):
+        if fixed_bytes(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
+            raise DesignError(
+                f"mapping.serving.reuse: {model.name} has layers that do not keep all positions; give part, and its size, "
+                "mapping.serving.prefix"
+            )
 
 
 def _bases(config: Dict[str, Any], sources: list[Source]) -> dict[str, Design]:

@@ -225,8 +225,14 @@ class PooledPlan(SplitPlan):
 PREEMPTION = ("recompute", "swap")
 """What becomes of a cache for which memory has no room any more: it is computed again, or goes to the host and comes back."""
 
-ROUTING = ("round_robin", "least_loaded")
-"""Which instance a request goes to: the next in turn, or the one that holds the fewest, running and queued."""
+ROUTING = ("round_robin", "least_loaded", "cache_aware")
+"""Which instance a request goes to: the next in turn; the one that holds the fewest, running and queued; or the one that has
+most of its prompt in its cache, if that is enough and no instance has far more to do than another ([smg2025])."""
+
+
+REUSE = ("part", "pool")
+"""Where prefixes are kept for reuse: in a part of the memory of their own, as large as `prefix` says; or in the blocks that
+running requests do not need, which share those that they have alike."""
 
 
 SNAPSHOT = "tokens of a prompt from one snapshot of recurrent states to the next, for reuse; its end alone where it is not said"
@@ -260,6 +266,9 @@ class Serving:
     admit: str = word("which blocks a prompt must have before it is taken up", ADMIT)
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
     host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
+    reuse: str = word(
+        "where prefixes are kept: in a part of the memory as large as prefix says, or in its pool of blocks", REUSE
+    )
     prefix: Number = quantity("1", "share of the memory for KV that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which instance a request goes to", ROUTING)

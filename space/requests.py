@@ -23,7 +23,8 @@ class Requests:
         arrival: not falling; NaN in all rows where only lengths are known. Shape (requests,). [s]
         prompt, output: at least 1. Shape (requests,). [token]
         starts: request i has the block hashes `hashes[starts[i]:starts[i + 1]]`; shape (requests + 1,), or empty for none.
-        hashes: of the blocks of all prompts, numbered from 0; equal leading ones are a prefix that can be reused.
+        hashes: of the blocks of all prompts, numbered from 0; equal leading ones are a prefix that can be reused. Those beyond
+            a prompt's last token are of whole blocks with generated tokens.
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
     """
@@ -57,6 +58,17 @@ class Requests:
     def longest(self) -> int:
         """Prompt and output of the longest request. [token]"""
         return int(self.total.max())
+
+    @property
+    def spans(self) -> Array:
+        """Leading tokens that the hashes of each request stand for: all of the prompt's, or whole blocks; shape (requests,).
+
+        >>> replace(requests([(9, 1)]), starts=np.array([0, 3]), hashes=np.arange(3), block=4).spans.tolist()
+        [9]
+        """
+        count = np.diff(self.starts)
+        prompt = self.prompt.astype(np.int64)
+        return np.where(count == -(-prompt // self.block), prompt, count * self.block)
 
     @property
     def timed(self) -> bool:

@@ -23,7 +23,7 @@ from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
-from dse.space.limits import Infeasible, Limit
+from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
 from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
 from dse.space.workload import Asked, Load, Workload
@@ -134,7 +134,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         )
         memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
         known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
-        pools.append(Pool(price, rule, memory, count, batch=batch, **known._asdict()))
+        pools.append(Pool(price, rule, memory, count, batch=batch, **known._asdict(), pooled=serving.reuse == "pool"))
     transfer = None
     if len(pools) == 2:
         way, latency = service.transfer(design, load)
@@ -147,6 +147,10 @@ def _limits(design: Design, load: Load) -> list[Limit]:
     """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
     found: list[Limit] = service_of(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest(load)
+    if getattr(serving, "reuse", "part") == "pool":
+        found = [*found, Limit("mapping.serving.prefix", float(serving.prefix), 0.0, "1")]
+        if len(load.requests.hashes):
+            found.append(divides("mapping.serving.block", float(serving.block), float(load.requests.block)))
     # pipelines of tiles have neither; what breaks a limit already has no instances
     asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
     if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):

@@ -16,9 +16,10 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import elsewhere, join, queue, receive, route, send, settle, unqueue
-from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, release, remember, steady, take
+from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, route, send, settle, unqueue
+from dse.evaluators.serving.rooms import blocks_of, cells, far, grow, known, may, release, remember, steady, take
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
@@ -63,7 +64,7 @@ def play(s, prices, transfer, stop):
             receive(s, t)
         while coming < n and s.requests[coming].arrival <= t:
             total.in_system += 1
-            queue(s, coming, route(s, s.pools[0], transfer.nearest, 0, s.pools[0].instances))
+            queue(s, coming, placed(s, s.requests[coming], transfer))
             s.requests[coming].queued = total.queued
             coming += 1
         for i in range(len(s.instances)):
@@ -95,6 +96,7 @@ def _next(s, arrival, now):
 def _start(s, prices, here, transfer, stop, coming, t):
     """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
+    left = s.total[0].preempted
     for _ in range(here.stages):
         lane = s.lanes[here.first_lane + turn]
         turn = (turn + 1) % here.stages
@@ -115,7 +117,8 @@ def _start(s, prices, here, transfer, stop, coming, t):
         here.ends = min(here.ends, end)
         here.next_lane = turn
         _count(s, here, lane, t, end, step)
-    here.due = False
+    # who has left may find more to share than it has let go of: a lane that was tried before might take it up
+    here.due = pool.pooled and s.total[0].preempted > left
     return True
 
 
@@ -125,7 +128,7 @@ def _open(s, here, pool):
     if here.head < 0 or here.held >= pool.batch:
         return False
     q = s.requests[here.head]
-    return not q.remote and fits(s, pool, here, q, 1)
+    return not q.remote and may(s, pool, here, q)
 
 
 @compiled
@@ -134,14 +137,14 @@ def _closed(s, here, pool, lane):
     if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
         return True
     # what a chunk of the first in the queue would be depends on what is left of the budget: one position is the least
-    return not fits(s, pool, here, s.requests[here.head], 1)
+    return not may(s, pool, here, s.requests[here.head])
 
 
 @compiled
 def _horizon(s, here, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
     if s.instances[0].pool == here.pool:
-        coming += elsewhere(s, s.pools[here.pool], here, transfer.nearest)
+        coming += elsewhere(s, s.pools[here.pool], here, transfer)
     until = min(s.requests[coming].arrival if coming < len(s.requests) else np.inf, stop.seconds)
     if s.instances[0].pool == here.pool:
         return until
@@ -174,6 +177,9 @@ def _ahead(s, price, here, pool, lane, t, horizon):
             full = q.room * pool.block - q.prompt - q.made + 1
             grows[full % pool.block] += blocks_of(s, pool, q.room + 1) - blocks_of(s, pool, q.room)
             longest = min(longest, full + steady(s, pool, q) * pool.block - 1)
+        if pool.pooled and ahead(pool, q) > 0:
+            # what enters can be shared, by whoever waits
+            longest = min(longest, ahead(pool, q) - q.prompt - q.made)
     longest = min(longest, max(1, s.total[0].work))
     while played < longest:
         step = seconds(price, 0.0, 0.0, f.requests, f.positions, 0.0, 0.0)
@@ -199,7 +205,9 @@ def _ahead(s, price, here, pool, lane, t, horizon):
             q.made += played
             q.last = t
             q.room = max(q.room, -(-(q.prompt + q.made) // pool.block))
-            q.blocks = blocks_of(s, pool, q.room) - q.spilled
+            q.blocks = blocks_of(s, pool, q.room) - q.spilled - q.shared
+        if pool.pooled:
+            evict(s, here, pool)
         s.stage_free[here.number, 0] = t
     return t
 
@@ -316,7 +324,7 @@ def _prefill(s, here, pool, lane, t, room, new):
         k += 1
     while new and kept and here.head >= 0 and lane.count < room and here.held < pool.batch and budget > 0 and chunks > 0:
         q = s.requests[here.head]
-        if q.parked or q.remote or not fits(s, pool, here, q, 1):
+        if q.parked or q.remote or not may(s, pool, here, q):
             break
         hit = known(s, here, pool, q)
         tokens = q.target - hit
@@ -375,9 +383,11 @@ def _finish(s, lane, transfer, stop, t):
             q.part = 0
             if q.done == q.target:
                 _token(s.total[0], gaps, q, stop, t)
-                if q.made == q.output or pool.hands_over:
-                    _leave(s, here, pool, r, q, transfer, stop, t)
-                    continue
+            if pool.pooled:
+                enter(s, here, pool, q, _held(q))
+            if q.done == q.target and (q.made == q.output or pool.hands_over):
+                _leave(s, here, pool, r, q, transfer, stop, t)
+                continue
         running[keep] = r
         keep += 1
     lane.count = keep
@@ -404,10 +414,10 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
         s.total[0].slow += q.output > 1 and (t - q.first) / (q.output - 1) > stop.tpot
         s.total[0].served += 1
         s.total[0].in_system -= 1
-        release(pool, here, q)
+        release(s, pool, here, q)
         return
     q.source, q.left = here.number, q.blocks
-    q.blocks = q.spilled = q.room = 0
+    q.blocks = q.spilled = q.room = q.entered = 0
     q.remote = True
     s.total[0].remote += 1
     there, blocks = s.pools[1], transfer.blocks
@@ -435,7 +445,7 @@ def _preempt(s, here, pool, lane):
     here.held -= 1
     q.preempted += 1
     total.preempted += 1
-    release(pool, here, q)
+    release(s, pool, here, q)
     if pool.swap:
         q.parked = True
         _move(s, pool, q)

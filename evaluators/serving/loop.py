@@ -38,6 +38,7 @@ class Pool:
         entry: of these, what a hash block takes; 0 where layers have nothing but states, and `prefix` counts snapshots.
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
         every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
+        pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
     """
 
     price: Price
@@ -50,6 +51,7 @@ class Pool:
     entry: int = 1
     snapshot: int = 0
     every: int = 0
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         if min(self.instances, self.stages, self.batch) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
@@ -59,6 +61,12 @@ class Pool:
         if self.policy.by_chunk and self.stages > 1 and not self.memory.buffers:
             # prompts of two lanes could make each other leave for ever
             raise DesignError("pool: memory by chunks needs one stage, or a second memory that is never full")
+        if self.pooled and (
+            self.prefix or self.memory.buffers or self.memory.fixed or self.memory.windows or not self.memory.each
+        ):
+            raise DesignError(
+                "pool: requests share blocks of one memory whose layers keep all positions, and nothing beside it"
+            )
         if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-9:
             raise DesignError(f"pool: stages take {self.shares} of an iteration, which must add up to 1")
 
@@ -145,7 +153,7 @@ def serve(
     Args:
         requests: with times.
         pools: one, or prefill and decode.
-        transfer: of caches between two pools; `nearest` is set by `routing`. None is at once.
+        transfer: of caches between two pools; `nearest` and `aware` are set by `routing`. None is at once.
         routing: a word of `space.mapping.ROUTING`.
         stop: bounds on time played and on queues.
         log: how many iterations to keep.
@@ -159,7 +167,7 @@ def serve(
         raise DesignError(f"pools: {len(pools)}; give one, or one that prefills and one that decodes")
     if not len(requests) or not requests.timed:
         raise DesignError("requests: no times of arrival; choose an arrival process")
-    sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing == "least_loaded")
+    sent = (transfer or Transfer(0.0, 0.0, 1, True))._replace(nearest=routing != "round_robin", aware=routing == "cache_aware")
     times = [sent.per_token, sent.latency, sent.fixed, *(seconds for _, seconds in sent.windows)]
     if sent.channels < 1 or not all(0 <= seconds < np.inf for seconds in times):
         raise DesignError(
@@ -167,6 +175,11 @@ def serve(
         )
     if not 1 <= sent.blocks <= min(pool.instances for pool in pools):
         raise DesignError(f"transfer: {sent.blocks} blocks of instances; each must have an instance of every pool")
+    for pool in pools:
+        if pool.pooled and len(requests.hashes) and requests.block % pool.memory.block:
+            raise DesignError(
+                f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the {requests.block} of a hash"
+            )
     state = fresh(
         _asked(requests, sent), requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
         [pool.shares for pool in pools], sent.channels, OCTAVES * PER_OCTAVE, log,
@@ -190,6 +203,7 @@ def _asked(requests: Requests, sent: Transfer) -> Array:
     asked["sending"] = sent.seconds(requests.prompt)
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
+        asked["span"] = requests.spans
     return asked
 
 

@@ -8,7 +8,8 @@ Throughout: s is the `state.State`, r the number of a request and q its record, 
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
-from dse.evaluators.serving.rooms import take
+from dse.evaluators.serving.prefixes import leave
+from dse.evaluators.serving.rooms import known, take
 
 compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
@@ -64,9 +65,11 @@ def route(s, pool, nearest, low, high):
 
 
 @compiled
-def elsewhere(s, pool, here, nearest):
+def elsewhere(s, pool, here, transfer):
     """How many of the next arrivals at least go to other instances of a pool, as long as no request ends in this one."""
-    if not nearest:
+    if transfer.aware:
+        return 0
+    if not transfer.nearest:
         return (here.number - pool.first - pool.turn) % pool.instances
     # each of the others takes one after another until it holds as many; what ends there lets it take more
     found, mine = 0, here.held + here.queued
@@ -74,6 +77,28 @@ def elsewhere(s, pool, here, nearest):
         if i != here.number:
             found += max(0, mine + (i < here.number) - s.instances[i].held - s.instances[i].queued)
     return found
+
+
+@compiled
+def placed(s, q, transfer):
+    """The instance that an arrival goes to.
+
+    Where caches count, that with the longest match, of several the first, if the match is long enough and instances are loaded
+    alike; else the one that holds the fewest.
+    """
+    pool = s.pools[0]
+    if not transfer.aware:
+        return route(s, pool, transfer.nearest, 0, pool.instances)
+    best, longest, least, most = 0, -1, 1 << 60, 0
+    for i in range(pool.instances):
+        here = s.instances[i]
+        load, match = here.held + here.queued, known(s, here, pool, q)
+        least, most = min(least, load), max(most, load)
+        if match > longest:
+            best, longest = i, match
+    if longest < transfer.matched * q.prompt or (most - least > transfer.apart and most > transfer.times * least):
+        return route(s, pool, True, 0, pool.instances)
+    return best
 
 
 @compiled
@@ -113,6 +138,8 @@ def receive(s, t):
     settle(source, t)
     source.used -= q.left
     source.buffers -= 1
+    if s.pools[source.pool].pooled:
+        leave(s, source, s.pools[source.pool], q)
     best = here.first_lane
     for other in range(best + 1, best + here.stages):
         if s.lanes[other].count < s.lanes[best].count:

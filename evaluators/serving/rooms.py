@@ -1,4 +1,4 @@
-"""Memory in the serving loop, compiled: what requests take and give back, and prefixes that an instance remembers.
+"""Memory in the serving loop, compiled: what requests take and give back, and prefixes that are remembered beside it.
 
 Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
 """
@@ -6,6 +6,7 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 # mypy: disable-error-code="no-untyped-def"
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.prefixes import evict, leave, match, share
 
 compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
@@ -59,12 +60,13 @@ def _steps(pool, q, computed):
 
 @compiled
 def fits(s, pool, here, q, computed):
-    """Whether a request may be taken up whose next iteration computes it up to so many positions."""
+    """Whether a request may be taken up whose next iteration computes it up to so many positions; its prefix is `known`."""
     if pool.buffers > 0:
         return here.buffers < pool.buffers
     if pool.gated:
         computed = q.prompt + q.made
-    return here.used == 0 or pool.blocks - here.used - blocks_of(s, pool, _steps(pool, q, computed)) >= pool.spare
+    more = blocks_of(s, pool, _steps(pool, q, computed)) - q.spared
+    return here.used == 0 or pool.blocks - here.used - more >= pool.spare
 
 
 @compiled
@@ -73,13 +75,24 @@ def take(s, pool, here, q, computed):
     if not fits(s, pool, here, q, computed):
         return False
     q.room = _steps(pool, q, computed)
-    need = blocks_of(s, pool, q.room)
+    q.shared = 0
+    if pool.pooled:
+        share(s, here, pool, q)
+    need = blocks_of(s, pool, q.room) - q.shared
     q.blocks = min(need, pool.blocks - here.used)
     q.spilled = need - q.blocks
     here.used += q.blocks
     here.peak = max(here.peak, here.used)
     here.buffers += 1
+    if pool.pooled:
+        evict(s, here, pool)
     return True
+
+
+@compiled
+def may(s, pool, here, q):
+    """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
+    return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1)
 
 
 @compiled
@@ -96,14 +109,18 @@ def grow(s, pool, here, q, positions):
     q.spilled += more - min(more, left)
     here.used += min(more, left)
     here.peak = max(here.peak, here.used)
+    if pool.pooled:
+        evict(s, here, pool)
     return True
 
 
 @compiled
-def release(pool, here, q):
+def release(s, pool, here, q):
     """Gives back what a request has."""
     here.used -= q.blocks
     here.buffers -= 1
+    if pool.pooled:
+        leave(s, here, pool, q)
     q.blocks = q.spilled = q.room = 0
 
 
@@ -113,6 +130,8 @@ def known(s, here, pool, q):
 
     Leading blocks; where layers have states, those up to the last snapshot.
     """
+    if pool.pooled:
+        return match(s, here, pool, q)
     if pool.prefix == 0:
         return 0
     blocks = kept = 0

@@ -16,21 +16,24 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left preempted hit queued "
-    "first_hash hashed",
+    "first_hash hashed span matched spared shared entered",
     "arrival last scheduled first completed ready sending",
     "parked remote",
 )
 """Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
 that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
 it is; where its cache still is, and its blocks there; preemptions; tokens reused when first scheduled; requests in queues when
-it came; its hashes. Instants: as `measures` names them, that of its last token, and when its cache is where it is sent; and how
-long a channel has it. Whether its cache is on the host, or in another instance. [token], [s]"""
+it came; its hashes, and tokens that these stand for; hash blocks that it could share, and blocks of them that others hold;
+blocks that it shares, and hash blocks that were offered to others. Instants: as `measures` names them, that of its last
+token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is on the host, or in another
+instance. [token], [s]"""
 
 INSTANCE = _fields(
     "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since ends", "due"
 )
-"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached; block-seconds, up to when, busy
-seconds, and when the first of its lanes ends; whether something has happened."""
+"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached, or blocks of those that nobody holds
+where they are in the same pool; block-seconds, up to when, busy seconds, and when the first of its lanes ends; whether
+something has happened."""
 
 LANE = _fields("number instance count", "end")
 """How many requests, and when its iteration ends; infinite where it is idle."""
@@ -39,7 +42,7 @@ POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each buffers "
     "prefix prefix_block entry snapshot every",
     "host",
-    "mixed chunked static lifetime swap by_chunk gated hands_over",
+    "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
 """Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
 
@@ -66,8 +69,9 @@ WORK = _fields("iterations", "prompt pairs requests positions past far")
 
 LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
-CACHED = _fields("older newer", flags="there state")
-"""A ring by age round a last entry that is no block; whether a snapshot of states is there, too."""
+CACHED = _fields("older newer held steps", flags="there state")
+"""A ring by age round a last entry that is no block; how many requests hold it, in one pool, and its steps; whether a snapshot
+of states is there, too."""
 
 
 SLICE = 1 << 20
@@ -104,6 +108,14 @@ class Transfer(NamedTuple):
         blocks: of which each has an equal part of the instances of both pools, and sends no cache to another.
         fixed: of a request, whatever its length. [s]
         windows: of layers that keep the last positions: how many, and a channel's time for one. [token], [s]
+        aware: whether an arrival goes to the instance whose cache has most of its prompt; `nearest` then says where else.
+        matched: share of a prompt that must be there for that. [-]
+        apart, times: where the most requests of an instance are more than so many above, and more than so many times, the
+            fewest of one, the arrival goes to that one. [request], [-]
+
+    Source:
+        [smg2025] cache-aware routing: its three thresholds. Departures: what is matched are the caches themselves, not the
+        router's tree of what it sent; a short match goes to the fewest requests, not to the smallest tree.
     """
 
     per_token: float
@@ -113,6 +125,10 @@ class Transfer(NamedTuple):
     blocks: int = 1
     fixed: float = 0.0
     windows: tuple[tuple[int, float], ...] = ()
+    aware: bool = False
+    matched: float = 0.3
+    apart: int = 64
+    times: float = 1.5
 
     def seconds(self, positions: Any) -> Any:
         """That a channel has the cache of a request."""
@@ -140,6 +156,7 @@ class State(NamedTuple):
         channels: when each channel is free. [s]
         transit: the first cache on its way, shape (1,).
         scratch: room for one number a position of a block.
+        holds: whether a request shares each of its hash blocks, shape of `hashes`.
     """
 
     requests: Array
@@ -160,6 +177,7 @@ class State(NamedTuple):
     channels: Array
     transit: Array
     scratch: Array
+    holds: Array
 
 
 def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -196,9 +214,9 @@ def fresh(
     instances["first_lane"] = np.cumsum(depth) - depth
     of_lane = np.repeat(numbers, depth)
     lanes = records(LANE, len(of_lane), number=np.arange(len(of_lane)), instance=of_lane, end=np.inf)
-    blocks = int(hashes.max()) + 1 if len(hashes) and pools["prefix"].any() else 0
+    blocks = int(hashes.max()) + 1 if len(hashes) and (pools["prefix"] + pools["pooled"]).any() else 0
     cache = np.zeros((len(pool_of), blocks + 1), CACHED)
-    cache["older"] = cache["newer"] = blocks
+    cache["older"][:, -1] = cache["newer"][:, -1] = blocks
     of_stage = np.zeros((len(pools), int(stages.max())))
     for row, some in zip(of_stage, shares, strict=True):
         row[: len(some)] = some
@@ -207,5 +225,5 @@ def fresh(
         requests, instances, lanes, pools, windows, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
         np.zeros((len(pool_of), 2), WORK), cache, records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64),
         of_stage, np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
-        np.zeros(int(pools["block"].max()), np.int64),
+        np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),
     )  # fmt: skip

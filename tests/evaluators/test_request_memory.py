@@ -18,6 +18,7 @@ from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_le
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import POLICIES
 from dse.evaluators.serving.price import constant
+from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -277,3 +278,50 @@ def test_what_is_remembered_fits(room: Room, free: float, block: int, every: int
 def test_snapshots_of_no_states_are_refused() -> None:
     with pytest.raises(DesignError, match=r"mapping\.serving\.snapshot: Qwen3-1\.7B has no recurrent states"):
         asked(*SERVING, "mapping.serving.snapshot=512")
+
+
+SHARING = ("mapping.serving.reuse=pool", "workload.arrivals=trace")
+
+
+def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
+    """The second prompt finds five of six blocks, since its last token has to be computed; a follow-up finds all six."""
+    trace = tmp_path / "trace.jsonl"
+    rows = [(0, 6 * 512, list(range(6))), (60_000, 6 * 512, list(range(6))), (120_000, 7 * 512, list(range(7)))]
+    trace.write_text(
+        "".join(
+            json.dumps({"timestamp": at, "input_length": tokens, "output_length": 2, "hash_ids": hashes}) + "\n"
+            for at, tokens, hashes in rows
+        )
+    )
+
+    def answered(*words: str) -> dict[str, float]:
+        design, workload = asking(load_of(*SERVING)[1].model, f"workload.trace={trace}", *SHARING, *words)
+        found = evaluate(stacked([design]), workload)
+        return {name: float(values[0]) for name, values in found.columns.items()}
+
+    assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)
+    assert answered("mapping.serving.reuse=part")["prefix_reused"] == 0
+
+
+def test_a_conversation_goes_where_its_cache_is_unless_others_wait_there() -> None:
+    """Two conversations in turn on two instances, then a burst of one of them: far more than another has go elsewhere."""
+    arrival = [0.0, 0.0, 100.0, 200.0, 300.0, *[400.0] * 6]
+    mine = [0, 1, 1, 0, 1, *[0] * 6]
+    many = requests([(32, 1)] * len(mine), arrival)
+    hashes = np.array([block + 4 * conversation for conversation in mine for block in range(4)], np.int32)
+    many = replace(many, starts=np.arange(len(mine) + 1) * 4, hashes=hashes, block=8)
+    pool = Pool(constant(1.0), POLICIES["chunked"], Memory(100, 8), instances=2, pooled=True)
+    moving = Transfer(0.0, 0.0, 1, True, apart=2)
+    found = serve(many, [pool], transfer=moving, routing="cache_aware")
+    assert found["instance"].tolist() == [0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1]
+    assert found["hit"].tolist() == [0, 0, 24, 24, 24, 24, 24, 24, 0, 24, 0]
+
+
+def test_what_a_pool_cannot_share_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DesignError, match=r"mapping\.serving\.reuse: .* has layers that do not keep all positions; give part"):
+        asked(*SERVING[:1], "model=gpt_oss_120b", *SERVING[2:], "mapping.serving.reuse=pool")
+    with pytest.raises(DesignError, match="requests share blocks of one memory"):
+        Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True, prefix=1)
+    many = replace(requests([(24, 1)], [0.0]), starts=np.array([0, 3]), hashes=np.arange(3, dtype=np.int32), block=8)
+    with pytest.raises(DesignError, match="blocks of 16 tokens do not divide the 8 of a hash"):
+        serve(many, [Pool(constant(1.0), POLICIES["chunked"], Memory(100), pooled=True)])

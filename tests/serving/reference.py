@@ -22,6 +22,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 "name": r, "arrival": float(many.arrival[r]), "prompt": int(many.prompt[r]), "output": int(many.output[r]),
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
                 "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
+                "held": [], "offered": 0,
             }
         )  # fmt: skip
     machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
@@ -37,7 +38,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
         starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
         then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
         for m in machines:
-            used = world["pools"][m["pool"]].memory.blocks - len(m["free"])
+            used = world["pools"][m["pool"]].memory.blocks - available(m)
             m["area"] += used * (then - now) if used else 0.0
         now = then
         for m in machines:
@@ -49,7 +50,8 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 world["travelling"].remove((ready, r))
                 arrive(world, r)
         while coming and coming[0]["arrival"] <= now:
-            choose(world, 0)["queue"].append(coming.pop(0))
+            arrival = coming.pop(0)
+            (aware(world, arrival) or choose(world, 0))["queue"].append(arrival)
         for m in machines:
             send(world, m, now)
             order = list(range(m["next"], len(m["lanes"]))) + list(range(m["next"]))
@@ -57,6 +59,9 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 if m["stages"][0] <= now and m["lanes"][turn]["end"] is None and begin(world, m, m["lanes"][turn], now):
                     m["next"] = (turn + 1) % len(m["lanes"])
             send(world, m, now)
+    for m in machines:
+        while m["old"]:
+            evict(world, m)
     return requests, world
 
 
@@ -64,7 +69,7 @@ def machine(number: int, pool: Pool) -> dict[str, Any]:
     return {
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
-        "prefixes": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
+        "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
     }  # fmt: skip
 
 
@@ -83,6 +88,35 @@ def choose(world: dict[str, Any], number: int, source: dict[str, Any] | None = N
         return min(choices, key=lambda m: load(m) + len(m["queue"]))  # type: ignore[no-any-return]
     world["turn"][number] += 1
     return choices[(world["turn"][number] - 1) % len(choices)]  # type: ignore[no-any-return]
+
+
+def aware(world: dict[str, Any], r: dict[str, Any]) -> dict[str, Any] | None:
+    """The machine whose cache has most of a prompt, unless that is little, or some machine has far more to do than another."""
+    transfer, pool = world["transfer"], world["pools"][0]
+    if not transfer.aware:
+        return None
+    machines = [m for m in world["machines"] if m["pool"] == 0]
+    best = max(machines, key=lambda m: hit_of(world, m, pool, r))
+    loads = [load(m) + len(m["queue"]) for m in machines]
+    uneven = max(loads) - min(loads) > transfer.apart and max(loads) > transfer.times * min(loads)
+    return None if uneven or hit_of(world, best, pool, r) < transfer.matched * r["prompt"] else best
+
+
+def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> int:
+    """Leading positions of a request that a machine has."""
+    if pool.pooled:
+        match = matching(world, m, pool, r)
+        return match[-1][1] if match else 0
+    hit = reached = 0
+    for h in r["hashes"] if pool.prefix else []:
+        if h not in m["prefixes"]:
+            break
+        reached += world["block"]
+        if not pool.snapshot:
+            hit = min(reached, r["prompt"] - 1)
+        elif m["prefixes"][h] and reached < r["prompt"]:
+            hit = reached
+    return hit
 
 
 def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: float) -> bool:
@@ -199,22 +233,13 @@ def prompts(
         r = m["queue"][0]
         if r["state"] != "new":
             break
-        hit = reached = 0
-        if pool.prefix:
-            for h in r["hashes"]:
-                if h not in m["prefixes"]:
-                    break
-                reached += world["block"]
-                if not pool.snapshot:
-                    hit = min(reached, r["prompt"] - 1)
-                elif m["prefixes"][h] and reached < r["prompt"]:
-                    hit = reached
+        hit = hit_of(world, m, pool, r)
         n = r["goal"] - hit
         if policy.chunked:
             n = int(min(n, budget, policy.chunk or inf))
         elif n > budget and plan:
             break
-        if not take(world, m, pool, r, hit + n):
+        if not take(world, m, pool, r, hit + n, shares=pool.pooled):
             break
         m["queue"].pop(0)
         lane["members"].append(r)
@@ -248,6 +273,69 @@ def remember(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, 
         while taken([*known.values(), state]) > pool.prefix:
             known.popitem(last=False)
         known[h] = state
+
+
+def matching(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> list[tuple[int, int]]:
+    """Leading hash blocks of a request that are there, each with the positions up to its end, which leave one to compute."""
+    found: list[tuple[int, int]] = []
+    for place, h in enumerate(r["hashes"]):
+        entry = m["shared"].get(h)
+        end = place * world["block"] + (entry["positions"] if entry else 0)
+        if not entry or end > r["goal"] - 1:
+            break
+        found.append((h, end))
+        if entry["positions"] < world["block"]:
+            break
+    return found
+
+
+def offer(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> None:
+    """A request's hash blocks that are computed belong to all from now on, unless others of the same name do."""
+    size, block = world["block"], pool.memory.block
+    covered = r["prompt"] if len(r["hashes"]) == ceil(r["prompt"] / size) else len(r["hashes"]) * size
+    for place in range(r["offered"], len(r["hashes"])):
+        tokens = min(size, covered - place * size) // block * block
+        if tokens <= 0 or place * size + tokens > r["cached"]:
+            return
+        r["offered"] = place + 1
+        h = r["hashes"][place]
+        if h not in m["shared"]:
+            own = [r["memory"].pop() for _ in range(tokens // block * pool.memory.each)]
+            m["shared"][h] = {"blocks": own, "users": 1, "positions": tokens}
+            r["held"].append((place, h))
+
+
+def let_go(m: dict[str, Any], r: dict[str, Any]) -> None:
+    """Nobody's hash blocks grow old, the last of a prompt first."""
+    for _, h in sorted(r["held"], reverse=True):
+        m["shared"][h]["users"] -= 1
+        if not m["shared"][h]["users"]:
+            m["old"][h] = None
+    r["held"] = []
+
+
+def evict(world: dict[str, Any], m: dict[str, Any]) -> None:
+    """The oldest hash block is forgotten."""
+    h, _ = m["old"].popitem(last=False)
+    blocks = m["shared"].pop(h)["blocks"]
+    assert not m["free"] & set(blocks)
+    m["free"] |= set(blocks)
+    world["blocks given back"] += len(blocks)
+
+
+def available(m: dict[str, Any]) -> int:
+    """Blocks that are free, or would be if what is old were forgotten."""
+    return len(m["free"]) + sum(len(m["shared"][h]["blocks"]) for h in m["old"])
+
+
+def block_of(world: dict[str, Any], m: dict[str, Any]) -> Any:
+    """A block for a request; what is old gives way."""
+    if not m["free"] and available(m):
+        evict(world, m)
+    if not m["free"]:
+        return FAR
+    world["blocks taken"] += 1
+    return m["free"].pop()
 
 
 def of_step(pool: Pool, step: int) -> int:
@@ -285,23 +373,32 @@ def blocks_of(pool: Pool, steps: int) -> int:
     return pool.memory.fixed + sum(of_step(pool, step) for step in range(steps))
 
 
-def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int) -> bool:
+def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int, held_by_others: int) -> bool:
     if pool.memory.buffers:
         return bool(m["buffers"])
     if pool.policy.gated:
         computed = r["prompt"] + len(r["tokens"])
-    unused, need = len(m["free"]) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m["hands over"], computed))
-    return unused or len(m["free"]) - need >= int(pool.memory.spare * pool.memory.blocks)
+    unused, need = available(m) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m["hands over"], computed))
+    need -= held_by_others
+    return unused or available(m) - need >= int(pool.memory.spare * pool.memory.blocks)
 
 
-def take(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0) -> bool:
+def take(
+    world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int = 0, *, shares: bool = False
+) -> bool:
     m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
-    if not fits(m, pool, r, computed):
+    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
         return False
     r["steps"] = wanted(pool, r, m["hands over"], computed)
-    for _ in range(blocks_of(pool, r["steps"])):
-        r["memory"].append(m["free"].pop() if m["free"] else FAR)
-        world["blocks taken"] += r["memory"][-1] != FAR
+    if shares:
+        r["held"] = [(place, h) for place, (h, _) in enumerate(matching(world, m, pool, r))]
+        r["offered"] = len(match)
+        for entry in match:
+            entry["users"] += 1
+        m["old"] = OrderedDict((h, None) for h in m["old"] if not m["shared"][h]["users"])
+    for _ in range(blocks_of(pool, r["steps"]) - sum(len(entry["blocks"]) for entry in match)):
+        r["memory"].append(block_of(world, m))
     if pool.memory.buffers:
         r["buffer"] = m["buffers"].pop()
     return True
@@ -311,11 +408,10 @@ def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]
     """Room for so many positions, or for the next token's."""
     steps = ceil((positions or r["prompt"] + len(r["tokens"])) / pool.memory.block)
     more = sum(of_step(pool, step) for step in range(r["steps"], steps))
-    if more > len(m["free"]) and not pool.memory.buffers:
+    if more > available(m) and not pool.memory.buffers:
         return False
     for _ in range(more):
-        r["memory"].append(m["free"].pop() if m["free"] else FAR)
-        world["blocks taken"] += r["memory"][-1] != FAR
+        r["memory"].append(block_of(world, m))
     r["steps"] = max(r["steps"], steps)
     return True
 
@@ -333,7 +429,8 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
     """The last to come leaves. Returns the positions that it moves to the host."""
     r = lane["members"].pop()
     give_back(world, m, r["memory"], r["buffer"])
-    r["memory"], r["buffer"] = [], None
+    let_go(m, r)
+    r["memory"], r["buffer"], r["offered"] = [], None, 0
     m["queue"].insert(0, r)
     r["preempted"] += 1
     world["total"]["preempted"] += 1
@@ -357,7 +454,11 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         prompt = r["cached"] < r["goal"]
         r["cached"] += n
         if r["cached"] < r["goal"]:
+            if pool.pooled:
+                offer(world, m, pool, r)
             continue
+        if pool.pooled:
+            offer(world, m, pool, r)
         if prompt:
             remember(world, m, pool, r, r["goal"])
         if r["tokens"]:
@@ -366,10 +467,11 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         if len(r["tokens"]) == r["output"]:
             lane["members"].remove(r)
             give_back(world, m, r["memory"], r["buffer"])
+            let_go(m, r)
         elif len(world["pools"]) == 2 and m["pool"] == 0:
             lane["members"].remove(r)
             r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])
-            r["memory"], r["buffer"] = [], None
+            r["memory"], r["buffer"], r["offered"] = [], None, 0
             r["target"] = choose(world, 1, m)
             r["target"]["queue"].append(r)
         # a decoding request's goal moves with it
@@ -402,6 +504,7 @@ def sending(transfer: Transfer, positions: int) -> float:
 def arrive(world: dict[str, Any], r: dict[str, Any]) -> None:
     source, memory, buffer = r["left"]
     give_back(world, source, memory, buffer)
+    let_go(source, r)
     m = r["target"]
     m["expected"] -= 1
     r["state"] = "running"

@@ -25,7 +25,7 @@ class Load:
     transfer: Transfer
 
     def served(self, stop: Stop = UNBOUNDED) -> Served:
-        routing = "least_loaded" if self.transfer.nearest else "round_robin"
+        routing = "cache_aware" if self.transfer.aware else "least_loaded" if self.transfer.nearest else "round_robin"
         return serve(self.requests, self.pools, transfer=self.transfer, routing=routing, stop=stop)
 
 
@@ -37,7 +37,9 @@ def streams(draw: st.DrawFn) -> Requests:
     many = requests(lengths, np.cumsum(gaps))
     if not draw(st.booleans()):
         return many
-    hashes = [draw(st.lists(st.integers(0, 5), max_size=-(-prompt // 8), min_size=-(-prompt // 8))) for prompt, _ in lengths]
+    # leading blocks of the prompt, all of them, or whole ones beyond it; what has one name may be of several lengths
+    counts = [draw(st.sampled_from([-(-prompt // 8), prompt // 8, (prompt + output) // 8])) for prompt, output in lengths]
+    hashes = [draw(st.lists(st.integers(0, 5), max_size=some, min_size=some)) for some in counts]
     starts = np.cumsum([0, *(len(some) for some in hashes)])
     return replace(many, starts=starts, hashes=np.array([h for some in hashes for h in some], np.int32), block=8)
 
@@ -86,12 +88,14 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
         memory = replace(one, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
     rule = draw(policies())
     shares = draw(st.sampled_from(SHARES[:1] if rule.by_chunk and not memory.buffers else SHARES))
+    plain = memory.each and not (memory.buffers or memory.windows or memory.fixed) and 8 % block == 0
+    pooled = bool(plain) and draw(st.booleans())
     return Pool(
         linear(*(draw(st.sampled_from(choice)) for choice in COEFFICIENTS)), rule, memory,
         instances=draw(st.sampled_from([1, 1, 2, 3])), shares=shares,
-        batch=draw(st.sampled_from([1, 3, 12])), prefix=draw(st.sampled_from([0, 2, 5])),
+        batch=draw(st.sampled_from([1, 3, 12])), prefix=0 if pooled else draw(st.sampled_from([0, 2, 5])),
         entry=draw(st.sampled_from([1, 1, 0])), snapshot=draw(st.sampled_from([0, 0, 1, 2, 9])),
-        every=draw(st.sampled_from([0, 1, 2])),
+        every=draw(st.sampled_from([0, 1, 2])), pooled=pooled,
     )  # fmt: skip
 
 
@@ -101,6 +105,13 @@ def loads(draw: st.DrawFn) -> Load:
     longest = int((asked.prompt + asked.output - 1).max())
     many = draw(st.lists(pools(longest), min_size=1, max_size=2))
     moving = Transfer(*(draw(st.sampled_from(choice)) for choice in ([0.0, 0.01, 0.1], [0.0, 0.5], [1, 2], [True, False])))
+    if moving.nearest:
+        thresholds = (
+            draw(st.sampled_from([0.0, 0.3, 0.9])),
+            draw(st.sampled_from([0, 2, 64])),
+            draw(st.sampled_from([1.0, 1.5])),
+        )
+        moving = moving._replace(aware=draw(st.booleans()), matched=thresholds[0], apart=thresholds[1], times=thresholds[2])
     blocks = draw(st.integers(1, min(pool.instances for pool in many)))
     if draw(st.booleans()):
         moving = moving._replace(fixed=draw(st.sampled_from([0.0, 0.3])), windows=((draw(st.integers(1, 50)), 0.02),))

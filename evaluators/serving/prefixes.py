@@ -1,0 +1,119 @@
+"""Prefixes in the blocks of running requests, compiled: hash blocks that requests share, and those that nobody needs, by age.
+
+One pool has both: a hash block that requests hold is as much in use as their own blocks; one that none holds any more stays
+until its blocks are needed, the one released longest ago first ([kwon2023]; vLLM's prefix caching). It has the whole steps of
+the tokens that its hash stands for, and is shared whole or not at all.
+
+Throughout: s is the `state.State`, q a request, here an instance, pool its pool. A step has `pool.block` positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from dse.evaluators.machine.compile_cache import cached_njit
+
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+
+
+@compiled
+def match(s, here, pool, q):
+    """Leading positions of a request that are there, and never all to compute, since the last one makes the token.
+
+    What it would share is noted in the request: hash blocks, and the blocks of those that others hold.
+    """
+    ring, positions = s.cache[here.number], 0
+    q.matched = q.spared = 0
+    while q.matched < q.hashed:
+        entry = ring[s.hashes[q.first_hash + q.matched]]
+        reach = positions + entry.steps * pool.block
+        if not entry.there or reach >= q.target:
+            break
+        positions = reach
+        q.matched += 1
+        if entry.held > 0:
+            q.spared += entry.steps * pool.each
+        if entry.steps * pool.block < pool.prefix_block:
+            break
+    return positions
+
+
+@compiled
+def share(s, here, pool, q):
+    """A request holds what it has just matched; what is not in use otherwise is now."""
+    ring = s.cache[here.number]
+    for k in range(q.first_hash, q.first_hash + q.matched):
+        entry = ring[s.hashes[k]]
+        if entry.held == 0:
+            _unlink(ring, pool, here, entry)
+            here.used += entry.steps * pool.each
+        entry.held += 1
+        q.shared += entry.steps * pool.each
+        s.holds[k] = True
+    q.entered = q.matched
+    q.matched = q.spared = 0
+
+
+@compiled
+def ahead(pool, q):
+    """Positions up to which a request must be computed for its next hash block to enter; 0 where none will."""
+    if q.entered >= q.hashed:
+        return 0
+    start = q.entered * pool.prefix_block
+    steps = min(pool.prefix_block, q.span - start) // pool.block
+    return start + steps * pool.block if steps > 0 else 0
+
+
+@compiled
+def enter(s, here, pool, q, computed):
+    """Hash blocks of a request that have been computed can be shared from now on; of two alike, the second stays its own."""
+    ring = s.cache[here.number]
+    while 0 < ahead(pool, q) <= computed:
+        k = q.first_hash + q.entered
+        entry = ring[s.hashes[k]]
+        if not entry.there:
+            entry.there = True
+            entry.held = 1
+            entry.steps = (ahead(pool, q) - q.entered * pool.prefix_block) // pool.block
+            q.blocks -= entry.steps * pool.each
+            q.shared += entry.steps * pool.each
+            s.holds[k] = True
+        q.entered += 1
+
+
+@compiled
+def leave(s, here, pool, q):
+    """A request lets go of what it shares: what nobody holds any more is now the newest, its first block the newest of all."""
+    ring = s.cache[here.number]
+    for k in range(q.first_hash + q.hashed - 1, q.first_hash - 1, -1):
+        if s.holds[k]:
+            s.holds[k] = False
+            entry = ring[s.hashes[k]]
+            entry.held -= 1
+            if entry.held == 0:
+                here.used -= entry.steps * pool.each
+                _link(ring, pool, here, s.hashes[k])
+
+
+@compiled
+def evict(s, here, pool):
+    """Makes room for what requests have taken."""
+    ring = s.cache[here.number]
+    while here.used + here.cached > pool.blocks:
+        entry = ring[ring[len(ring) - 1].newer]
+        _unlink(ring, pool, here, entry)
+        entry.there = False
+
+
+@compiled
+def _link(ring, pool, here, number):
+    entry, end = ring[number], ring[len(ring) - 1]
+    here.cached += entry.steps * pool.each
+    entry.older, entry.newer = end.older, len(ring) - 1
+    ring[end.older].newer = number
+    end.older = number
+
+
+@compiled
+def _unlink(ring, pool, here, entry):
+    here.cached -= entry.steps * pool.each
+    ring[entry.older].newer = entry.newer
+    ring[entry.newer].older = entry.older
