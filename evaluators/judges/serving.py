@@ -135,6 +135,9 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
         known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
         pools.append(Pool(price, rule, memory, count, batch=int(serving.batch), **known._asdict()))
+    if load.speculation:  # whoever only prefills makes first tokens alone
+        said = load.speculation
+        pools[-1] = replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)
     transfer = None
     if len(pools) == 2:
         way, latency = service.transfer(design, load)
@@ -147,6 +150,8 @@ def _limits(design: Design, load: Load) -> list[Limit]:
     """Those of the layout; that what the engine keeps leaves room; and that blocks, if they are given, are there and do."""
     found: list[Limit] = service_of(design).limits(design, load)
     serving, longest = design.mapping.serving, served.longest(load)
+    if load.guesses and (rule := policies(serving)[-1]).chunked:
+        found = [*found, Limit("mapping.serving.tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
     # pipelines of tiles have neither; what breaks a limit already has no instances
     asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
     if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
