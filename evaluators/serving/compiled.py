@@ -260,7 +260,7 @@ def _resume(s, here, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
     while here.head >= 0 and lane.count < room and here.held < pool.batch:
         q = s.requests[here.head]
-        if not q.parked or not take(s, pool, here, q, q.prompt + q.made if q.done == q.target else q.done):
+        if not q.parked or not take(s, pool, here, q, q.done):
             return
         q.parked = False
         _move(s, pool, q)

@@ -150,9 +150,7 @@ def compose(
         for r in list(lane["members"]):
             if r not in lane["members"] or r["cached"] < r["goal"] or (len(plan) + 1) * (1 + pool.guesses) > most:
                 continue
-            # its next token, and those guessed after it, up to its last one
-            tokens = min(len(r["tokens"]) + 1 + pool.guesses, r["output"])
-            while r in lane["members"] and not grow(world, m, pool, r, r["prompt"] + tokens - 1):
+            while r in lane["members"] and not grow(world, m, pool, r, r["prompt"] + up_to(pool, r) - 1):
                 moved += preempt(world, m, lane, pool)
                 pushed = True
             if r in lane["members"]:
@@ -279,10 +277,17 @@ def wanted(pool: Pool, r: dict[str, Any], hands_over: bool, computed: int = 0) -
     """Steps to be taken up: by chunk for what is computed next, or for what comes back or arrives."""
     positions = r["prompt"] + len(r["tokens"])
     if pool.policy.by_chunk:
-        positions = computed or (r["cached"] if r["cached"] < r["goal"] else positions)
+        positions = computed or r["cached"]
+    if r["cached"] >= r["goal"]:
+        positions = r["prompt"] + up_to(pool, r) - 1
     if pool.policy.lifetime and not hands_over:
         positions = max(positions, r["prompt"] + r["output"] - 1)
     return ceil(positions / pool.memory.block)
+
+
+def up_to(pool: Pool, r: dict[str, Any]) -> int:
+    """A decoding request's tokens after an iteration whose guesses are all right."""
+    return min(len(r["tokens"]) + 1 + pool.guesses, r["output"])
 
 
 def blocks_of(pool: Pool, steps: int) -> int:
