@@ -25,7 +25,7 @@ from dse.space.fields import leaves
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
 from dse.space.units import show
-from dse.space.workload import Case, Workload
+from dse.space.workload import Case, Load, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ class Evaluation:
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
-        said = {case.speculation for case in self.workload.cases if isinstance(case, Case) and case.speculation}
+        said = {case.speculation for case in self.workload.cases if isinstance(case, Case | Load) and case.speculation}
         text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in said)
         return [("speculation", "; ".join(text))] if said else []
 

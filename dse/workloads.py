@@ -160,7 +160,8 @@ def _speculation(said: Any, model: Model, guesses: bool) -> Speculation | None:
         raise DesignError(f"workload.speculation.acceptance: {acceptance!r} is not a share between 0 and 1")
     if not guesses and tokens:
         raise DesignError(
-            "workload.speculation: this mapping decodes a token at a time; say none, or choose mapping=flat or tensor_parallel"
+            "workload.speculation: this mapping decodes a token at a time; say none, or choose mapping=flat, serving or "
+            "tensor_parallel"
         )
     if tokens > model.mtp:
         raise DesignError(
@@ -188,7 +189,7 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     where = ("arrivals", "rate", "cv", "scale", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip")
-    refuse_others(spec, (*where, "ttft", "tpot", "percentile"), "workload: served requests have ")
+    refuse_others(spec, (*where, "ttft", "tpot", "percentile", "speculation"), "workload: served requests have ")
     largest = LARGEST in (spec.get("rate"), spec.get("scale"))
     share = _share(spec, largest)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
@@ -222,7 +223,11 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     label = f"{len(served):,} requests at {at}"
     nominal = 0.0 if spec["arrivals"] == "trace" else rate
     ttft, tpot = slo
-    return [Load(f"{of.name} {label}", of, served, ttft, tpot, share, nominal) for of in models(given.model).values()]
+    guessed = spec.get("speculation", "none")
+    return [
+        Load(f"{of.name} {label}", of, served, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), given.seed)
+        for of in models(given.model).values()
+    ]
 
 
 LARGEST = "largest"

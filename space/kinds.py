@@ -81,7 +81,7 @@ KINDS: dict[tuple[str, type], Kind] = {
 }
 """By machines and kinds of case."""
 
-GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES)
+GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES, SERVED_DEVICES)
 """Software that checks guessed tokens in decode."""
 
 WHERE: dict[type, str] = {

@@ -399,6 +399,8 @@ class Load:
         largest: share of the requests that must keep each of these at the largest rate, which is looked for: all gaps between
             arrivals are longer or shorter alike; 0 where requests come as they are.
         said: rate of the process that the requests are drawn from; 0 where their own counts. [1/s]
+        speculation: what is guessed in decode; None for nothing.
+        seed: of which guesses are right; read where tokens are guessed.
     """
 
     label: str
@@ -408,6 +410,13 @@ class Load:
     tpot: float
     largest: float = 0.0
     said: float = 0.0
+    speculation: Speculation | None = None
+    seed: int = 0
+
+    @property
+    def guesses(self) -> int:
+        """Tokens guessed a request in an iteration."""
+        return self.speculation.tokens if self.speculation else 0
 
     @property
     def rate(self) -> float:
@@ -432,7 +441,8 @@ class Load:
     def content(self) -> str:
         """What tells it from others, its label apart."""
         most = f" largest {self.largest!r}" if self.largest else ""
-        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}"
+        guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
+        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}{guessed}"
 
 
 Asked = Case | Product | Mixture | Operation | Stream | Traffic | Collective | Attention | Load

@@ -159,6 +159,7 @@ METRICS: dict[str, Metric] = {
     "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),
     "preemptions": Metric("1", "min", "times that a request had to give up its memory, a request"),
     "recomputed": Metric("1", "min", "positions computed and thrown away, over prompt tokens computed"),
+    "yielded": Metric("token", "max", "tokens that a decoding request has of an iteration, where some are guessed"),
     "prefix_reused": Metric("1", "max", "share of the prompt tokens that came from the prefix cache"),
     "step_price_error": Metric(
         "1", "min", "of the table of step prices: mean relative error at compositions between its points"

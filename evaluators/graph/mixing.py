@@ -62,8 +62,10 @@ def _rope(of: Model, at: Step, q: Dim, needs: tuple[str, ...]) -> list[Operator]
 def _seen(of: Model, at: Step) -> dict[str, Any]:
     """Which tokens attend to how much, and how keys are taken and scored beside the usual."""
     counts = {"tokens": at.tokens, "pairs": at.pairs, "positions": at.positions, "sequences": at.sequences}
-    prompts = {"prompts": True, "decodes": at.decodes, "decoded": at.decoded} if at.phase == "prefill" else {}
-    return counts | prompts | _picked(of)
+    if at.phase != "prefill":
+        return counts | _picked(of)
+    beside = {"decodes": at.decodes, "queries": 1.0 + at.guesses, "decoded": at.decoded, "scored": at.scored}
+    return counts | {"prompts": True} | beside | _picked(of)
 
 
 def _picked(of: Model) -> dict[str, Any]:

@@ -63,8 +63,8 @@ class Attention:
         together: positions side by side that are picked together.
         capped: whether scores go through a tanh.
         sequences: that tokens are of.
-        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences that have one token each
-            beside, which see `decoded` positions in all.
+        prompts: whether they are prompts, or chunks of them, but for `decodes`: sequences beside that have `queries` tokens
+            each, which read `decoded` positions and have `scored` pairs in all.
     """
 
     name: str
@@ -84,7 +84,9 @@ class Attention:
     sequences: Any = 1.0
     prompts: bool = False
     decodes: Any = 0.0
+    queries: float = 1.0
     decoded: Any = 0.0
+    scored: Any = 0.0
 
     @property
     def latent(self) -> bool:

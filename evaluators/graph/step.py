@@ -22,9 +22,12 @@ class Step:
         positions: cached positions that are read, per KV head; 0 in prefill, whose keys are still on the die.
         guesses: tokens guessed a request in a step, by as many modules that predict them; 0 for none.
         resumed: sequences of a prefill that have states already, as those of decodes beside it and of further chunks.
-        decodes: sequences of a prefill that have one token each, and what these see: of `pairs` and `positions`, `decoded`.
+        decodes: sequences of a prefill that decode, with a token each and those guessed after it, and what these read: of
+            `positions`, `decoded`.
+        scored: likewise of `pairs`.
 
-    Where layers of a model look back differently far, pairs and positions have an axis more in front, of its reaches.
+    Where layers of a model look back differently far, pairs and positions, those of decodes too, have an axis more in front, of
+    its reaches.
     """
 
     phase: str
@@ -36,16 +39,19 @@ class Step:
     resumed: Any = 0.0
     decodes: Any = 0.0
     decoded: Any = 0.0
+    scored: Any = 0.0
 
     def at(self, reach: int) -> "Step":
         """As attention of one reach of the model has it."""
-        pairs, positions, decoded = (at_reach(value, reach) for value in (self.pairs, self.positions, self.decoded))
-        return replace(self, pairs=pairs, positions=positions, decoded=decoded)
+        names = ("pairs", "positions", "decoded", "scored")
+        return replace(self, **{name: at_reach(getattr(self, name), reach) for name in names})
 
     @property
     def sequences(self) -> Any:
-        """Sequences that its tokens are of."""
-        return self.requests / (1 + self.guesses) if self.guesses else self.requests
+        """Sequences that its tokens are of; only in decode do guesses have rows of which the next token is wanted."""
+        if not self.guesses:
+            return self.requests
+        return self.requests / (1 + self.guesses) if self.phase == "decode" else self.requests - self.decodes * self.guesses
 
     @property
     def states(self) -> Any:

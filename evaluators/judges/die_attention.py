@@ -122,7 +122,7 @@ def operator(case: Attention) -> Operator:
     return Operator(
         "attention", (), heads, kv_heads, of.qk, of.v, of.qk if of.latent else of.qk + of.v, of.qk, tokens, pairs(of),
         float(before + of.decodes * of.cached), sequences=sequences, prompts=prompt, decodes=float(of.decodes),
-        decoded=float(of.decodes * of.cached),
+        decoded=float(of.decodes * of.cached), scored=float(of.decodes * of.cached),
     )  # fmt: skip
 
 

@@ -135,6 +135,9 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
         known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
         pools.append(Pool(price, rule, memory, count, batch=batch, **known._asdict(), pooled=serving.reuse == "pool"))
+    if load.speculation:  # whoever only prefills makes first tokens alone
+        said = load.speculation
+        pools[-1] = replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)
     transfer = None
     if len(pools) == 2:
         way, latency = service.transfer(design, load)
@@ -151,6 +154,8 @@ def _limits(design: Design, load: Load) -> list[Limit]:
         found = [*found, Limit("mapping.serving.prefix", float(serving.prefix), 0.0, "1")]
         if len(load.requests.hashes):
             found.append(divides("mapping.serving.block", float(serving.block), float(load.requests.block)))
+    if load.guesses and (rule := policies(serving)[-1][0]).chunked:
+        found = [*found, Limit("mapping.serving.tokens", 1.0 + load.guesses, float(rule.tokens), "1")]
     # pipelines of tiles have neither; what breaks a limit already has no instances
     asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
     if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):

@@ -99,8 +99,8 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
         if of.latent:
             return latent_generation.Decode(of.sequences, keys, heads, queries, dims, cached, near)
         return generation.Decode(of.sequences, keys, heads, kv_heads, queries, cached, near)
-    prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes
-    new, seen, past = tokens / prompts, (of.pairs - of.decoded) / tokens, (of.positions - of.decoded) / prompts
+    prompts, tokens = of.sequences - of.decodes, of.tokens - of.decodes * of.queries
+    new, seen, past = tokens / prompts, (of.pairs - of.scored) / tokens, (of.positions - of.decoded) / prompts
     alone = of.decoded / where(of.decodes > 0, of.decodes, 1.0)
     moved = of.tokens * (dims * (heads + kv_heads) * HALF)
     wider = of.latent or of.qk_dim != of.v_dim
@@ -113,8 +113,8 @@ def attending(of: Attention, heads: Any, kv_heads: Any, precision: Precision) ->
     apart = both._replace(
         decodes=0.0, cached=0.0, nbytes=moved * share + (of.positions - of.decoded) * bytes_of, converted=converted * share
     )
-    near = of.decodes * heads * (dims * HALF)
-    return Beside(both, apart, generation.Decode(of.decodes, alone, heads, kv_heads, 1.0, of.decoded * bytes_of, near))
+    near = of.decodes * of.queries * heads * (dims * HALF)
+    return Beside(both, apart, generation.Decode(of.decodes, alone, heads, kv_heads, of.queries, of.decoded * bytes_of, near))
 
 
 def scaling(activations: str, weights: str) -> str:

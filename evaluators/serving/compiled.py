@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, route, send, settle, unqueue
@@ -104,7 +105,8 @@ def _start(s, prices, here, transfer, stop, coming, t):
             return True
         if lane.end < np.inf or (lane.count == 0 and not _open(s, here, pool)) or not _form(s, here, pool, lane, t):
             continue
-        if here.stages == 1 and f.requests == lane.count and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
+        alone = here.stages == 1 and f.requests == lane.count and pool.guesses == 0
+        if alone and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.cells * pool.host
         if not (step > 0 and step < np.inf):
@@ -266,7 +268,7 @@ def _resume(s, here, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
     while here.head >= 0 and lane.count < room and here.held < pool.batch:
         q = s.requests[here.head]
-        if not q.parked or not take(s, pool, here, q, q.prompt + q.made if q.done == q.target else q.done):
+        if not q.parked or not take(s, pool, here, q, q.done):
             return
         q.parked = False
         _move(s, pool, q)
@@ -277,12 +279,12 @@ def _resume(s, here, pool, lane, room):
 def _decode(s, here, pool, lane):
     """All that can decode does, in the order of admission. Returns whether memory sufficed: else the last to come have left."""
     f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
-    limit = pool.tokens if pool.chunked else PLENTY
+    limit = pool.tokens // (1 + pool.guesses) if pool.chunked else PLENTY
     while k < lane.count and f.requests < limit:
         q = requests[running[k]]
         if q.done == q.target:
             # most need no more memory, and a call takes longer than all else here
-            if q.prompt + q.made > q.room * pool.block and not grow(s, pool, here, q, q.prompt + q.made):
+            if reached(pool, q) > q.room * pool.block and not grow(s, pool, here, q, reached(pool, q)):
                 _preempt(s, here, pool, lane)
                 kept = False
                 continue
@@ -303,11 +305,11 @@ def _prefill(s, here, pool, lane, t, room, new):
     Returns whether memory sufficed for chunks of those begun: else the last to come have left, and nobody new is taken up.
     """
     f, running, kept, k = s.step[0], s.running[lane.number], True, 0
-    budget, chunks = pool.tokens, PLENTY
+    budget, chunks, rows = pool.tokens, PLENTY, int(f.requests) * (1 + pool.guesses)
     if pool.unit > 0:
-        budget, chunks = PLENTY, (pool.tokens - int(f.requests)) // pool.unit
+        budget, chunks = PLENTY, (pool.tokens - rows) // pool.unit
     elif pool.chunked:
-        budget -= int(f.requests)
+        budget -= rows
     longest = pool.chunk if pool.chunk > 0 else PLENTY
     while k < lane.count and budget > 0 and chunks > 0:
         q = s.requests[running[k]]
@@ -376,13 +378,16 @@ def _finish(s, lane, transfer, stop, t):
         r = running[k]
         q = s.requests[r]
         if q.part > 0:
+            more = right(pool, r, q) if q.done == q.target else 0
             if q.done < q.target:
                 q.done += q.part
                 if q.done == q.target:
                     remember(s, here, pool, q, q.target)
             q.part = 0
             if q.done == q.target:
-                _token(s.total[0], gaps, q, stop, t)
+                s.total[0].guessed += more
+                for _ in range(1 + more):
+                    _token(s.total[0], gaps, q, stop, t)
             if pool.pooled:
                 enter(s, here, pool, q, _held(q))
             if q.done == q.target and (q.made == q.output or pool.hands_over):
@@ -428,9 +433,9 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
 
 @compiled
 def _gap(gaps, gap, times):
-    """Counts a gap between two tokens in the histogram."""
+    """Counts a gap between two tokens in the histogram; that of tokens made together is 0, and is in the first entry."""
     mantissa, exponent = math.frexp(gap)
-    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE)
+    place = (exponent + OCTAVES // 2) * PER_OCTAVE + int((mantissa - 0.5) * 2 * PER_OCTAVE) if gap > 0 else 0
     entry = gaps[min(max(place, 0), len(gaps) - 1)]
     entry.count += times
     entry.seconds += times * gap

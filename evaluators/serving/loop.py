@@ -19,6 +19,7 @@ from dse.space.elementwise import Array
 from dse.space.errors import DesignError, nearest
 from dse.space.mapping import ROUTING
 from dse.space.requests import Requests
+from dse.space.workload import Speculation
 
 UNBOUNDED = Stop()
 
@@ -39,6 +40,9 @@ class Pool:
         snapshot: likewise a snapshot of states, at which alone a prefix can then be reused; 0 where layers have none.
         every: hash blocks from snapshot to snapshot, beside the last whole one of a prompt; 0 for that alone.
         pooled: prefixes stay in blocks that running requests do not need, and requests share them (`prefixes`).
+        guesses: tokens that are guessed a decoding request in an iteration; the price has rows for them.
+        acceptance: chance that a guess is right where those before it are.
+        seed: of which guesses are.
     """
 
     price: Price
@@ -52,11 +56,22 @@ class Pool:
     snapshot: int = 0
     every: int = 0
     pooled: bool = False
+    guesses: int = 0
+    acceptance: float = 0.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if min(self.instances, self.stages, self.batch) < 1 or min(self.prefix, self.snapshot, self.every) < 0:
             raise DesignError(
                 f"pool: {self.instances} instances, {self.stages} stages, batch {self.batch}; each must be at least 1"
+            )
+        if min(self.guesses, self.seed) < 0 or not 0 <= self.acceptance <= 1:
+            raise DesignError(
+                f"pool: {self.guesses} guesses, acceptance {self.acceptance}, seed {self.seed}; a share and counts"
+            )
+        if self.policy.chunked and self.policy.tokens < 1 + self.guesses:
+            raise DesignError(
+                f"pool: {self.guesses} guesses, and a budget of {self.policy.tokens}; no request would ever decode"
             )
         if self.policy.by_chunk and self.stages > 1 and not self.memory.buffers:
             # prompts of two lanes could make each other leave for ever
@@ -74,6 +89,11 @@ class Pool:
     def stages(self) -> int:
         """Of the pipeline of an instance."""
         return len(self.shares)
+
+    @property
+    def expected(self) -> float:
+        """Tokens that an iteration yields a decoding request, expected; see `space.workload.Speculation.expected`."""
+        return Speculation(self.guesses, self.acceptance).expected
 
 
 class Deployment(NamedTuple):

@@ -67,12 +67,21 @@ def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
         "queue_delay": _mean((served["scheduled"] - requests.arrival)[done]),
         "preemptions": served.total["preempted"] / len(requests),
         "recomputed": served.total["lost"] / max(1, served.total["prefilled"]),
+        **guessed(served),
         "prefix_reused": float(served["hit"].sum()) / float(requests.prompt.sum()),
         "queue_growth": growth(served),
         "offered_load": (load := offered_load(served)),
         "load_verdict": float(VERDICTS.index(verdict(served, load))),
     }
     return {**values, **_utilisation(served, span)}
+
+
+def guessed(served: Served) -> dict[str, float]:
+    """Tokens that a decoding request has of an iteration, where some are guessed."""
+    total = served.total
+    if not served.pools[-1].guesses:
+        return {}
+    return {"yielded": 1 + total["guessed"] / total["decoded"] if total["decoded"] else np.nan}
 
 
 def verdict(served: Served, load: float | None = None) -> str:

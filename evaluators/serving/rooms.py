@@ -6,6 +6,7 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 # mypy: disable-error-code="no-untyped-def"
 
 from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.guesses import reached
 from dse.evaluators.serving.prefixes import evict, leave, match, share
 
 compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
@@ -51,8 +52,13 @@ def far(pool, q, positions):
 
 @compiled
 def _steps(pool, q, computed):
-    """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's."""
+    """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's.
+
+    A request that decodes next has room for its guesses at once: else it would leave again before it has made a token.
+    """
     positions = computed if pool.by_chunk else q.prompt + q.made
+    if q.done == q.target:
+        positions = reached(pool, q)
     if pool.lifetime and not pool.hands_over:
         positions = max(positions, q.prompt + q.output - 1)
     return -(-positions // pool.block)

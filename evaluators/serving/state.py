@@ -40,8 +40,8 @@ LANE = _fields("number instance count", "end")
 
 POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each buffers "
-    "prefix prefix_block entry snapshot every",
-    "host",
+    "prefix prefix_block entry snapshot every guesses seed",
+    "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",
 )
 """Fields of `Policy`, `Memory` and `loop.Pool`; its number, its first instance, and which is next in turn."""
@@ -56,13 +56,13 @@ how many of a block that is with all that a request has."""
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
-    "late slow",
+    "late slow guessed",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
 cache, computed positions thrown away; preemptions; positions moved to or from the host, and sent; caches that wait to be
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
-time per token, was beyond the bounds of `Stop`; request-seconds; the last instant."""
+time per token, was beyond the bounds of `Stop`; tokens made of guesses that were right; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""

@@ -1,7 +1,8 @@
 """A served load in closed form: what instances sustain in the steady state, from prices of iterations and Little's law.
 
 Requests are taken as equal, of mean lengths. An iteration that `d` requests decode in takes `t(d)`; a request is decoded in as
-many iterations as it has further tokens, and each of them also prefills its share of the prompts that come meanwhile.
+many iterations as it has further tokens, fewer where tokens are guessed, and each of them also prefills its share of the
+prompts that come meanwhile.
 """
 
 from typing import NamedTuple
@@ -45,21 +46,22 @@ def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
         A rate of 0 where one request alone takes longer.
     """
     prompt, output = float(requests.prompt.mean()), float(requests.output.mean())
-    further, context = max(output - 1.0, 1e-9), prompt + output / 2
     first, last = of.pools[0], of.pools[-1]
+    # iterations that a request decodes in
+    further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
     apart = len(of.pools) == 2
     prefill = _prompt(first, prompt)
     best = Steady(0.0, prefill, np.inf, 0.0)
     for decodes in _counts(last, context):
         # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
         each = _decode(last, decodes, context) if apart else _mixed(last, decodes, prompt, further, context)
-        if each > tpot:
+        if each / last.expected > tpot:
             continue
         rate = last.instances * last.stages * decodes / (further * each)
         if apart:
             rate = min(rate, first.instances / prefill)
         if rate > best.rate:
-            best = Steady(rate, prefill, each, decodes)
+            best = Steady(rate, prefill, each / last.expected, decodes)
     return best
 
 
@@ -109,7 +111,7 @@ def _prompt(pool: Pool, prompt: float) -> float:
 
 
 def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: float) -> float:
-    """Time per output token where the same instances prefill. [s]"""
+    """Time of an iteration where the same instances prefill. [s]"""
     rule, each = pool.policy, decodes * prompt / further  # prompt tokens an iteration
     if not rule.mixed:
         # a prompt stops all decodes of its instance; of as many prompts as requests decode
@@ -120,9 +122,10 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
         with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, 0.0))
         share = min(1.0, decodes / further)
         return share * with_prompts + (1 - share) * _decode(pool, decodes, context)
-    budget = float(rule.tokens) - decodes
+    rows = decodes * (1 + pool.guesses)
+    budget = float(rule.tokens) - rows
     if rule.unit:
-        budget = (rule.tokens - decodes) // rule.unit * float(rule.chunk)
+        budget = (rule.tokens - rows) // rule.unit * float(rule.chunk)
     if budget <= 0:
         return np.inf
     # iterations with prompts are full, the others have none

@@ -9,6 +9,8 @@ from dse.evaluators.serving.loop import Pool
 from dse.evaluators.serving.state import Transfer
 from dse.space.requests import Requests
 
+COUNTS = ("iterations", "prefilled", "decoded", "guessed", "reused", "lost", "preempted", "swapped", "sent")
+
 FAR = "in the second memory"
 
 
@@ -29,7 +31,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
     world = {
         "machines": machines, "pools": pools, "transfer": transfer, "turn": [0, 0], "channels": [0.0] * transfer.channels,
         "travelling": [], "block": many.block,
-        "total": dict.fromkeys(("iterations", "prefilled", "decoded", "reused", "lost", "preempted", "swapped", "sent"), 0),
+        "total": dict.fromkeys(COUNTS, 0),
         "blocks taken": 0, "blocks given back": 0, "gaps": [],
     }  # fmt: skip
     coming, now = list(requests), -inf
@@ -180,9 +182,9 @@ def compose(
     if not plan:
         most = policy.tokens if policy.chunked else inf
         for r in list(lane["members"]):
-            if r not in lane["members"] or r["cached"] < r["goal"] or len(plan) >= most:
+            if r not in lane["members"] or r["cached"] < r["goal"] or (len(plan) + 1) * (1 + pool.guesses) > most:
                 continue
-            while r in lane["members"] and not grow(world, m, pool, r):
+            while r in lane["members"] and not grow(world, m, pool, r, r["prompt"] + up_to(pool, r) - 1):
                 moved += preempt(world, m, lane, pool)
                 pushed = True
             if r in lane["members"]:
@@ -210,7 +212,7 @@ def prompts(
     new: bool,
 ) -> tuple[list[tuple[dict[str, Any], int]], list[int]]:
     """Pieces of prompts for an iteration that has some decodes already, and positions of each that is moved to the host."""
-    policy, plan, decodes = pool.policy, [], len(formed)
+    policy, plan, decodes = pool.policy, [], len(formed) * (1 + pool.guesses)
     moved: list[int] = []
     m["pushed"] = False
     budget: float = policy.tokens - (decodes if policy.chunked else 0)
@@ -363,10 +365,17 @@ def wanted(pool: Pool, r: dict[str, Any], hands_over: bool, computed: int = 0) -
     """Steps to be taken up: by chunk for what is computed next, or for what comes back or arrives."""
     positions = r["prompt"] + len(r["tokens"])
     if pool.policy.by_chunk:
-        positions = computed or (r["cached"] if r["cached"] < r["goal"] else positions)
+        positions = computed or r["cached"]
+    if r["cached"] >= r["goal"]:
+        positions = r["prompt"] + up_to(pool, r) - 1
     if pool.policy.lifetime and not hands_over:
         positions = max(positions, r["prompt"] + r["output"] - 1)
     return ceil(positions / pool.memory.block)
+
+
+def up_to(pool: Pool, r: dict[str, Any]) -> int:
+    """A decoding request's tokens after an iteration whose guesses are all right."""
+    return min(len(r["tokens"]) + 1 + pool.guesses, r["output"])
 
 
 def blocks_of(pool: Pool, steps: int) -> int:
@@ -461,9 +470,13 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             offer(world, m, pool, r)
         if prompt:
             remember(world, m, pool, r, r["goal"])
-        if r["tokens"]:
-            world["gaps"].append(now - r["tokens"][-1])
-        r["tokens"].append(now)
+        more = 0 if prompt else accepted(pool, r)
+        r["cached"] += more
+        world["total"]["guessed"] += more
+        for _ in range(1 + more):
+            if r["tokens"]:
+                world["gaps"].append(now - r["tokens"][-1])
+            r["tokens"].append(now)
         if len(r["tokens"]) == r["output"]:
             lane["members"].remove(r)
             give_back(world, m, r["memory"], r["buffer"])
@@ -477,6 +490,26 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
         # a decoding request's goal moves with it
         if not prompt:
             r["goal"] = r["cached"]
+
+
+def accepted(pool: Pool, r: dict[str, Any]) -> int:
+    """Guesses that are right before one is not, and before the last token."""
+    for guess in range(min(pool.guesses, r["output"] - len(r["tokens"]) - 1)):
+        bits = 0
+        for word in (pool.seed, r["name"], len(r["tokens"]), guess):
+            bits = splitmix(bits ^ word)
+        if (bits >> 11) / 2**53 >= pool.acceptance:
+            return guess
+    return max(0, min(pool.guesses, r["output"] - len(r["tokens"]) - 1))
+
+
+def splitmix(state: int) -> int:
+    """The first number of SplitMix64 from a state."""
+    whole = 2**64
+    z = (state + 0x9E3779B97F4A7C15) % whole
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % whole
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % whole
+    return z ^ (z >> 31)
 
 
 def send(world: dict[str, Any], m: dict[str, Any], now: float) -> None:

@@ -46,7 +46,7 @@ def priced_by(design: Design, load: Load, *others: Any, without: tuple[str, ...]
     of = (entry(address, value) for address, value, _ in leaves(design) if not address.startswith(without))
     asked = load.requests
     lengths = asked.prompt.max(), asked.prompt.mean(), asked.output.max(), asked.longest
-    return hashed([*of, told(load.model), *map(repr, (*lengths, *others))])
+    return hashed([*of, told(load.model), *map(repr, (*lengths, load.guesses, *others))])
 
 
 class Instance(NamedTuple):

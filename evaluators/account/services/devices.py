@@ -156,12 +156,15 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     prompt, prompt_context, decodes, _ = made_of
     chip, mapping = _of(design)
     plan: Plan = replaced(getattr(mapping, phase), {"tp": tp})
-    pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
+    guesses = load.guesses
+    pairs, positions = (by_reach(load.model, lambda reach, n=n: _looked(reach, guesses, *made_of)[n]) for n in (0, 1))  # type: ignore[misc]
     resumed = decodes + (prompt_context > (prompt + 1) / 2)  # further chunks of a prompt have a past
-    at = Step(phase, prompt + decodes, decodes + (prompt > 0), pairs, positions, resumed=resumed)
+    rows = decodes * (1 + guesses)
+    at = Step(phase, prompt + rows, rows + (prompt > 0), pairs, positions, guesses, resumed=resumed)
     if phase == "prefill":
-        decoded = by_reach(load.model, lambda reach: decodes * reach.seen(made_of[3]))
-        at = replace(at, decodes=decodes, decoded=decoded)
+        decoded = by_reach(load.model, lambda reach: decodes * reach.seen(made_of[3] + guesses))
+        scored = by_reach(load.model, lambda reach: decodes * _scored(reach, guesses, made_of[3]))
+        at = replace(at, decodes=decodes, decoded=decoded, scored=scored)
     operators, order = transformer(load.model, at), line(load.model, at)
     rates, recorded = chip.core.rates, phase == "decode"
     cut = blocks(
@@ -170,12 +173,23 @@ def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) 
     return step(cut, chip, plan, of_die(chip, mapping), READER)
 
 
-def _looked(reach: Reach, prompt: Array, prompt_context: Array, decodes: Array, context: Array) -> tuple[Any, Any]:
+def _scored(reach: Reach, guesses: int, context: Array) -> Any:
+    """Positions that a request's next token sees and those guessed after it see, together."""
+    return sum(reach.seen(context + ahead) for ahead in range(1 + guesses))
+
+
+def _looked(
+    reach: Reach, guesses: int, prompt: Array, prompt_context: Array, decodes: Array, context: Array
+) -> tuple[Any, Any]:
     """Pairs of an iteration, and positions that are read: what decodes see, and what prompts see before themselves."""
-    prompt_context, context = reach.seen(prompt_context), reach.seen(context)
+    prompt_context, scored, context = (
+        reach.seen(prompt_context),
+        _scored(reach, guesses, context),
+        reach.seen(context + guesses),
+    )
     # positions that prompts attend to before themselves are read once a chunk
     past = np.where(prompt > 0, np.maximum(0.0, prompt_context - (prompt + 1) / 2), 0.0)
-    return prompt * prompt_context + decodes * context, decodes * context + past
+    return prompt * prompt_context + decodes * scored, decodes * context + past
 
 
 def _held(design: Design, load: Load, tp: Any, positions: int) -> Footprint:
@@ -189,7 +203,7 @@ def _room(design: Design, load: Load, tp: Any) -> Room:
 
 
 def _footprint(design: Design, load: Load, tp: Any, cached: Any, sequences: float) -> Footprint:
-    one = Step("decode", 1.0, 1.0, 1.0, 1.0)
+    one = Step("decode", 1.0, 1.0, 1.0, 1.0, load.guesses)
     tokens, precision = float(load.requests.prompt.max()), _of(design)[1].precision
     heads = _of(design)[1].prefill.kv_heads
     parts = transformer(load.model, one)

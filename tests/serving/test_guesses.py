@@ -1,0 +1,202 @@
+"""Guessed tokens in the loop: laws on random loads, and served requests against batches of the same model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.capacity import capacity
+from dse.evaluators.account.services.devices import _iteration
+from dse.evaluators.graph.step import prefill
+from dse.evaluators.kernels.library.context import Attend, Beside
+from dse.evaluators.serving.guesses import drawn
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.measures import measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.steady import steady
+from dse.space.errors import DesignError
+from dse.space.requests import requests
+from dse.space.workload import Case, Speculation
+from tests.samples import asked, load_of, metrics
+from tests.serving.reference import splitmix
+from tests.serving.test_loop import Load, loads, streams
+
+whole = st.integers(0, 2**62)
+
+
+@given(whole, whole, whole, st.integers(0, 30))
+def test_draws_are_hashes_by_splitmix(seed: int, request: int, made: int, guess: int) -> None:
+    bits = 0
+    for word in (seed, request, made, guess):
+        bits = splitmix(bits ^ word)
+    assert drawn(seed, request, made, guess) == (bits >> 11) / 2**53
+
+
+def test_splitmix_is_the_published_generator() -> None:
+    """Its first numbers from 1234567, as implementations of [steele2014] print them."""
+    step = 0x9E3779B97F4A7C15
+    assert [splitmix((1234567 + k * step) % 2**64) for k in range(2)] == [6457827717110365317, 3203168211198807973]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.integers(0, 2**20))
+def test_draws_are_even_and_do_not_know_their_neighbours(seed: int, request: int) -> None:
+    found = np.array([[drawn(seed, request, made, guess) for guess in range(4)] for made in range(1000)])
+    assert abs(found.mean() - 0.5) < 6 * (1 / 12 / found.size) ** 0.5
+    for one, other in ((found[:, 0], found[:, 1]), (found[1:, 0], found[:-1, 0]), (found[1:, 0], found[:-1, 1])):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 6 / len(one) ** 0.5
+
+
+def _roomy(load: Load, **changes: object) -> Served:
+    """A load on instances whose memory holds all, and whose prompts go whole."""
+    pools = [
+        replace(
+            pool,
+            memory=Memory(100_000, 8),
+            prefix=0,
+            policy=policy("orca" if pool.policy.mixed else "prefill_first"),
+            **changes,
+        )
+        for pool in load.pools
+    ]
+    return replace(load, pools=pools).served()
+
+
+@settings(max_examples=40, deadline=None)
+@given(loads(), st.integers(0, 4))
+def test_guesses_that_are_never_right_change_nothing(load: Load, guesses: int) -> None:
+    """Bit by bit, where the price is the same and memory and budgets have room for them."""
+    without, with_them = _roomy(load, guesses=0), _roomy(load, guesses=guesses, acceptance=0.0)
+    for name in ("scheduled", "first", "completed"):
+        assert with_them[name].tolist() == without[name].tolist()
+    assert with_them.total["guessed"] == 0
+    assert with_them.state.gaps["count"].tolist() == without.state.gaps["count"].tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(streams(), st.integers(1, 4), st.floats(0, 1), st.integers(0, 2**40), st.integers(0, 10**6))
+def test_which_guesses_are_right_does_not_depend_on_who_serves(
+    asked: object, guesses: int, acceptance: float, seed: int, draw: int
+) -> None:
+    rng, found = np.random.default_rng(draw), []
+    for _ in range(2):
+        rule = policy(str(rng.choice(["prefill_first", "orca", "static", "chunked", "fusion"])))
+        pool = Pool(
+            linear(*rng.uniform(0.1, 1, 5)), rule, Memory(100_000, 8), int(rng.integers(1, 4)), batch=int(rng.integers(1, 9)),
+            guesses=guesses, acceptance=acceptance, seed=seed,
+        )  # fmt: skip
+        found.append(serve(asked, [pool]).total)  # type: ignore[arg-type]
+    assert found[0]["guessed"] == found[1]["guessed"]
+    assert found[0]["decoded"] == found[1]["decoded"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
+def test_guesses_that_are_always_right_are_as_many_tokens_an_iteration(prompt: int, output: int, guesses: int) -> None:
+    pool = Pool(linear(0.5), policy("orca"), Memory(1000, 8), guesses=guesses, acceptance=1.0)
+    found = serve(requests([(prompt, output)], [0.0]), [pool])
+    assert found.total["iterations"] == 1 + -(-(output - 1) // (1 + guesses))
+    if output > 1:
+        assert measures(found)["tpot"] == pytest.approx(0.5 * (found.total["iterations"] - 1) / (output - 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 4), st.floats(0, 1), st.integers(0, 2**31))
+def test_as_many_are_right_as_a_batch_expects(guesses: int, acceptance: float, seed: int) -> None:
+    pool = Pool(linear(0.01), policy("orca"), Memory(1 << 30), batch=64, guesses=guesses, acceptance=acceptance, seed=seed)
+    asked = requests([(8, 2000)] * 20).arriving("poisson", rate=0.001)
+    found = serve(asked, [pool])
+    expected = Speculation(guesses, acceptance).expected
+    passes = found.total["decoded"]
+    # an iteration's tokens lie between 1 and 1 + guesses; the last one of a request is cut
+    assert measures(found)["yielded"] == pytest.approx(expected, abs=6 * guesses / 2 / passes**0.5 + 20 * guesses / passes)
+    assert steady(found.deployment, asked, tpot=np.inf).tpot == pytest.approx(0.01 / expected)
+
+
+def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
+    with pytest.raises(DesignError, match="3 guesses, and a budget of 3"):
+        Pool(linear(1.0), policy("chunked", tokens=3), Memory(10), guesses=3)
+    base, load = load_of("workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked")
+    assert load.guesses == 1
+    worst = asked(
+        "workload=serving", "model=glm_45_air", *GUESSED, "mapping.serving.policy=chunked", "mapping.serving.tokens=1"
+    )
+    from dse.evaluators.evaluation import binding
+
+    refused = binding(worst.base, worst.workload)
+    assert refused is not None
+    assert refused.limit == "mapping.serving.tokens"
+    assert binding(base, worst.workload) is None
+
+
+GUESSED = ("workload.speculation={tokens: 1, acceptance: 0.7}", "chip.hbm.capacity=4 TB")
+
+
+@pytest.mark.parametrize("model", ["glm_45_air", "qwen3_next_80b_a3b", "deepseek_v3"])
+def test_served_requests_take_what_a_batch_takes(model: str) -> None:
+    """Alone, and as many as a batch at once; but for sampling, and for the last iteration of each, which is cut."""
+    words = (f"model={model}", *GUESSED)
+    lengths = ("workload.prompt=1024", "workload.output=256")
+    served = ("workload=serving", *lengths, *words)
+    one = metrics("workload.batch=[1]", *lengths, *words)
+    alone = metrics(*served, "workload.requests=40", "workload.rate=0.001 Hz", "mapping.serving.policy=orca")
+    several = metrics("workload.batch=[16]", *lengths, *words)
+    fast = ("workload.arrivals=at_once", "mapping.serving.policy=static", "mapping.serving.batch=16")
+    together = metrics(*served, "workload.requests=16", *fast)
+    for batch, load in ((one, alone), (several, together)):
+        assert load["ttft"] == pytest.approx(batch["ttft"], rel=0.02)
+        assert load["tpot"] == pytest.approx(batch["tpot"], rel=0.03)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 3000), st.integers(0, 3))
+def test_a_batch_has_as_many_prompts_whatever_is_guessed(batch: int, prompt: int, tokens: int) -> None:
+    of = load_of("workload=serving", "model=glm_45_air")[1].model
+    guessed = Speculation(tokens, 0.5) if tokens else None
+    assert prefill(Case("", of, ((batch, prompt, 10),), guessed)).sequences == batch
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_guesses_beside_prompts_are_not_asked_of_their_kernel(seed: int) -> None:
+    """What a library is asked for the prompts of an iteration is the same with guesses; decodes have as many queries more."""
+    rng = np.random.default_rng(seed)
+    made_of = (*(float(rng.integers(*of)) for of in ((500, 900), (500, 3000), (1, 60), (64, 4000))), 0.0)
+    found = []
+    for said in ("none", "{tokens: 1, acceptance: 0.5}"):
+        words = ("workload=serving", "chip=h100", "stack=trtllm_h100", "model=glm_45_air", "chip.hbm.capacity=4 TB")
+        base, load = load_of(*words, f"workload.speculation={said}")
+        calls = [call for timed in _iteration(base, load, 1, made_of) for call in timed.block.calls if call.name == "attention"]
+        assert isinstance(calls[0].asked, Beside)
+        found.append(calls[0].asked)
+    plain, guessed = found
+    for name in Attend._fields:
+        assert np.all(getattr(guessed.prompts, name) == pytest.approx(getattr(plain.prompts, name))), name
+    assert (plain.decodes.queries, guessed.decodes.queries) == (1.0, 2.0)
+    assert guessed.decodes.keys == plain.decodes.keys + 1
+
+
+def test_capacity_is_that_of_guesses() -> None:
+    words = (
+        "chip=h200",
+        "model=glm_45_air",
+        "devices=2",
+        "workload.requests=200",
+        "workload.prompt=3000",
+        "workload.output=100",
+    )
+    bounds = ("workload.ttft=300 ms", "workload.tpot=20 ms", "apart=false")
+    rates = [
+        capacity([*words, *bounds, f"workload.speculation={said}"])[0].best.rate  # type: ignore[union-attr]
+        for said in ("none", "{tokens: 1, acceptance: 1.0}")
+    ]
+    assert rates[0] < rates[1]
+
+
+def test_software_that_cannot_check_guesses_refuses_them() -> None:
+    words = ("workload=serving", "chip=npu64", "mapping=npu_serving", GUESSED[0])
+    with pytest.raises(DesignError, match=r"workload\.speculation: this mapping decodes a token at a time"):
+        asked(*words)
