@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +42,23 @@ def azure() -> Served:
 
 def mooncake() -> Served:
     """12,031 requests of 12,000 tokens, at 16 instances with a prefix cache, priced by a table."""
-    many = read(TRACES / "mooncake_conversation.jsonl")
+    return serve(read(TRACES / "mooncake_conversation.jsonl"), [_mooncake()])
+
+
+def _mooncake() -> Pool:
     axes = spread(2048, 131072, 128, 131072)
     table = tabled(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
-    pool = Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=16, batch=128, prefix=20_000)
-    return serve(many, [pool])
+    return Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=16, batch=128, prefix=20_000)
 
 
-LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake}
+def pooled() -> Served:
+    """The same at 8 instances in turn, with prefixes in the blocks that nobody needs."""
+    many = read(TRACES / "mooncake_conversation.jsonl")
+    pool = replace(_mooncake(), memory=Memory(60_000), instances=8, prefix=0, pooled=True)
+    return serve(many, [pool], routing="round_robin")
+
+
+LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake, "pooled": pooled}
 
 
 def timed(name: str) -> None:
@@ -58,7 +68,7 @@ def timed(name: str) -> None:
     found = measures(served)
     whole = time.process_time() - start
     start = time.process_time()
-    again = serve(served.requests, served.pools)
+    again = served.deployment.serve(served.requests)
     loop = time.process_time() - start
     assert again.total == served.total
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -90,7 +100,7 @@ def loops() -> list[tuple[str, str, str]]:
     if not TRACES.exists():
         return [("serving loop", "the traces are not beside this checkout", "")]
     lines = []
-    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", "")):
+    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", ""), ("pooled", "")):
         command = [sys.executable, "-c", f"from tests.speed.serving import timed; timed({name!r})"]
         subprocess.run(command, capture_output=True, check=True)
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
