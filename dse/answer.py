@@ -98,7 +98,13 @@ class Evaluation:
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         found = [("chip", self.names["chip"] + values), ("mapping", self.names["mapping"])]
-        found += [*(plan for plan in plans if plan not in formats), *formats, *self._guessed(), ("fidelity", self.fidelity)]
+        found += [
+            *(plan for plan in plans if plan not in formats),
+            *formats,
+            *self._guessed(),
+            *self._reusable(),
+            ("fidelity", self.fidelity),
+        ]
         return [*found, *([("on a part", self.part)] if self.part else [])]
 
     @property
@@ -111,6 +117,15 @@ class Evaluation:
         said = {case.speculation for case in self.workload.cases if isinstance(case, Case | Load) and case.speculation}
         text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in said)
         return [("speculation", "; ".join(text))] if said else []
+
+    def _reusable(self) -> list[tuple[str, str]]:
+        """What a trace with hashes would reuse of its prompts, where nothing is reused."""
+        serving = self.design.mapping.serving
+        if serving is None or float(serving.prefix) or getattr(serving, "reuse", "part") == "pool":
+            return []
+        most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, Load)), default=0.0)
+        knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
+        return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

@@ -71,6 +71,28 @@ class Requests:
         return np.where(count == -(-prompt // self.block), prompt, count * self.block)
 
     @property
+    def reusable(self) -> float:
+        """Share of the prompt tokens in leading blocks that came before: what one cache that forgets nothing would reuse. [-]
+
+        >>> two = replace(requests([(8, 1), (12, 1)]), starts=np.array([0, 2, 5]), hashes=np.array([0, 1, 0, 1, 2]), block=4)
+        >>> two.reusable
+        0.4
+        """
+        if not len(self.starts):
+            return 0.0
+        counts = np.diff(self.starts)
+        _, first, which = np.unique(self.hashes, return_index=True, return_inverse=True)
+        new = first[which] >= np.repeat(self.starts[:-1], counts)
+        known = counts.copy()
+        np.minimum.at(known, np.repeat(np.arange(len(self)), counts)[new], self._places[new])
+        return float(np.minimum(known * self.block, self.prompt - 1).sum() / self.prompt.astype(float).sum())
+
+    @property
+    def _places(self) -> Array:
+        """Of each hash, how many its request has before it."""
+        return np.asarray(np.arange(len(self.hashes)) - np.repeat(self.starts[:-1], np.diff(self.starts)))
+
+    @property
     def timed(self) -> bool:
         """Whether requests have times of arrival."""
         return not bool(np.isnan(self.arrival).any())
@@ -102,7 +124,14 @@ class Requests:
         if total < 2:
             raise DesignError(f"clip: a request has at least 2 tokens, {total} are allowed")
         prompt = np.maximum(1, np.minimum(self.prompt, total - self.output)).astype(np.int32)
-        return replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
+        some = replace(self, prompt=prompt, output=np.minimum(self.output, total - prompt).astype(np.int32))
+        if not len(self.starts):
+            return some
+        # of a prompt that is cut, the hash of the block where that happens stands for tokens that are gone
+        counts = np.diff(self.starts)
+        left = np.where(prompt < self.prompt, np.minimum(counts, prompt // self.block), counts)
+        kept = self._places < np.repeat(left, counts)
+        return replace(some, starts=np.concatenate([[0], np.cumsum(left)]), hashes=self.hashes[kept])
 
     def scaled(self, factor: float) -> "Requests":
         """The same requests, `factor` times as fast."""

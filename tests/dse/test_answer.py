@@ -173,3 +173,19 @@ def test_a_run_without_a_feasible_design_says_why(tmp_path: Path, monkeypatch: p
     assert "none of 8 designs is feasible" in out
     assert re.search(r"│ ttft <= 1 us +│ +8 │", out)
     assert re.search(r"the smallest relaxation that would admit one: (.* and )?ttft <= [\d.]+ m?s instead of 1 us", out)
+
+
+def test_a_trace_with_hashes_says_what_it_would_reuse(tmp_path: Path) -> None:
+    """Half of each prompt after the first came before; an answer that reuses prefixes, or a trace that has none, is silent."""
+    trace = tmp_path / "trace.jsonl"
+    rows = [{"timestamp": 1000 * at, "input_length": 2048, "output_length": 2} for at in range(5)]
+    hashed = [{**row, "hash_ids": [0, 1, 10 + 2 * at, 11 + 2 * at]} for at, row in enumerate(rows)]
+
+    def told(rows: list[dict[str, Any]], *words: str) -> str:
+        trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        said = dse.evaluate("workload=serving", "model=qwen3_1b7", f"workload.trace={trace}", "workload.arrivals=trace", *words)
+        return dict(said.about()).get("prefixes", "")
+
+    assert told(hashed) == "up to 40.0% of the prompt tokens came before; none are reused, see mapping.serving.reuse=pool"
+    assert told(hashed, "mapping.serving.reuse=pool") == told(hashed, "mapping.serving.prefix=0.2") == ""
+    assert told([{**row, "hash_ids": [4 * at]} for at, row in enumerate(rows)]) == ""

@@ -1,5 +1,6 @@
 """Metrics of runs that can be worked out by hand, and the verdict on loads around what an instance can do."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -159,10 +160,19 @@ def test_what_cannot_be_asked_is_refused() -> None:
         Pool(constant(1.0), policy("chunked"), Memory(10), shares=())
 
 
+def test_a_prompt_that_is_cut_keeps_the_hashes_of_whole_blocks() -> None:
+    many = replace(requests([(20, 2), (9, 2)]), starts=np.array([0, 3, 5]), hashes=np.arange(5, dtype=np.int32), block=8)
+    short = many.clipped(14)
+    assert short.prompt.tolist() == [12, 9]
+    assert (short.starts.tolist(), short.hashes.tolist()) == ([0, 1, 3], [0, 3, 4])
+
+
 @HERE
 def test_prefix_reuse_in_a_public_trace_is_what_is_stated_beside_it() -> None:
     """With a cache of everything, at a pace that lets each request end before the next: 37.4 % of the tokens asked."""
     many = read(SHARED / "mooncake_conversation.jsonl")
     spaced = Requests(np.arange(len(many)) * 1e4, many.prompt, many.output, many.starts, many.hashes, many.block)
     pool = Pool(linear(1e-3), policy("prefill_first"), Memory(1 << 20), prefix=1 << 20)
-    assert measures(serve(spaced, [pool]))["prefix_reused"] == pytest.approx(0.374, abs=0.0005)
+    reused = measures(serve(spaced, [pool]))["prefix_reused"]
+    assert reused == pytest.approx(0.374, abs=0.0005)
+    assert many.reusable == pytest.approx(reused, rel=1e-12)

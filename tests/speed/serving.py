@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +41,20 @@ def azure() -> Served:
 
 
 def mooncake() -> Served:
-    """12,031 requests of 12,000 tokens, at 8 instances with a prefix cache, round robin, priced by a table."""
-    many = read(TRACES / "mooncake_conversation.jsonl")
+    """12,031 requests of 12,000 tokens, at 8 instances in turn with a prefix cache, priced by a table."""
+    return serve(read(TRACES / "mooncake_conversation.jsonl"), [_mooncake()], routing="round_robin")
+
+
+def _mooncake() -> Pool:
     axes = spread(2048, 131072, 128, 131072)
     table = tabled(lambda p, c, d, e, s: 4e-3 + 2e-5 * (p + d) + 1e-10 * p * c + 2e-8 * d * e, axes)
-    pool = Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=8, batch=128, prefix=20_000)
+    return Pool(table, policy("chunked", tokens=2048), Memory(40_000), instances=8, batch=128, prefix=20_000)
+
+
+def pooled() -> Served:
+    """The same, with prefixes in the blocks that nobody needs."""
+    many = read(TRACES / "mooncake_conversation.jsonl")
+    pool = replace(_mooncake(), memory=Memory(60_000), prefix=0, pooled=True)
     return serve(many, [pool], routing="round_robin")
 
 
@@ -54,7 +64,7 @@ def million() -> Served:
     return serve(many, [Pool(constant(0.0157), policy("chunked", tokens=2048), Memory(BLOCKS * 4), instances=16, batch=128)])
 
 
-LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake, "million": million}
+LOADS = {"run_a": run_a, "azure": azure, "mooncake": mooncake, "pooled": pooled, "million": million}
 
 
 def timed(name: str) -> None:
@@ -67,7 +77,7 @@ def timed(name: str) -> None:
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     memory = int(peak.split()[1]) / 1024
     start = time.process_time()
-    again = serve(served.requests, served.pools, routing=served.routing)
+    again = served.deployment.serve(served.requests)
     loop = time.process_time() - start
     assert again.total == served.total
     print(served.total["iterations"], whole, loop, memory, found["tbt_p99"], len(served.requests))
@@ -107,7 +117,8 @@ def loops() -> list[tuple[str, str, str]]:
     if not TRACES.exists():
         return [("serving loop", "the traces are not beside this checkout", "")]
     lines = []
-    for name, peer in (("run_a", "10,777 iterations/s Vidur"), ("azure", ""), ("mooncake", ""), ("million", "")):
+    for name in LOADS:
+        peer = "10,777 iterations/s Vidur" if name == "run_a" else ""
         command = [sys.executable, "-c", f"from tests.speed.serving import timed; timed({name!r})"]
         subprocess.run(command, capture_output=True, check=True)
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
