@@ -119,8 +119,9 @@ def _start(s, prices, here, transfer, stop, coming, t):
         here.ends = min(here.ends, end)
         here.next_lane = turn
         _count(s, here, lane, t, end, step)
-    # who has left may find more to share than it has let go of: a lane that was tried before might take it up
-    here.due = pool.pooled and s.total[0].preempted > left
+    # who has left may need less than it has let go of, with less to guess or more to share: a lane that was tried before might
+    # take it up
+    here.due = s.total[0].preempted > left
     return True
 
 
