@@ -49,8 +49,8 @@ from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture
 PHYSICS = 13
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
 
-FIDELITIES = ("closed", "events", "cycles")
-"""Readers, each nearer to the machine than the one before it."""
+FIDELITIES = ("steady", "closed", "events", "cycles")
+"""Readers, each nearer to the machine than the one before it; the first one is of served loads alone, without a run."""
 
 
 READERS: dict[tuple[str, type], str] = {

@@ -16,7 +16,8 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done
-from dse.evaluators.judges import served
+from dse.evaluators.judges import served, steady
+from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged, prefixes
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.policy import policies
@@ -38,9 +39,9 @@ SERVICES = {
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
-    """Readers that price iterations of a layout."""
+    """The steady state, and readers that price iterations of a layout for the loop."""
     found: tuple[str, ...] = service_of(design).FIDELITIES
-    return found
+    return found if part else (STEADY, *found)
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -78,6 +79,10 @@ def service_for(software: str) -> ModuleType:
 
 def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     service = service_of(design)
+    if fidelity == STEADY:
+        state, devices = _steady(design, load), {"devices": float(service.devices(design))}
+        made: Done = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
+        return state.values | service.used(design, load, made, state.span, steady.PRICES) | devices
     run, off = _served(design, load, fidelity, 0)
     if run is None:
         return {"max_rate": 0.0}
@@ -89,6 +94,11 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
 
 def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     service = service_of(design)
+    if fidelity == STEADY:
+        return steady.explained(
+            _steady(design, load).means, service.area_parts(design),
+            lambda pool, mean: service.operators(design, load, pool, mean.times, mean.composition, steady.PRICES),
+        )  # fmt: skip
     run = _served(design, load, fidelity, served.KEPT)[0]
     if run is None:
         return Breakdown((), 0.0, service.area_parts(design), {})
@@ -99,6 +109,11 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
 
     names = ("prefill instance", "decode instance") if len(run.pools) == 2 else ("instance",)
     return served.explained(run, service.area_parts(design), operators, names=names)
+
+
+def _steady(design: Design, load: Load) -> steady.Steady:
+    steady.refuse(load)
+    return steady.solved(deployed(design, load, STEADY, checked=False)[0], load, *service_of(design).areas(design))
 
 
 def _done(run: Served) -> Done:
@@ -113,7 +128,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         checked: whether the error is worked out; it is 0 where not.
     """
     service, serving = service_of(design), _serving(design)
-    instances = service.instances(design, load, fidelity)
+    instances = service.instances(design, load, steady.PRICES if fidelity == STEADY else fidelity)
     counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     pools, off = [], Error(0.0, 0.0, 0)
     for (rule, batch), of, count in zip(policies(serving), instances, counts, strict=True):
@@ -122,7 +137,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
             rule,
             batch,
             served.longest(load) + 1,
-            spread=of.axes,
+            spread=steady.coarse(of.axes) if fidelity == STEADY else of.axes,
             checks=of.checks * checked,
             key=of.key,
         )

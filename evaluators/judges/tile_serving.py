@@ -6,7 +6,7 @@ from HBM. An iteration is priced by
 the plan of the phase that its pipeline is for, and a design's iterations once, as a table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,8 +17,9 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import priced_by
-from dse.evaluators.judges import served
+from dse.evaluators.account.services import COMPOSITIONS, priced_by
+from dse.evaluators.judges import served, steady
+from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
@@ -81,38 +82,65 @@ def limits(design: Design, load: Load) -> list[Limit]:
 
 
 def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
-    """What a run is worth, and what it has used."""
-    chip, fleet, reader = _chip(design), fleet_of(design, load), READERS[fidelity]
-    apart = decode_cores(design)
-    run, off, between = _served(design, load, fleet, fidelity, 0)
-    if run is None:
-        return {"max_rate": 0.0}
-    values = served.worth(run, load, float(area.die(chip, apart)), float(area.total(chip, apart)), off)
-    values |= {"devices": 1.0} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
-    values["sram_used"] = max(float(of.held.sram) for of in fleet)
-    counts = run.state.work
-    read = counts["positions"].sum() + counts["past"].sum()
-    values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+    """What a run is worth, or the steady state, and what it has used."""
+    chip, fleet, apart = _chip(design), fleet_of(design, load), decode_cores(design)
+    made = float(area.die(chip, apart)), float(area.total(chip, apart))
+    if fidelity == STEADY:
+        steady.refuse(load)
+        found, _, between = _deployed(design, load, fleet, STEADY)
+        state = steady.solved(found, load, *made)
+        gone = load.requests.output > 1
+        values = state.values | {"kv_spilled": steady.far(state.means)}
+        values |= _worked(design, load, fleet, READERS[steady.PRICES], state.means, between, gone, state.span)
+    else:
+        run, off, between = _served(design, load, fleet, fidelity, 0)
+        if run is None:
+            return {"max_rate": 0.0}
+        values = served.worth(run, load, *made, off) | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
+        counts = run.state.work
+        read = counts["positions"].sum() + counts["past"].sum()
+        values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
+        means = [served.means(run, number) for number in range(len(fleet))]
+        gone = ~np.isnan(run["ready"])
+        values |= _worked(design, load, fleet, READERS[fidelity], means, between, gone, served.span(run))
+    return values | {"devices": 1.0, "sram_used": max(float(of.held.sram) for of in fleet)}
+
+
+def _worked(
+    design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader, means: Sequence[Sequence[served.Mean]],
+    between: Ways | None, gone: Array, span: float,
+) -> dict[str, float]:  # fmt: skip
+    """What has been used, and the energy of it.
+
+    Args:
+        design, load, fleet, reader: what serves.
+        means: iterations of each pool.
+        between: how caches are moved, where they are.
+        gone: requests whose caches were, shape (requests,).
+        span: of the run. [s]
+    """
     spent, done, operations = 0.0, Activity(), 0.0
-    for number, of in enumerate(fleet):
-        for mean in served.means(run, number):
+    for of, some in zip(fleet, means, strict=True):
+        for mean in some:
             at = _mean_iteration(load, of, reader, mean)
             work = at.activity * mean.times
             done, spent = done + work, spent + float(dynamic(work, of.chip))
             operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
     if between is not None:
-        plan, gone = fleet[-1].plan, ~np.isnan(run["ready"])
+        plan = fleet[-1].plan
         sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
         caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
-        done, spent = done + caches, spent + float(dynamic(caches, chip))
-    values |= _used(design, done, operations, served.span(run))
-    tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, lambda: [(spent, served.span(run))], tokens, decode_cores=apart)
+        done, spent = done + caches, spent + float(dynamic(caches, _chip(design)))
+    tokens, apart = float(load.requests.output.sum()), decode_cores(design)
+    return _used(design, done, operations, span) | of_phases(_chip(design), lambda: [(spent, span)], tokens, decode_cores=apart)
 
 
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     """The time of pipelines, by operator and idle; and the first iterations, on cores, on HBM and on links."""
-    reader, fleet = READERS[fidelity], fleet_of(design, load)
+    fleet = fleet_of(design, load)
+    if fidelity == STEADY:
+        return _standing(design, load, fleet)
+    reader = READERS[fidelity]
     run = _served(design, load, fleet, fidelity, served.KEPT)[0]
     if run is None:
         return Breakdown((), 0.0, area.parts(_chip(design), decode_cores(design)), {})
@@ -138,6 +166,19 @@ def explain(design: Design, load: Load, fidelity: str) -> Breakdown:
 
     made = _chip(design), decode_cores(design)
     found = served.explained(run, area.parts(*made), operators, names=names, beside=beside)
+    return replace(found, power=design_parts(*made), price=price.parts(*made))
+
+
+def _standing(design: Design, load: Load, fleet: tuple[Pipelines, ...]) -> Breakdown:
+    """The time of pipelines by operator, in the steady state."""
+    steady.refuse(load)
+    made, reader = (_chip(design), decode_cores(design)), READERS[steady.PRICES]
+    state = steady.solved(_deployed(design, load, fleet, STEADY)[0], load, float(area.die(*made)), float(area.total(*made)))
+
+    def operators(pool: int, mean: served.Mean) -> list[Row]:
+        return pass_rows("", _mean_iteration(load, fleet[pool], reader, mean), mean.times, of_tiles(fleet[pool].chip))
+
+    found = steady.explained(state.means, area.parts(*made), operators)
     return replace(found, power=design_parts(*made), price=price.parts(*made))
 
 
@@ -234,7 +275,8 @@ def _served(
 
 
 def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str) -> tuple[Deployment, Error, Ways | None]:
-    mapping, longest, reader = _mapping(design), served.longest(load), READERS[fidelity]
+    mapping, longest, standing = _mapping(design), served.longest(load), fidelity == STEADY
+    reader, axes = READERS[steady.PRICES if standing else fidelity], partial(spread, spilled=True)
     between = _ways(design, load, fleet, reader) if len(fleet) == 2 else None
     pools, off = [], Error(0.0, 0.0, 0)
     for place, of in enumerate(fleet):
@@ -252,8 +294,8 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
             return np.where(prompt > 0, mixed, iteration(load, of, reader, "decode", *counts).seconds)
 
         price, here = served.table(
-            pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=partial(spread, spilled=True),
-            key=priced_by(design, load, place, crowding, fidelity, without=()),
+            pricing, of.rule, int(of.plan.microbatch), longest + 1, spread=steady.coarse(axes) if standing else axes,
+            checks=0 if standing else COMPOSITIONS, key=priced_by(design, load, place, crowding, fidelity, without=()),
         )  # fmt: skip
         off = max(off, here)
         memory, known = _memory(of, load, mapping)

@@ -13,7 +13,10 @@ from dse.space.software import (
     PIPELINES,
     PRODUCT,
     REGIONS,
+    SERVED_DEVICES,
     SERVED_PIPELINES,
+    SERVED_REGIONS,
+    SERVED_WHOLE_CHIP,
     STREAM,
     SUMMA,
     TRAFFIC,
@@ -35,12 +38,14 @@ class Way(NamedTuple):
         part: in words.
         closed, events, cycles: who gives it there, as ``module:function``, or several that are alike, with ``|`` between them;
             "" of a reader that this software does not have.
+        steady: likewise, of loads that are served.
     """
 
     part: str
     closed: str
     events: str
     cycles: str
+    steady: str = ""
 
     def by(self, fidelity: str) -> str:
         """Who gives it at a fidelity."""
@@ -50,7 +55,7 @@ class Way(NamedTuple):
     @property
     def players(self) -> set[str]:
         """Readers whose answer is played."""
-        return {word for word in ("closed", "events", "cycles") if set(self.by(word).split("|")) & set(PLAYERS)}
+        return {word for word in ("steady", "closed", "events", "cycles") if set(self.by(word).split("|")) & set(PLAYERS)}
 
 
 def _alike(part: str, who: str) -> Way:
@@ -80,6 +85,22 @@ BANKS = Way(
 STAGES = Way("messages from stage to stage", "readers.closed:onward", EVENTS, CYCLES)
 BESIDE_PRODUCTS = _alike("attention and vectors beside products", "readers.price:price")
 
+
+REQUESTS = "batching, KV memory and queues of requests"
+
+
+def _priced(service: str) -> Way:
+    """Prices of a layout's iterations, by the closed form alone."""
+    return Way("prices of iterations, and room for caches", f"account.services.{service}:instances", "", "")
+
+
+def _standing(*ways: Way) -> tuple[Way, ...]:
+    """Of a load that is served, where iterations are priced by these."""
+    serve = "serving.loop:serve"
+    loop = Way(REQUESTS, *(serve if way else "" for way in ways[0][1:4]), steady="serving.standing:standing")
+    return (*(way._replace(steady=way.closed) for way in ways), loop)
+
+
 WAYS: dict[str, tuple[Way, ...]] = {
     REGIONS: (
         Way("kernels on the mesh: products, sums, vectors, moves", "readers.closed:kernel", EVENTS, CYCLES),
@@ -100,17 +121,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
         TIMELINE,
         *SILICON,
     ),
-    SERVED_PIPELINES: (
-        ON_GROUPS,
-        BANKS,
-        STAGES,
-        OPERATORS,
-        ENGINES,
-        BESIDE_PRODUCTS,
-        TIMELINE,
-        _alike("batching, KV memory and queues of requests", "serving.loop:serve"),
-        *SILICON,
-    ),
+    SERVED_PIPELINES: _standing(ON_GROUPS, BANKS, STAGES, OPERATORS, ENGINES, BESIDE_PRODUCTS, TIMELINE, *SILICON),
+    SERVED_DEVICES: _standing(_priced("devices")),
+    SERVED_REGIONS: _standing(_priced("regions")),
+    SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
     WHOLE_CHIP: (
         Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
         TILE_BANKS,

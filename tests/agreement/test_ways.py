@@ -27,6 +27,11 @@ LINES = {
     "workload.prompt={some} workload.output=2",
     "served pipelines": "chip=npu64 model=qwen3_4b model.qwen3_4b.layers={layers} workload=serving workload.requests=2 "
     "mapping.serving.tokens=64 mapping.both.tp=2",
+    "served devices": "chip=npu_dse workload=serving workload.requests=20 workload.prompt={some}",
+    "served regions": "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} workload=serving workload.requests=4 "
+    "workload.prompt={some} workload.output=4",
+    "served whole chip": "chip=npu64 mapping=flat_serving workload=serving model=qwen3_4b model.qwen3_4b.layers={layers} "
+    "workload.requests=4 workload.prompt={some} workload.output=4",
     "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",
     "summa": "chip=tile32 workload=gemm workload.shapes=[{some}x512x512]",
     "collective": "chip=tile32 workload=collective workload.bytes=[{some}KiB]",
@@ -38,9 +43,6 @@ LINES = {
 
 ONE = {
     "devices": "chip=npu_dse",
-    "served devices": "chip=npu_dse workload=serving",
-    "served regions": "chip=wse2 workload=serving",
-    "served whole chip": "chip=npu64 mapping=flat_serving workload=serving model=qwen3_4b",
     "pooled dies": "chip=h800_ep model=deepseek_v3",
 }
 """A question for each software that the closed form alone answers for: there is nothing to compare."""

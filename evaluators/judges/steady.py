@@ -1,0 +1,130 @@
+"""A served load at fidelity=steady: the closed form of `serving/standing.py` on prices of the closed form, no iteration played.
+
+A design costs some hundred prices, of which a small table is made that designs with equal prices share. What only a run can say
+is refused: gaps between single tokens, preemptions, the largest rate.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.metrics import per_area
+from dse.evaluators.judges.served import Mean
+from dse.evaluators.serving.loop import Deployment
+from dse.evaluators.serving.measures import Slo
+from dse.evaluators.serving.standing import measured, standing
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+from dse.space.workload import Load
+
+STEADY = "steady"
+"""The fidelity's word."""
+
+PRICES = "closed"
+"""Whose prices it takes."""
+
+POINTS = 7
+"""Of each axis of a table of prices: ends, one, and others evenly between them in the order of the loop's."""
+
+
+def coarse(axes: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
+    """Fewer points of the same axes: between them prices are multilinear."""
+
+    def found(*largest: int) -> list[Array]:
+        return [thinned(values) for values in axes(*largest)]
+
+    return found
+
+
+def thinned(values: Array) -> Array:
+    """At most `POINTS` values of an axis: the first two, the last, and what lies evenly between.
+
+    >>> thinned(np.arange(20.0)).tolist()
+    [0.0, 1.0, 5.0, 8.0, 12.0, 15.0, 19.0]
+    """
+    if len(values) <= POINTS:
+        return values
+    return np.asarray(
+        values[np.unique(np.concatenate([[0], np.rint(np.linspace(1, len(values) - 1, POINTS - 1))])).astype(int)]
+    )
+
+
+def refuse(load: Load) -> None:
+    """Raises for what takes runs."""
+    if load.largest:
+        raise DesignError("workload.rate: largest is looked for by runs; give a rate, or fidelity=closed")
+
+
+class Steady(NamedTuple):
+    """A deployment in the steady state.
+
+    Attributes:
+        values: what it is worth, by the names of the loop.
+        means: iterations of each pool, those with prompts and those of decodes alone.
+        span: from the first arrival to the last token. [s]
+    """
+
+    values: dict[str, float]
+    means: list[list[Mean]]
+    span: float
+
+
+def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
+    """A deployment in the steady state of a load.
+
+    Args:
+        of: what is deployed.
+        load: requests, and what they must keep.
+        die, system: areas. [mm2]
+
+    Raises:
+        DesignError: a load without a steady state.
+    """
+    (found,) = standing([of], load.requests, load.ttft)
+    values = measured(found, load.requests, Slo(load.ttft, load.tpot))
+    areas = per_area(values["throughput"], float("nan"), die, system)
+    values |= {name: area for name, area in areas.items() if area == area}
+    return Steady(values, _means(found, load.requests, len(of.pools)), float(found["span"]))
+
+
+def far(means: Sequence[Sequence[Mean]]) -> float:
+    """Share of all positions read that is not in SRAM."""
+    read = [(mean.times * mean.decodes * mean.context, mean.spilled) for some in means for mean in some]
+    whole = sum(positions for positions, _ in read)
+    return sum(positions * share for positions, share in read) / whole if whole else 0.0
+
+
+def explained(means: list[list[Mean]], areas: dict[str, Any], operators: Callable[[int, Mean], Sequence[Row]]) -> Breakdown:
+    """The time of all instances at work, operator by operator; when each iteration runs is for a run to say.
+
+    Args:
+        means: iterations of each pool.
+        areas: by block. [mm2]
+        operators: of a pool's mean iteration as often as there are such ones.
+    """
+    rows = []
+    for number, some in enumerate(means):
+        name = ("prefill" if number == 0 else "decode") + " instances" if len(means) > 1 else "instances"
+        for mean in some:
+            what = f"{name}, iterations {'with prompts' if mean.prompts else 'of decodes'}"
+            rows += [replace(row, phase=what) for row in operators(number, mean)]
+    return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {})
+
+
+def _means(found: Any, requests: Requests, pools: int) -> list[list[Mean]]:
+    """Iterations that make all tokens of all requests."""
+    chunks, tokens = len(requests) * float(found["chunks"]), float(found["tokens"])
+    together, beside, far = float(found["together"]), float(found["beside"]), float(found["spilled"])
+    further = requests.output - 1.0
+    left, read = float(further.sum()), float((further * (requests.prompt + requests.output / 2)).sum())
+    context = read / left if left else 0.0
+    own = float(found["past"]) + (tokens + 1) / 2
+    prompts = Mean(True, chunks / together, tokens * together, own, beside, context if beside else 0.0, far)
+    alone = max(0.0, left - prompts.times * beside)
+    decodes = Mean(False, alone / max(float(found["decodes"]), 1.0), 0.0, 0.0, max(float(found["decodes"]), 1.0), context, far)
+    some = [decodes] if decodes.times else []
+    return [[prompts, *some]] if pools == 1 else [[prompts], some]

@@ -1,0 +1,260 @@
+"""The balance of a pool in the steady state, compiled: how long an iteration is when as many requests come as are done.
+
+A lane is a micro-batch of a pipeline of instances; a pool has L = instances x stages of them. By Little's law a lane has
+d = rate g t / L requests that decode, where each has g further tokens and an iteration takes t; and t is a price of d. The
+least t that agrees with itself is looked for by halving.
+
+Throughout: price is a `price.Price`, of a record of `STATION`, load a `Mix`.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.priced import seconds
+from dse.evaluators.serving.waits import others
+from dse.space.elementwise import Array
+
+compiled = cached_njit(error_model="numpy", nogil=True)
+
+DOUBLINGS, HALVINGS = 40, 44
+"""Of the length of an iteration, until it is long enough; and of the bracket between too short and long enough."""
+
+STATION = np.dtype(
+    [
+        ("instances", "f8"),  # of the pool
+        ("stages", "f8"),  # of an instance: lanes
+        ("share", "f8"),  # of an iteration's time, in the slowest stage
+        ("batch", "f8"),  # most requests of a lane, by batch and memory
+        ("near", "f8"),  # requests of an instance that SRAM has room for, before HBM; infinite for one memory
+        ("mixed", "?"),
+        ("chunked", "?"),
+        ("tokens", "f8"),
+        ("unit", "f8"),
+        ("chunk", "f8"),
+        ("prefills", "?"),
+        ("decodes", "?"),
+    ]
+)  # fmt: skip
+"""A pool as the balance sees it; policies as `policy.Policy` says."""
+
+BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "held", "rate")])
+"""What balances: an iteration of decodes with its share of prompts [s], requests that decode in the lane of one of them, itself
+included; a prompt from its first chunk to its first token, the mean [s]; requests of a lane; and the pool's rate [1/s]."""
+
+FEW = 8
+"""Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
+
+
+class Mix(NamedTuple):
+    """Requests as the steady state sees them.
+
+    Attributes:
+        rate: of requests. [1/s]
+        gaps: squared coefficient of variation of the times between arrivals. [1]
+        count: requests.
+        further: tokens after the first one, the mean over requests. [token]
+        outputs: squared coefficient of variation of these. [1]
+        each: mean of 1 / further, of requests with two tokens or more. [1]
+        context: positions that a decoding request reads, the mean over tokens. [token]
+        prompts, weights: lengths that stand for all prompts, and their shares; shape (kinds,). [token], [1]
+        arrival, prompt, left: of the requests that may be the last to end: when they come, counted from the first one, their
+            prompt and their further tokens; shape (few,). [s], [token], [token]
+    """
+
+    rate: float
+    gaps: float
+    count: float
+    further: float
+    outputs: float
+    each: float
+    context: float
+    prompts: Array
+    weights: Array
+    arrival: Array
+    prompt: Array
+    left: Array
+
+
+@compiled
+def spilled(of, held):
+    """Share of what is read that has no room in SRAM, with so many requests in each lane."""
+    return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
+
+
+@compiled
+def chunk_of(of, decodes):
+    """The longest chunk of a prompt beside some decodes. [token]"""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return of.chunk
+    left = max(1.0, of.tokens - decodes)
+    return min(left, of.chunk) if of.chunk > 0 else left
+
+
+@compiled
+def chunks_at_once(of, decodes):
+    """Chunks that an iteration has room for, beside some decodes."""
+    if not of.chunked:
+        return math.inf
+    if of.unit > 0:
+        return max(1.0, (of.tokens - decodes) // of.unit)
+    return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
+
+
+@compiled
+def chunks(prompt, chunk):
+    """Of a prompt; 1 where it is not cut."""
+    return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
+
+
+@compiled
+def chunked(price, tokens, past, decodes, context, share):
+    """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
+    pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
+    return seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
+
+
+@compiled
+def decoded(price, of, load, decodes, share):
+    """Seconds of an iteration of decodes alone."""
+    positions = decodes * load.context
+    return seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
+
+
+@compiled
+def alone(price, of, prompt, share):
+    """Seconds of a prompt by itself, chunk after chunk."""
+    chunk = chunk_of(of, 0.0)
+    count = chunks(prompt, chunk)
+    if count == 1:
+        return chunked(price, prompt, 0.0, 0.0, 0.0, share)
+    last = prompt - (count - 1) * chunk
+    total = chunked(price, last, prompt - last, 0.0, 0.0, share)
+    if count <= FEW:
+        for place in range(count - 1):
+            total += chunked(price, chunk, place * chunk, 0.0, 0.0, share)
+        return total
+    done = (count - 2) * chunk
+    three = chunked(price, chunk, 0.0, 0.0, 0.0, share) + 4 * chunked(price, chunk, done / 2, 0.0, 0.0, share)
+    return total + (count - 1) * (three + chunked(price, chunk, done, 0.0, 0.0, share)) / 6
+
+
+@compiled
+def prefilling(price, of, load, taken):
+    """Seconds of each kind of prompt by itself, in `taken`; returns their mean, how many chunks, and of a chunk tokens and past."""
+    mean = count = past = tokens = 0.0
+    chunk = chunk_of(of, 0.0)
+    for kind in range(len(load.prompts)):
+        here = chunks(load.prompts[kind], chunk)
+        taken[kind] = alone(price, of, load.prompts[kind], 0.0)
+        mean += load.weights[kind] * taken[kind]
+        count += load.weights[kind] * here
+        tokens += load.weights[kind] * load.prompts[kind]
+        past += load.weights[kind] * (here * (here - 1) / 2 * chunk if here > 1 else 0.0)
+    return mean, count, tokens / count, past / count
+
+
+@compiled
+def beside(price, of, load, prompts, decodes, share):
+    """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
+    _, _, tokens, past = prompts
+    if not of.mixed:
+        return chunked(price, tokens, past, 0.0, 0.0, share)
+    both = chunked(price, tokens, past, decodes, load.context, share)
+    return max(0.0, both - decoded(price, of, load, decodes, share))
+
+
+@compiled
+def stretched(price, of, load, prompts, lane, period, decodes, share):
+    """A prompt's mean time from its first chunk to its first token, beside decodes and beside other prompts. [s]"""
+    mean, count, tokens, past = prompts
+    if not of.prefills:
+        return 0.0
+    if of.mixed and decodes > 0:
+        both = chunked(price, tokens, past, decodes, load.context, share)
+        mean += count * max(0.0, both - chunked(price, tokens, past, 0.0, 0.0, share))
+    several = chunks_at_once(of, decodes)
+    if of.mixed and several > 1:
+        mean += count * min(lane * count * period, several - 1) * beside(price, of, load, prompts, max(decodes, 1.0), share)
+    return mean
+
+
+@compiled
+def iterated(price, of, load, prompts, lane, period, full, found):
+    """An iteration of decodes when others take so long: a step of the fixed point; what it has is left in `found`.
+
+    Args:
+        price, of, load: as above.
+        prompts: of `prefilling`.
+        lane: requests that come to a lane over time. [1/s]
+        period: of iterations. [s]
+        full: whether lanes are as full as can be, so that requests wait.
+        found: a record of `BALANCE`.
+    """
+    count, lanes = prompts[1], of.instances * of.stages
+    busy = load.further * period
+    mean = min(lane * busy, of.batch)
+    share = spilled(of, min(of.batch, mean + 1))
+    prefill = stretched(price, of, load, prompts, lane, period, mean, share)
+    held = of.batch if full else min(lane * (busy + prefill), of.batch)
+    decoding = busy / (busy + prefill) if prefill > 0 else 1.0
+    here = max(1.0, held * decoding) if full else min(1 + others(held * lanes, lanes) * decoding, of.batch)
+    share = spilled(of, max(held, here))
+    # lanes of a pipeline go round together: where any of them has a chunk, all wait for it
+    own = min(lane * count * period, chunks_at_once(of, here)) if of.prefills else 0.0
+    any_of = max(own, 1 - math.exp(-of.stages * own))
+    crowd = max(1.0, of.share * min(of.stages, held * of.stages))
+    found.decodes, found.prefill, found.held = here, prefill, held
+    step = crowd * decoded(price, of, load, here, share)
+    if any_of > 0:
+        step += any_of * beside(price, of, load, prompts, here, share)
+    return step
+
+
+@compiled
+def crowded(price, of, load, prompts, period):
+    """Requests that a lane serves over time where it is always as full as can be, and iterations take so long. [1/s]"""
+    busy = load.further * period
+    first = of.batch / (busy + prompts[0])
+    decodes = min(first * busy, of.batch)
+    prefill = stretched(price, of, load, prompts, first, period, decodes, spilled(of, of.batch))
+    lane = of.batch / (busy + prefill)
+    return min(lane, chunks_at_once(of, decodes) / (prompts[1] * period)) if of.prefills else lane
+
+
+@compiled
+def longer(price, of, load, prompts, rate, period, found):
+    """Whether iterations take longer than a period; a rate of 0 is that of full lanes."""
+    lane = rate / (of.instances * of.stages) if rate > 0 else crowded(price, of, load, prompts, period)
+    return iterated(price, of, load, prompts, lane, period, rate == 0, found) > period
+
+
+@compiled
+def balanced(price, of, load, prompts, rate, found):
+    """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
+    lanes = of.instances * of.stages
+    if not of.decodes:
+        found.period, found.decodes, found.prefill = 0.0, 0.0, prompts[0]
+        found.rate = rate if rate > 0 else lanes / (prompts[0] * max(1.0, of.share * of.stages))
+        found.held = found.rate / lanes * prompts[0]
+        return
+    low = high = decoded(price, of, load, 1.0, spilled(of, 1.0))
+    for _ in range(DOUBLINGS):
+        if not longer(price, of, load, prompts, rate, high, found):
+            break
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if longer(price, of, load, prompts, rate, middle, found):
+            low = middle
+        else:
+            high = middle
+    longer(price, of, load, prompts, rate, high, found)
+    found.period = high
+    found.rate = rate if rate > 0 else lanes * crowded(price, of, load, prompts, high)

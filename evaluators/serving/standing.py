@@ -1,0 +1,285 @@
+"""A served load in closed form at the rate at which it comes: throughput, times to first token and a token, and the load.
+
+Nothing is played: pools are in balance (`balance`), what cannot start at once waits (`waits`), and requests differ by their
+prompts alone. Approximate where the loop is exact; it costs some hundred prices instead of all iterations of a trace.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, prefilling, spilled
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
+from dse.evaluators.serving.state import Transfer, records
+from dse.evaluators.serving.waits import delayed, kept, quantile, wait
+from dse.space.elementwise import Array
+from dse.space.errors import DesignError
+from dse.space.requests import Requests
+
+compiled = cached_njit(error_model="numpy", nogil=True)
+
+KINDS = 24
+"""Lengths of prompts that stand for all."""
+
+FIELDS = (
+    "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
+    "tpot", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+)  # fmt: skip
+STANDING = np.dtype([(name, "f8") for name in FIELDS])
+"""The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
+its first token [s]; shares of time that instances are busy; time to first token and per output token [s]; until the first chunk
+[s]; from the first arrival to the last token [s]; the share of the requests whose first token comes within its bound; of a
+request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and chunks in an iteration
+that has some; and the share of what is read that is not in SRAM."""
+
+
+def refused(pools: Sequence[Pool], requests: Requests) -> str:
+    """Why a load has no steady state that this form knows, in one line; empty where it has one."""
+    if not np.isfinite(requests.rate):
+        return "requests that come at once have no steady state"
+    if any(pool.policy.static for pool in pools):
+        return "batches that end together have none; choose another mapping.serving.policy"
+    if len(requests.starts) and any(pool.prefix for pool in pools):
+        return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+    return ""
+
+
+def mix(requests: Requests) -> Mix:
+    """What the steady state counts of requests.
+
+    >>> some = Requests(np.arange(4.0), np.array([10, 10, 30, 30]), np.array([1, 3, 3, 1]))
+    >>> found = mix(some)
+    >>> found.rate, found.gaps, found.further, found.context, found.prompts.tolist()
+    (1.0, 0.0, 1.0, 21.5, [10.0, 30.0])
+    """
+    prompt, further = requests.prompt.astype(float), requests.output - 1.0
+    gaps = np.diff(requests.arrival)
+    lengths, counts = np.unique(prompt, return_counts=True)
+    if len(lengths) > KINDS:
+        bins = np.array_split(np.sort(prompt), KINDS)
+        lengths, counts = np.array([some.mean() for some in bins]), np.array([len(some) for some in bins])
+    tokens, few = further.sum(), max(float(further.mean()), 1e-9)
+    read = (further * (prompt + requests.output / 2)).sum() / tokens if tokens else prompt.mean()
+    several = further[further > 0]
+    arrival = requests.arrival - requests.arrival[0]
+    last = _last(arrival, prompt, further)
+    return Mix(
+        float(requests.rate), float(gaps.var() / gaps.mean() ** 2), float(len(requests)), float(further.mean()),
+        float(further.var() / few**2), float((1 / several).mean()) if len(several) else 0.0, float(read),
+        lengths.astype(float), counts / counts.sum(), arrival[last], prompt[last], further[last],
+    )  # fmt: skip
+
+
+def _last(arrival: Array, prompt: Array, further: Array) -> Array:
+    """Requests that may be the last to end: no other one comes later and is as long in both."""
+    found, most, longest = list[int](), -1.0, -1.0
+    for place in range(len(arrival) - 1, -1, -1):
+        if further[place] > longest or prompt[place] > most:
+            found.append(place)
+        longest, most = max(longest, further[place]), max(most, prompt[place])
+    return np.array(found)
+
+
+def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) -> Array:
+    """A pool as a record of `balance.STATION`; of the mean request, as far as memory goes."""
+    memory, rule = pool.memory, pool.policy
+    whole = float(requests.total.mean()) - 1
+    positions = (
+        whole if rule.lifetime else float(requests.prompt.mean()) + (float(requests.output.mean()) / 2 if decodes else 0)
+    )
+    need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
+    room, near = (
+        (memory.buffers, memory.blocks / need) if memory.buffers else ((1 - memory.spare) * memory.blocks / need, math.inf)
+    )
+    batch = max(1.0, min(float(pool.batch), room) / pool.stages)
+    return records(
+        STATION, 1, instances=pool.instances, stages=pool.stages, share=max(pool.shares), batch=batch, near=near,
+        mixed=rule.mixed, chunked=rule.chunked, tokens=rule.tokens, unit=rule.unit, chunk=rule.chunk,
+        prefills=prefills, decodes=decodes,
+    )  # fmt: skip
+
+
+def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.inf) -> Array:
+    """Deployments that serve the same requests, in the steady state.
+
+    Args:
+        of: those whose pools have the same prices are solved together.
+        requests: with times.
+        bound: of the time to first token. [s]
+
+    Returns:
+        Records of `STANDING`, shape (deployments,).
+
+    Raises:
+        DesignError: what `refused` says of one of them.
+    """
+    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
+    for place, one in enumerate(of):
+        if why := refused(one.pools, requests):
+            raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
+        groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:4]), []).append(place)
+    for places in groups.values():
+        some = [of[place] for place in places]
+        first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=len(one.pools) == 1) for one in some])
+        last = np.concatenate([station(one.pools[-1], requests, prefills=len(one.pools) == 1, decodes=True) for one in some])
+        sent = np.array([sending(one.transfer, load) for one in some])
+        here = records(STANDING, len(some))
+        solve(some[0].pools[0].price, some[0].pools[-1].price, len(some[0].pools) == 2, first, last, sent, load, bound, here)
+        found[places] = here
+    return found
+
+
+def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float]:
+    """That a channel has a cache, in the mean; the latency; and channels. [s], [s], [1]"""
+    if transfer is None:
+        return 0.0, 0.0, 1.0
+    return float((load.weights * transfer.seconds(load.prompts)).sum()), transfer.latency, float(transfer.channels)
+
+
+@compiled
+def solve(price, later, apart, first, last, sent, load, bound, found):
+    """Pools that have the same prices, one after the other: `found` for each record of `first`, `last` and `sent`."""
+    balance, full = np.zeros(2, BALANCE), np.zeros(2, BALANCE)
+    taken = np.zeros(len(load.prompts))
+    for row in range(len(found)):
+        of = first[row]
+        prompts = prefilling(price, of, load, taken)
+        balanced(price, of, load, prompts, 0.0, full[0])
+        most = full[0].rate
+        if apart:
+            balanced(later, last[row], load, prompts, 0.0, full[1])
+            most = min(most, full[1].rate)
+            if sent[row, 0] > 0:
+                most = min(most, sent[row, 2] / sent[row, 0])
+        rate = load.rate
+        for place in range(1 + apart):
+            over = rate >= full[place].rate
+            pool, its = (first[row], price) if place == 0 else (last[row], later)
+            balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
+        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, most, balance, found[row])
+
+
+@compiled
+def _told(apart, first, last, sent, load, bound, prompts, taken, most, balance, found):
+    """What a balance means for requests."""
+    rate, end = min(load.rate, most), balance[1 if apart else 0]
+    late = load.count * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
+    waiting, mean = _waits(apart, first, load, prompts, taken, most, balance[0])
+    residual = 0.0 if apart else _residual(first, end)
+    more = max(0.0, balance[0].prefill - prompts[0]) + residual
+    services = taken + more
+    before = prompts[0] + more
+    found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
+    _, found.chunks, found.tokens, found.past = prompts
+    lane = rate / (first.instances * first.stages)
+    if not apart and first.mixed:
+        found.beside = min(lane * load.further * end.period, first.batch)
+        found.together = max(1.0, lane * found.chunks * end.period)
+    else:
+        found.beside, found.together = 0.0, 1.0
+    found.spilled = spilled(last, max(end.held, end.decodes))
+    if late > 0:  # waits grow evenly
+        waiting, mean = 1.0, max(mean, late / 2)
+    found.ttft, found.wait = before + waiting * mean, waiting * mean + residual
+    found.ttft_p50 = quantile(0.5, services, load.weights, waiting, mean)
+    found.ttft_p90 = quantile(0.9, services, load.weights, waiting, mean)
+    found.ttft_p99 = quantile(0.99, services, load.weights, waiting, mean)
+    found.within = kept(bound, services, load.weights, waiting, mean)
+    moved = 0.0
+    if apart:
+        moved = sent[0] + sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
+        if sent[0] > 0 and rate * sent[0] < sent[2]:
+            moved += wait(rate * sent[0] / sent[2], sent[2], sent[0], load.gaps, 0.0)
+    found.tpot = end.period + moved * load.each
+    lanes = first.instances * first.stages
+    found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
+    found.decode_busy = min(1.0, end.held) if apart else found.prefill_busy
+    span, slope = 0.0, (taken[-1] - taken[0]) / max(load.prompts[-1] - load.prompts[0], 1.0)
+    for place in range(len(load.arrival)):
+        own = taken[0] + slope * (load.prompt[place] - load.prompts[0])
+        further = load.left[place]
+        whole = (
+            own + more + waiting * mean * (0.0 if late > 0 else 1.0) + further * end.period + (moved if further > 0 else 0.0)
+        )
+        span = max(span, load.arrival[place] + whole)
+    found.span = span + late
+
+
+@compiled
+def _residual(of, balance):
+    """Until a lane ends its iteration, where all are at work. [s]"""
+    held = balance.held * of.stages
+    lanes = of.instances * of.stages
+    held = balance.held * lanes
+    if held == 0:
+        return 0.0
+    all_busy = 0.5 * math.erfc((lanes - 0.5 - held) / math.sqrt(2 * held)) if lanes > 1 else min(1.0, held)
+    return all_busy * balance.period / (2 * lanes if of.stages == 1 else 2 * of.stages)
+
+
+@compiled
+def _slots(of, load, balance, service, spread):
+    """For a place in a batch. [s]"""
+    lanes = of.instances * of.stages
+    busy = min(balance.held / of.batch, 0.999)
+    return wait(busy, max(1.0, lanes * of.batch), service, load.gaps, spread)
+
+
+@compiled
+def _waits(apart, of, load, prompts, taken, most, balance):
+    """Share of the requests that wait for a place or for prompts before theirs, and how long these do."""
+    lanes = of.instances * of.stages
+    service = balance.prefill
+    square = 0.0
+    for kind in range(len(taken)):
+        square += load.weights[kind] * taken[kind] ** 2
+    spread = max(0.0, square / prompts[0] ** 2 - 1)
+    servers = lanes * (min(chunks_at_once(of, balance.decodes), of.batch) if of.mixed else 1.0)
+    busy = min(min(load.rate, most) * service / servers, 0.999)
+    longer, share = wait(busy, servers, service, load.gaps, spread), delayed(busy, servers)
+    if not apart:
+        whole = service + load.further * balance.period
+        cv = (service**2 * spread + (load.further * balance.period) ** 2 * load.outputs) / whole**2
+        longer += _slots(of, load, balance, whole, cv)
+        share = 1 - (1 - share) * (1 - delayed(min(balance.held / of.batch, 0.999), max(1.0, lanes * of.batch)))
+    # no queue of a trace is longer than what its chance leaves of its requests
+    chance = math.sqrt(load.count * (load.gaps + spread)) / most
+    longer = min(longer, chance)
+    return share, longer / share if share > 0 else 0.0
+
+
+def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, float]:
+    """Metrics of one record of `STANDING`, as the loop names them, as far as the steady state says them."""
+    load, span, many = requests.rate / found["saturated"], float(found["span"]), len(requests)
+    good = float(found["within"]) * bool(found["tpot"] <= slo.tpot)
+    latency = float(found["ttft"]) + float(requests.output.mean() - 1) * float(found["tpot"])
+    values = {
+        "throughput": float(requests.output.sum()) / span,
+        "request_throughput": many / span,
+        "goodput": good * many / span,
+        "slo_attainment": good,
+        **{name: float(found[name]) for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot")},
+        "latency": latency,
+        "queue_delay": float(found["wait"]),
+        "offered_load": load,
+        "load_verdict": float(VERDICTS.index(_verdict(load, found, requests))),
+        "prefill_busy": float(found["prefill_busy"]),
+        "decode_busy": float(found["decode_busy"]),
+    }
+    return values if (requests.output > 1).any() else values | {"tpot": math.nan}
+
+
+def _verdict(load: float, found: Any, requests: Requests) -> str:
+    """As `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    quick = float(found["prefill"]) + float(np.quantile(requests.output - 1, 0.1)) * float(found["period"])
+    if load > 1 and len(requests) >= FEW:
+        return "overloaded"
+    if load > 0.5 and requests.arrival[-1] - requests.arrival[0] < SHORT * quick:
+        return "too short to say"
+    return "overloaded" if load > 1 else "backlogged" if load > NEAR else "stable"

@@ -1,0 +1,193 @@
+"""The steady state against the loop: one request alone, no load, growing loads, more instances; and through the door."""
+
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import evaluate, explain, fidelities
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.measures import Slo, measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import linear
+from dse.evaluators.serving.standing import measured, standing
+from dse.evaluators.serving.state import Transfer
+from dse.evaluators.serving.waits import kept, others, quantile, wait
+from dse.space.design import stacked
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
+from dse.validate import asked_of
+
+RULES = ("chunked", "prefill_first", "orca", "fusion")
+
+
+def _pool(rng: np.random.Generator, instances: int, rule: str = "") -> Pool:
+    """A pool of random prices and stages."""
+    price = linear(*(float(value) for value in 10 ** rng.uniform((-3, -6, -9, -5, -8, -9), (-2, -4, -7, -3, -6, -8))))
+    stages = int(rng.integers(1, 6))
+    shares = rng.dirichlet(np.full(stages, 50.0))
+    chosen = policy(rule or str(rng.choice(RULES)), by_chunk=False)
+    batch = int(rng.integers(8, 65))
+    return Pool(price, chosen, Memory(1 << 16), instances, tuple((shares / shares.sum()).tolist()), batch=batch)
+
+
+def _deployment(rng: np.random.Generator) -> Deployment:
+    count = int(rng.integers(1, 4))
+    if rng.random() < 0.3:
+        pools = (_pool(rng, int(rng.integers(1, 4)), "prefill_first"), _pool(rng, count))
+        return Deployment(pools, Transfer(1e-6, 1e-4, 1, True, fixed=1e-4), "least_loaded")
+    return Deployment((_pool(rng, count),), None, "least_loaded")
+
+
+def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
+    return measured(standing([of], asked)[0], asked, Slo())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**9))
+def test_without_load_a_request_takes_what_it_takes_alone_in_the_loop(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    of, lengths = _deployment(rng), (int(rng.integers(1, 1500)), int(rng.integers(2, 200)))
+    asked = requests([lengths] * 3, 1e8 * np.arange(3))
+    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "latency"):
+        assert found[name] == pytest.approx(loop[name], rel=1e-5), name
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9))
+def test_prompts_of_any_lengths_take_what_they_take_alone(seed: int) -> None:
+    """Chunks of long prompts are priced in thirds, which is exact for linear prices."""
+    rng = np.random.default_rng(seed)
+    of = _deployment(rng)
+    asked = requests(np.stack([rng.integers(1, 9000, 20), rng.integers(2, 90, 20)], 1), 1e8 * np.arange(20))
+    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    assert found["ttft"] == pytest.approx(loop["ttft"], rel=1e-5)
+    assert found["ttft_p90"] == pytest.approx(loop["ttft_p90"], rel=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.05, 0.9))
+def test_throughput_is_the_offered_rate_below_saturation_and_the_saturated_one_above(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    of = _deployment(rng)
+    asked = requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 40_000).arriving(
+        "poisson", rate=1.0, seed=seed
+    )
+    most = float(standing([of], asked)[0]["saturated"])
+    below, above = asked.scaled(share * most / asked.rate), asked.scaled(2 * most / asked.rate)
+    found, late = _steady(of, below), _steady(of, above)
+    window = below.arrival[-1] - below.arrival[0]
+    # the span is the window of arrivals and what the last requests take
+    assert found["request_throughput"] == pytest.approx(len(below) / (window + found["latency"]), rel=0.02)
+    assert found["offered_load"] == pytest.approx(share)
+    assert late["request_throughput"] == pytest.approx(most, rel=0.1)
+    # waiting grows with the trace: the last request waits for half of all
+    assert late["ttft"] > len(asked) / 4 / most * 0.9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.05, 1.5))
+def test_more_instances_never_raise_tpot_nor_lower_what_is_served(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    pool = _pool(rng, int(rng.integers(1, 4)))
+    one = Deployment((pool,), None, "least_loaded")
+    asked = requests([(int(rng.integers(1, 1500)), int(rng.integers(2, 200)))] * 500).arriving("poisson", rate=1.0, seed=seed)
+    asked = asked.scaled(share * float(standing([one], asked)[0]["saturated"]) / asked.rate)
+    several = [replace(pool, instances=pool.instances + more) for more in range(4)]
+    found = standing([Deployment((some,), None, "least_loaded") for some in several], asked)
+    assert (np.diff(found["tpot"]) <= 1e-6 * found["tpot"][1:]).all()
+    assert (np.diff(found["saturated"]) >= 0).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9), st.floats(0.1, 0.6))
+def test_random_pools_are_near_the_loop(seed: int, share: float) -> None:
+    """Bounds are wide: a draw of arrivals is not their mean."""
+    rng = np.random.default_rng(seed)
+    of = _deployment(rng)
+    asked = requests([(int(rng.integers(64, 1500)), int(rng.integers(8, 200)))] * 300).arriving("poisson", rate=1.0, seed=seed)
+    asked = asked.scaled(share * float(standing([of], asked)[0]["saturated"]) / asked.rate)
+    loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
+    assert found["throughput"] == pytest.approx(loop["throughput"], rel=0.25)
+    assert found["tpot"] == pytest.approx(loop["tpot"], rel=0.6)
+
+
+def test_deployments_that_share_prices_are_solved_as_if_they_were_alone() -> None:
+    rng = np.random.default_rng(7)
+    asked = requests(np.stack([rng.integers(1, 900, 80), rng.integers(1, 90, 80)], 1)).arriving("poisson", rate=2.0, seed=3)
+    pools = [_pool(rng, 1) for _ in range(3)]
+    several = [Deployment((replace(pool, instances=n),), None, "least_loaded") for n in (1, 2, 4) for pool in pools]
+    together = standing(several, asked)
+    for place, one in enumerate(several):
+        assert together[place] == standing([one], asked)[0]
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.1, 10), st.floats(0, 5))
+@settings(max_examples=30, deadline=None)
+def test_one_server_waits_as_pollaczek_and_khinchine_have_it(load: float, service: float, spread: float) -> None:
+    rate = load / service
+    assert wait(load, 1.0, service, 1.0, spread) == pytest.approx(rate * service**2 * (1 + spread) / (2 * (1 - load)))
+
+
+@given(st.integers(0, 10**9), st.floats(0.05, 0.995))
+@settings(max_examples=30, deadline=None)
+def test_a_percentile_is_kept_and_no_shorter_time_is(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    services, weights = np.sort(rng.uniform(0.1, 5, 9)), rng.dirichlet(np.ones(9))
+    waiting, mean = float(rng.uniform()), float(rng.uniform(0.01, 5))
+    found = quantile(share, services, weights, waiting, mean)
+    assert kept(found * (1 + 1e-9), services, weights, waiting, mean) >= share - 1e-6
+    assert kept(found * (1 - 1e-3), services, weights, waiting, mean) < share
+
+
+def test_others_in_a_lane_are_what_is_left_of_an_even_spread() -> None:
+    rng = np.random.default_rng(5)
+    for held, lanes in ((20.0, 4.0), (3.0, 4.0), (40.0, 8.0)):
+        beside = (rng.poisson(held, 20_000) + 1) / lanes - 1
+        assert others(held, lanes) == pytest.approx(np.maximum(beside, 0).mean(), abs=0.06)
+
+
+LINES = {
+    "dies": "chip=h200 model=llama3_8b mapping.both.tp=2 workload.rate='5 Hz'",
+    "dies apart": "chip=h200 model=llama3_8b mapping.serving.prefill_instances=1 workload.rate='5 Hz'",
+    "tiles": "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4 workload.rate='1 Hz'",
+    "tiles apart": "chip=npu64 model=qwen3_4b mapping.both.tp=4 mapping.both.pp=4 mapping.serving.prefill_cores=32 "
+    "workload.rate='1 Hz'",
+}
+
+
+def _asked(words: str) -> Question:
+    more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
+    return asked_of((*more, *shlex.split(words))).question
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
+    asked = _asked(LINES[name])
+    assert fidelities(asked.base, asked.workload)[:2] == ("steady", "closed")
+    low, high = (evaluate(stacked([asked.base]), asked.workload, fidelity=word).columns for word in ("steady", "closed"))
+    for metric, within in (("throughput", 0.05), ("tpot", 0.15), ("ttft", 0.25), ("energy_per_token", 0.25)):
+        assert low[metric][0] == pytest.approx(high[metric][0], rel=within), metric
+    assert "tbt_p99" not in {key for key, values in low.items() if not np.isnan(values).all()}
+    parts = explain(asked.base, asked.workload.cases[0], fidelity="steady")
+    assert parts.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("workload.arrivals=at_once", "come at once"),
+        ("mapping.serving.policy=static", "batches that end together"),
+        ("workload.rate=largest", "looked for by runs"),
+    ],
+)
+def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:
+    asked = _asked(f"chip=h200 model=llama3_8b {words}")
+    with pytest.raises(DesignError, match=said):
+        evaluate(stacked([asked.base]), asked.workload, fidelity="steady")
