@@ -108,8 +108,8 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
     return _price(np.zeros(6), grid, sizes, table)
 
 
-RATIO = 2**0.75
-"""Of a point of a table to the one before it."""
+COUNTS, CONTEXTS = 2**0.5, 2.0
+"""Of a point of a table to the one before it: of tokens and requests, and of the positions that they attend to."""
 
 
 def spread(
@@ -118,21 +118,32 @@ def spread(
     decode_requests: int,
     decode_context: int,
     *,
-    ratio: float = RATIO,
+    finer: float = 1.0,
     spilled: bool = False,
 ) -> list[Array]:
     """Axes from nothing to the largest values given or just beyond, in equal ratios: points are close where counts are small.
 
-    What the largest values are moves no point: a longer request adds some, and changes no price of the others.
+    What the largest values are moves no point: a longer request adds some, and changes no price of the others. Points are whole
+    numbers, since a core that computes parts of its rows rounds them up; powers of two, as budgets and batches are, are among
+    them.
+
+    Args:
+        prefill_tokens, prefill_context, decode_requests, decode_context: the largest of each. [1]
+        finer: times as many points, in equal ratios.
+        spilled: whether what is read may be in a second memory.
     """
 
-    def axis(largest: int, smallest: float) -> Array:
-        steps = max(1, ceil(log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
+    def axis(largest: int, smallest: int, ratio: float) -> Array:
+        steps = max(1, ceil(finer * log(max(largest, smallest) / smallest) / log(ratio) - 1e-9))
+        points = np.rint(smallest * ratio ** (np.arange(steps + 1) / finer))
         # with 1, no iteration of something lies in a cell with that of nothing, which has no price
-        return np.unique(np.concatenate([[0.0, 1.0], smallest * ratio ** np.arange(steps + 1)]))
+        return np.unique(np.concatenate([[0.0, 1.0], points]))
 
     shares = np.array([0.0, 0.5, 1.0]) if spilled else np.zeros(1)
-    return [axis(prefill_tokens, 1), axis(prefill_context, 64), axis(decode_requests, 1), axis(decode_context, 64), shares]
+    return [
+        axis(prefill_tokens, 1, COUNTS), axis(prefill_context, 64, CONTEXTS), axis(decode_requests, 1, COUNTS),
+        axis(decode_context, 64, CONTEXTS), shares,
+    ]  # fmt: skip
 
 
 def error(price: Price, pricing: Pricing, axes: Sequence[Array], *, compositions: int = 2000, seed: int = 0) -> Error:
