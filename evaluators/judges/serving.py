@@ -82,7 +82,8 @@ def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     if fidelity == STEADY:
         state, devices = _steady(design, load), {"devices": float(service.devices(design))}
         made: Done = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
-        return state.values | service.used(design, load, made, state.span, steady.PRICES) | devices
+        spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES)
+        return state.values | spent | devices
     run, off = _served(design, load, fidelity, 0)
     if run is None:
         return {"max_rate": 0.0}

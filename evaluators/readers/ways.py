@@ -97,7 +97,8 @@ def _priced(service: str) -> Way:
 def _standing(*ways: Way) -> tuple[Way, ...]:
     """Of a load that is served, where iterations are priced by these."""
     serve = "serving.loop:serve"
-    loop = Way(REQUESTS, *(serve if way else "" for way in ways[0][1:4]), steady="serving.standing:standing")
+    closed, events, cycles = (serve if way else "" for way in ways[0][1:4])
+    loop = Way(REQUESTS, closed, events, cycles, "serving.standing:standing")
     return (*(way._replace(steady=way.closed) for way in ways), loop)
 
 

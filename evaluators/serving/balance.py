@@ -19,7 +19,7 @@ from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.waits import others
 from dse.space.elementwise import Array
 
-compiled = cached_njit(error_model="numpy", nogil=True)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 DOUBLINGS, HALVINGS = 40, 44
 """Of the length of an iteration, until it is long enough; and of the bracket between too short and long enough."""
@@ -68,7 +68,7 @@ class Mix(NamedTuple):
 
     rate: float
     gaps: float
-    count: float
+    count: float  # type: ignore[assignment]
     further: float
     outputs: float
     each: float
@@ -147,7 +147,7 @@ def alone(price, of, prompt, share):
 
 @compiled
 def prefilling(price, of, load, taken):
-    """Seconds of each kind of prompt by itself, in `taken`; returns their mean, how many chunks, and of a chunk tokens and past."""
+    """Seconds of each kind of prompt by itself, in `taken`; returns their mean, and how many chunks, of how much."""
     mean = count = past = tokens = 0.0
     chunk = chunk_of(of, 0.0)
     for kind in range(len(load.prompts)):

@@ -22,7 +22,7 @@ from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 
-compiled = cached_njit(error_model="numpy", nogil=True)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 KINDS = 24
 """Lengths of prompts that stand for all."""
@@ -45,8 +45,10 @@ def refused(pools: Sequence[Pool], requests: Requests) -> str:
         return "requests that come at once have no steady state"
     if any(pool.policy.static for pool in pools):
         return "batches that end together have none; choose another mapping.serving.policy"
-    if len(requests.starts) and any(pool.prefix for pool in pools):
+    if len(requests.starts) and any(pool.prefix or pool.pooled for pool in pools):
         return "how often prefixes are reused is for the loop to say; give mapping.serving.prefix=0"
+    if any(pool.guesses for pool in pools):
+        return "how many guesses are right at a time is for the loop to say; give workload.speculation=none"
     return ""
 
 
@@ -129,8 +131,12 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
         first = np.concatenate([station(one.pools[0], requests, prefills=True, decodes=len(one.pools) == 1) for one in some])
         last = np.concatenate([station(one.pools[-1], requests, prefills=len(one.pools) == 1, decodes=True) for one in some])
         sent = np.array([sending(one.transfer, load) for one in some])
-        here = records(STANDING, len(some))
-        solve(some[0].pools[0].price, some[0].pools[-1].price, len(some[0].pools) == 2, first, last, sent, load, bound, here)
+        here, room = (
+            records(STANDING, len(some)),
+            (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((2, len(load.prompts)))),
+        )
+        apart = len(some[0].pools) == 2
+        solve(some[0].pools[0].price, some[0].pools[-1].price, apart, first, last, sent, load, bound, room, here)
         found[places] = here
     return found
 
@@ -143,10 +149,9 @@ def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float]:
 
 
 @compiled
-def solve(price, later, apart, first, last, sent, load, bound, found):
+def solve(price, later, apart, first, last, sent, load, bound, room, found):
     """Pools that have the same prices, one after the other: `found` for each record of `first`, `last` and `sent`."""
-    balance, full = np.zeros(2, BALANCE), np.zeros(2, BALANCE)
-    taken = np.zeros(len(load.prompts))
+    balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(found)):
         of = first[row]
         prompts = prefilling(price, of, load, taken)
@@ -162,18 +167,19 @@ def solve(price, later, apart, first, last, sent, load, bound, found):
             over = rate >= full[place].rate
             pool, its = (first[row], price) if place == 0 else (last[row], later)
             balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
-        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, most, balance, found[row])
+        _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
 
 
 @compiled
-def _told(apart, first, last, sent, load, bound, prompts, taken, most, balance, found):
+def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, balance, found):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
     late = load.count * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
     waiting, mean = _waits(apart, first, load, prompts, taken, most, balance[0])
     residual = 0.0 if apart else _residual(first, end)
     more = max(0.0, balance[0].prefill - prompts[0]) + residual
-    services = taken + more
+    for kind in range(len(taken)):
+        services[kind] = taken[kind] + more
     before = prompts[0] + more
     found.saturated, found.prefill, found.period, found.decodes = most, balance[0].prefill, end.period, end.decodes
     _, found.chunks, found.tokens, found.past = prompts

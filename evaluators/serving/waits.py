@@ -9,7 +9,7 @@ import math
 
 from dse.evaluators.machine.compile_cache import cached_njit
 
-compiled = cached_njit(error_model="numpy", nogil=True)
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 NEAR = 1e-6
 """Share of the requests that is none."""
@@ -98,7 +98,9 @@ def kept(time, services, weights, waiting, mean):
 @compiled
 def quantile(share, services, weights, waiting, mean):
     """The least time that a share of the requests keeps; arguments as in `kept`. [s]"""
-    low, high = services.min(), services.max()
+    low = high = services[0]
+    for kind in range(1, len(services)):
+        low, high = min(low, services[kind]), max(high, services[kind])
     if kept(high, services, weights, waiting, mean) < share - NEAR:
         low, high = high, high + mean * math.log(waiting / (1 - share)) if waiting > 1 - share else high
     for _ in range(HALVINGS):
