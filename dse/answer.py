@@ -103,6 +103,7 @@ class Evaluation:
             *formats,
             *self._guessed(),
             *self._reusable(),
+            *self._skipped(),
             ("fidelity", self.fidelity),
         ]
         return [*found, *([("on a part", self.part)] if self.part else [])]
@@ -126,6 +127,11 @@ class Evaluation:
         most = max((case.requests.reusable for case in self.workload.cases if isinstance(case, Load)), default=0.0)
         knob = "mapping.serving.reuse=pool" if hasattr(serving, "reuse") else "mapping.serving.prefix"
         return [("prefixes", f"up to {most:.1%} of the prompt tokens came before; none are reused, see {knob}")] if most else []
+
+    def _skipped(self) -> list[tuple[str, str]]:
+        """Rows of a trace that were passed over."""
+        found = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, Load)}
+        return [("trace", f"{some:,} rows skipped, {kept:,} requests kept") for some, kept in found if some]
 
     def frame(self) -> "pd.DataFrame":
         """The operators of the first case as a table."""

@@ -188,20 +188,27 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
-    where = ("arrivals", "rate", "cv", "scale", "trace", "ticks", "prompt", "output", "requests", "shuffle", "clip")
-    refuse_others(spec, (*where, "ttft", "tpot", "percentile", "speculation"), "workload: served requests have ")
+    of_trace = "trace skip characters ticks shuffle clip scale"
+    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation".split()
+    refuse_others(spec, where, "workload: served requests have ")
     largest = LARGEST in (spec.get("rate"), spec.get("scale"))
     share = _share(spec, largest)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import read
 
-        served = read(_found(spec["trace"], "workload.trace", given.folder), ticks=spec.get("ticks"))
+        skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
+        characters = 0.0 if spec.get("characters") is None else parsed(spec["characters"], "1", "workload.characters")
+        path = _found(spec["trace"], "workload.trace", given.folder)
+        served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
+        for name, usual in (("skip", "none"), ("characters", None)):
+            if spec.get(name, usual) != usual:
+                raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
         served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
     if spec["arrivals"] == "trace":

@@ -27,6 +27,7 @@ class Requests:
             a prompt's last token are of whole blocks with generated tokens.
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
+        skipped: rows of the file that were passed over.
     """
 
     arrival: Array
@@ -36,6 +37,7 @@ class Requests:
     hashes: Array = field(default_factory=_none)
     block: int = 512
     rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    skipped: int = 0
 
     def __len__(self) -> int:
         return len(self.prompt)

@@ -54,22 +54,32 @@ class Format(NamedTuple):
 FORMATS = {
     "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
     "llmservingsim": Format("jsonl", "arrival_time_ns", "input_toks", "output_toks", 1e-9, ticks=True),
-    "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0),
+    "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
+    "burstgpt": Format("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
     "vidur": Format("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
     "plain": Format("csv", "arrival", "prompt", "output"),
     "vidur_lengths": Format("csv", "", "num_prefill_tokens", "num_decode_tokens"),
     "lengths": Format("csv", "", "prompt", "output"),
 }
-"""The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, LLMServingSim's bursts come at once."""
+"""The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, BurstGPT's every second, that of Azure's
+second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
+
+SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
+"""Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
 
 
-def read(path: Path, kind: str = "", *, ticks: bool | None = None) -> Requests:
-    """All requests of a file, the first at 0 s.
+def read(
+    path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0
+) -> Requests:
+    """The requests of a file, the first at 0 s.
 
     Args:
         path: of the file.
         kind: a name of `FORMATS`; empty to see from the first line.
         ticks: whether requests may come at the same time; None for what the format says.
+        skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
+        most: requests to read; 0 for all. What comes after them is not looked at.
+        characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
 
     Raises:
         DesignError: no file, a column that is missing or stands twice, or rows that are no request or come before the one
@@ -77,7 +87,8 @@ def read(path: Path, kind: str = "", *, ticks: bool | None = None) -> Requests:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return _requests(path, file, kind, ticks)
+            rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters)
+            return rows.requests()
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -91,6 +102,8 @@ class _Rows:
     path: Path
     of: Format
     ticks: bool
+    skip: tuple[str, ...] = ()
+    skipped: int = 0
     arrival: Any = field(default_factory=lambda: array("d"))
     prompt: Any = field(default_factory=lambda: array("i"))
     output: Any = field(default_factory=lambda: array("i"))
@@ -110,6 +123,9 @@ class _Rows:
             self.more += 1
 
     def add(self, number: int, row: dict[str, Any]) -> None:
+        if any(_zero(row.get(getattr(self.of, name))) for name in self.skip):
+            self.skipped += 1
+            return
         prompt = self._whole(number, row, self.of.prompt)
         output = self._whole(number, row, self.of.output)
         arrival = self._time(number, row) if self.of.arrival else float("nan")
@@ -179,20 +195,34 @@ class _Rows:
             hint = ""
             if any("the same time" in entry for entry in self.bad):
                 hint = " (where the clock is coarse, say so: ticks)"
+            if not self.skip and any("'0' is not" in entry or ": 0 is not" in entry for entry in self.bad):
+                hint += " (workload.skip=zero_output, zero_prompt or zero passes such rows over)"
             raise DesignError(f"{self.path}: {'; '.join(self.bad)}{rest}{hint}")
         if not self.prompt:
-            raise DesignError(f"{self.path}: no requests")
+            rest = f"; {self.skipped:,} rows were skipped" if self.skipped else ""
+            raise DesignError(f"{self.path}: no requests{rest}")
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
-        found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64))
+        found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64), skipped=self.skipped)
         if not self.of.hashes or not self.hashes:
             return found
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
         return replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
 
 
-def _requests(path: Path, file: Any, kind: str, ticks: bool | None) -> Requests:
+def _zero(value: Any) -> bool:
+    """Whether a count is there and is nothing."""
+    return value is not None and value != "" and not isinstance(value, bool) and _decimal(value) == (0, True)
+
+
+def _requests(
+    path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float
+) -> _Rows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
+    if first.lstrip().startswith("[") and not kind:
+        return _conversations(path, first + file.read(), skip, most, characters)
+    if characters:
+        raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
     columns = _object(first) if lines == "jsonl" else _header(path, before, first)
     of = chosen(FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
@@ -204,12 +234,44 @@ def _requests(path: Path, file: Any, kind: str, ticks: bool | None) -> Requests:
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} stands twice; leave one of them")
-    rows = _Rows(path, of, of.ticks if ticks is None else ticks)
+    rows = _Rows(path, of, of.ticks if ticks is None else ticks, skip)
     walk: Callable[[Any, str, _Rows], Iterator[tuple[int, dict[str, Any]]]] = _objects if lines == "jsonl" else _records
     rows.before = before
     for number, row in walk(file, first, rows):
         rows.add(number, row)
-    return rows.requests()
+        if most and len(rows.prompt) >= most:
+            break
+    return rows
+
+
+def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, characters: float) -> _Rows:
+    """ShareGPT's JSON: of each conversation the first text is a prompt and the second its output, as in vLLM's benchmark.
+
+    Rows are conversations, counted from 1.
+    """
+    if not characters:
+        raise DesignError(
+            f"{path}: conversations have texts and no counts of tokens; say workload.characters=4, of characters to a token"
+        )
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise DesignError(f"{path}: row 1: not a JSON array of conversations") from None
+    rows = _Rows(path, Format("json", "", "first text", "second text"), ticks=False, skip=skip)
+    for number, one in enumerate(found, start=1):
+        turns = one.get("conversations") if isinstance(one, dict) else None
+        texts = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+        if len(texts) < 2 or not all(isinstance(value, str) for value in texts[:2]):
+            if skip and len(texts) < 2:
+                rows.skipped += 1
+            else:
+                rows.fault(number, "column conversations: not two texts, one that asks and one that answers")
+            continue
+        asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
+        rows.add(number, {"first text": asked, "second text": told})
+        if most and len(rows.prompt) >= most:
+            break
+    return rows
 
 
 def _seen(path: Path, lines: str, columns: Any) -> Format:

@@ -92,7 +92,7 @@ def test_bad_input_is_one_line_with_row_and_column(text: str, message: str, tmp_
 def test_many_bad_rows_are_one_message_that_counts_them(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_text("prompt,output\n" + "0,1\n" * 25)
-    with pytest.raises(DesignError, match=r"row 11, .*; and 15 more$") as caught:
+    with pytest.raises(DesignError, match=r"row 11, .*; and 15 more \(workload.skip") as caught:
         read(path)
     assert "row 12" not in str(caught.value)
 
@@ -118,6 +118,54 @@ def test_a_named_format_must_fit(tmp_path: Path) -> None:
         read(path, "azur")
     with pytest.raises(DesignError, match="no column TIMESTAMP"):
         read(path, "azure")
+
+
+@pytest.mark.parametrize("skip", ["zero_output", "zero_prompt", "zero"])
+@given(drawn=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
+def test_rows_that_a_rule_skips_are_counted_and_all_else_is_as_without_them(
+    skip: str, drawn: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With hashes, so that none of a skipped row is left."""
+    passed = {"zero_output": lambda p, o: not o, "zero_prompt": lambda p, o: not p, "zero": lambda p, o: not (p and o)}[skip]
+    kept = [place for place, lengths in enumerate(drawn) if not passed(*lengths)]
+    rows = [(7.0 + place, prompt, output, [-1, place]) for place, (prompt, output) in enumerate(drawn)]
+    folder = tmp_path_factory.mktemp("trace")
+    (folder / "whole").write_text(written("mooncake", rows))
+    (folder / "kept").write_text(written("mooncake", [rows[place] for place in kept]))
+    bad = [place for place in kept if 0 in drawn[place]]
+    if bad or not kept:
+        with pytest.raises(DesignError, match=f"row {bad[0] + 1}, " if bad else f"no requests; {len(drawn)} rows were skipped"):
+            read(folder / "whole", skip=skip)
+        return
+    found, expected = read(folder / "whole", skip=skip), read(folder / "kept")
+    assert found.skipped == len(drawn) - len(kept)
+    assert found.digest == expected.digest
+    assert found.rows.tolist() == [place + 1 for place in kept]
+
+
+def test_as_many_are_read_as_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("Timestamp,Model,Request tokens,Response tokens\n5,m,8,0\n5,m,9,2\n5,m,7,1\n9,m,none,3\n")
+    found = read(tmp_path / "trace", skip="zero_output", most=2)
+    assert (found.prompt.tolist(), found.arrival.tolist(), found.skipped) == ([9, 7], [0.0, 0.0], 1)
+    with pytest.raises(DesignError, match="row 5, column Request tokens: 'none'"):
+        read(tmp_path / "trace", skip="zero_output")
+    with pytest.raises(DesignError, match="did you mean 'zero_output'"):
+        read(tmp_path / "trace", skip="zero_outputs")
+
+
+def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_is(tmp_path: Path) -> None:
+    talks = [["a" * 9, "b" * 4, "c"], ["", "b"], ["only"], ["x" * 8, "y" * 5]]
+    text = [{"id": str(n), "conversations": [{"from": "f", "value": v} for v in talk]} for n, talk in enumerate(talks)]
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps(text, indent=1))
+    with pytest.raises(DesignError, match="say workload.characters=4"):
+        read(path)
+    with pytest.raises(DesignError, match="row 2, column first text: 0 is not .*row 3, column conversations"):
+        read(path, characters=4)
+    found = read(path, characters=4, skip="zero")
+    assert (found.prompt.tolist(), found.output.tolist(), found.skipped) == ([3, 2], [1, 2], 2)
+    with pytest.raises(DesignError, match="this file has tokens"):
+        read(SAMPLE, characters=4)
 
 
 @HERE
