@@ -23,6 +23,7 @@ REGISTRIES: dict[str, Any] = {
     "dataflow": ATTENTION,
     "collective": TEAMS | EXCHANGES,
     "policy": POLICIES,
+    "prefill_policy": POLICIES,
 }
 """Of words whose options a registry has, by the name of the leaf."""
 

@@ -53,7 +53,7 @@ def _steady(of: Deployment, asked: Requests) -> dict[str, float]:
 def test_without_load_a_request_takes_what_it_takes_alone_in_the_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
     of, lengths = _deployment(rng), (int(rng.integers(1, 1500)), int(rng.integers(2, 200)))
-    asked = requests([lengths] * 3, 1e8 * np.arange(3))
+    asked = requests([lengths] * 3, 1e6 * np.arange(3))
     loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
     for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "latency"):
         assert found[name] == pytest.approx(loop[name], rel=1e-5), name
@@ -65,7 +65,7 @@ def test_prompts_of_any_lengths_take_what_they_take_alone(seed: int) -> None:
     """Chunks of long prompts are priced in thirds, which is exact for linear prices."""
     rng = np.random.default_rng(seed)
     of = _deployment(rng)
-    asked = requests(np.stack([rng.integers(1, 9000, 20), rng.integers(2, 90, 20)], 1), 1e8 * np.arange(20))
+    asked = requests(np.stack([rng.integers(1, 9000, 20), rng.integers(2, 90, 20)], 1), 1e6 * np.arange(20))
     loop, found = measures(of.serve(asked), Slo()), _steady(of, asked)
     assert found["ttft"] == pytest.approx(loop["ttft"], rel=1e-5)
     assert found["ttft_p90"] == pytest.approx(loop["ttft_p90"], rel=1e-5)

@@ -278,6 +278,13 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
         "chip=b200 model=qwen3_30b_a3b $SERVED $EXPERTS",
+        "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked "
+        "mapping.serving.reuse=pool",
+        "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
+        "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked",
+        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
+        "workload.output=4 mapping.serving.batch=4 mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
+        "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
         "chip=npu64 $FEW fidelity=events",
         "chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events",
         "chip=npu64 $FEW fidelity=cycles",
