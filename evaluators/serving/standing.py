@@ -121,10 +121,11 @@ def standing(of: Sequence[Deployment], requests: Requests, bound: float = math.i
     Raises:
         DesignError: what `refused` says of one of them.
     """
-    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
-    for place, one in enumerate(of):
+    for one in of:
         if why := refused(one.pools, requests):
             raise DesignError(f"fidelity=steady: {why}, or fidelity=closed")
+    load, found, groups = mix(requests), records(STANDING, len(of)), dict[tuple[int, ...], list[int]]()
+    for place, one in enumerate(of):
         groups.setdefault(tuple(id(part) for pool in one.pools for part in pool.price[:4]), []).append(place)
     for places in groups.values():
         some = [of[place] for place in places]
