@@ -201,8 +201,8 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     moved = 0.0
     if apart:
         moved = sent[0] + sent[1] + _residual(last, end) + _slots(last, load, end, load.further * end.period, load.outputs)
-        if sent[0] > 0 and rate * sent[0] < sent[2]:
-            moved += wait(rate * sent[0] / sent[2], sent[2], sent[0], load.gaps, 0.0)
+        if sent[0] > 0 and load.rate * sent[0] < sent[2]:  # beyond, the last request waits as it is late
+            moved += wait(min(load.rate * sent[0] / sent[2], 0.999), sent[2], sent[0], load.gaps, 0.0)
     found.tpot = end.period + moved * load.each
     lanes = first.instances * first.stages
     found.prefill_busy = min(1.0, rate * balance[0].prefill / lanes) if apart else min(1.0, end.held)
