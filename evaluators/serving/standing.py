@@ -168,6 +168,8 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
             over = rate >= full[place].rate
             pool, its = (first[row], price) if place == 0 else (last[row], later)
             balanced(its, pool, load, prompts, 0.0 if over else rate, balance[place])
+            if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
+                balanced(its, pool, load, prompts, 0.0, balance[place])
         _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
 
 

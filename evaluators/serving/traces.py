@@ -253,6 +253,8 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
         raise DesignError(
             f"{path}: conversations have texts and no counts of tokens; say workload.characters=4, of characters to a token"
         )
+    if not 0 < characters < float("inf"):
+        raise DesignError(f"workload.characters: {characters:g} is not a number of characters above 0")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -265,7 +267,10 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
             if skip and len(texts) < 2:
                 rows.skipped += 1
             else:
-                rows.fault(number, "column conversations: not two texts, one that asks and one that answers")
+                rows.fault(
+                    number,
+                    "column conversations: not two texts, one that asks and one that answers (workload.skip passes over)",
+                )
             continue
         asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
         rows.add(number, {"first text": asked, "second text": told})

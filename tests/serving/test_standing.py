@@ -94,6 +94,7 @@ def test_throughput_is_the_offered_rate_below_saturation_and_the_saturated_one_a
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0.05, 1.5))
+@example(595088474, 1.4861660189388912)  # just below saturation where there is one instance more
 def test_more_instances_never_raise_tpot_nor_lower_what_is_served(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     pool = _pool(rng, int(rng.integers(1, 4)))

@@ -162,6 +162,9 @@ def test_conversations_have_tokens_where_somebody_says_how_many_characters_one_i
         read(path)
     with pytest.raises(DesignError, match=r"row 2, column first text: 0 is not .*row 3, column conversations"):
         read(path, characters=4)
+    for characters in (-4.0, float("nan"), float("inf")):
+        with pytest.raises(DesignError, match="is not a number of characters above 0"):
+            read(path, characters=characters)
     found = read(path, characters=4, skip="zero")
     assert (found.prompt.tolist(), found.output.tolist(), found.skipped) == ([3, 2], [1, 2], 2)
     with pytest.raises(DesignError, match="this file has tokens"):
