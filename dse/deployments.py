@@ -129,11 +129,27 @@ def candidates(
         deployment, _ = deployed(design, load, "closed", checked=False)
         estimate = steady(deployment, load.requests, tpot=bounds.tpot)
         unbound = steady(deployment, load.requests, tpot=math.inf).rate
-        most = min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(deployment, load, bounds))
+        most = of_most(deployment, unbound, load, bounds)
         found.append(Candidate(design, values, _devices(design), divided, deployment, estimate, unbound, most))
     found = found if every else _balanced(_of_room(found, load))
     order = sorted(range(len(found)), key=lambda place: (-found[place].estimate.rate, found[place].devices, place))
     return [found[place] for place in order], refused
+
+
+def of_most(of: Deployment, unbound: float, load: Load, bounds: Bounds) -> float:
+    """What the loop's rate may be: by all that is computed, and by prompts alone. [1/s]
+
+    Infinite where prompts may be reused: what is not computed again bounds nothing.
+
+    Args:
+        of: pools.
+        unbound: rate of the steady state with no bound on the time of a token. [1/s]
+        load: what comes.
+        bounds: what requests have to keep.
+    """
+    if len(load.requests.starts) and any(pool.prefix or pool.pooled for pool in of.pools):
+        return math.inf
+    return min(unbound * MARGIN * of_few(unbound, load, bounds), of_prompts(of, load, bounds))
 
 
 def of_few(rate: float, load: Load, bounds: Bounds) -> float:
@@ -162,11 +178,8 @@ def of_prompts(of: Deployment, load: Load, bounds: Bounds) -> float:
         load: what comes.
         bounds: what requests have to keep.
     """
-    first = of.pools[0]
-    if first.prefix and len(load.requests.starts):
-        return math.inf  # what is reused is not computed
     count = len(load.requests) * bounds.share
-    left = count / (ALONE * prompts(first, load.requests)) - bounds.ttft
+    left = count / (ALONE * prompts(of.pools[0], load.requests)) - bounds.ttft
     comes = load.requests.arrival[-1] * load.rate  # in which they come, at one a second
     return comes / left if left > 0 else math.inf
 

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from dse.capacities import leave, record
 from dse.capacity import _play as play_one
 from dse.capacity import _raced, capacity, parsed
 from dse.compose import compose, folder_of
-from dse.deployments import Candidate, of_prompts
+from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
 from dse.evaluators.serving.kvcache import Memory
@@ -83,6 +84,21 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
     assert found.rate <= of_prompts(of, load, bounds)
+
+
+@pytest.mark.parametrize("reuse", [{"pooled": True}, {"prefix": 400}])
+def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
+    """The same prompt again and again, of which only the last block is computed: far more than by prompts alone."""
+    hashes = np.tile(np.arange(40), 100)
+    asked = replace(
+        requests([(640, 2)] * 100).arriving("poisson", rate=1.0, seed=1),
+        starts=40 * np.arange(101), hashes=hashes.astype(np.int32), block=16,
+    )  # fmt: skip
+    price = linear(1e-3, 1e-4, 1e-9)
+    of = Deployment((Pool(price, policy("prefill_first"), Memory(2000, 16), batch=8, **reuse),), None, "least_loaded")
+    bounds, load = Bounds(0.5, 0.5), Load("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
+    found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
+    assert of_prompts(of, load, bounds) < found <= of_most(of, 1.0, load, bounds)
 
 
 @settings(max_examples=60, deadline=None)
