@@ -42,7 +42,7 @@ def with_front(asked: Study, searched: pd.DataFrame, screened: Screened | None) 
     Screened ones count only at the fidelity of the screen; of very many, the front and an even sample.
     """
     parts = [searched.assign(stage="search")] if len(searched) else []
-    if screened is not None and asked.fidelity == "closed":
+    if screened is not None and asked.fidelity == asked.screening:
         parts += [screened.front.assign(stage="screen"), _sample(asked, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()

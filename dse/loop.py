@@ -50,7 +50,7 @@ def run_study(asked: Study) -> int:
     Raises:
         DesignError: there is nothing to do, or the study was run with another space or workload.
     """
-    if asked.search["sampler"] == "none" and asked.fidelity != "closed":
+    if asked.search["sampler"] == "none" and asked.fidelity != asked.screening:
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={asked.fidelity}; add search=nsga2 or search=random"
         )
@@ -123,7 +123,7 @@ def chosen(
         return wanted, "as configured"
     if begun is not None:
         return begun.get("sampler", "nsga2"), "as it was begun"
-    if screened is not None and screened.exact and asked.fidelity == "closed":
+    if screened is not None and screened.exact and asked.fidelity == asked.screening:
         return "none", "the screen looked at every design at this fidelity, so its front is exact"
     designs, time_says = allowed()
     name, why = suited(asked.question.space, len(asked.objectives), designs)

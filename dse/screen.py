@@ -103,6 +103,7 @@ def _plan(study: Study) -> tuple[int, bool, Path]:
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS), ("rows", total)]
     content.append(("metrics", ", ".join(asked(study))))
     content += [(name, of.text) for name, of in study.question.defined.items() if name in asked(study)]
+    content += [("fidelity", study.screening)] if study.screening != "closed" else []
     return total, exact, study.run_dir / "screen" / digest([*content, ("seed", "" if exact else study.seed)])
 
 
@@ -165,7 +166,7 @@ def completed(study: Study, rows: pd.DataFrame, left: bool) -> pd.DataFrame:
     if not left or not len(rows):
         return rows
     of = study.question
-    found = evaluate(of.space.stack(coded(of.space, rows)), of.workload, of.defined)
+    found = evaluate(of.space.stack(coded(of.space, rows)), of.workload, of.defined, fidelity=study.screening)
     absent = {name: column for name, column in found.columns.items() if name not in rows and not np.isnan(column).all()}
     return rows.assign(**absent)
 
@@ -186,7 +187,7 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     done = 0
     for part in space.parts(columns, rows):
         some = space.stack({address: column[part] for address, column in columns.items()})
-        outcomes = evaluate(some, workload, study.question.defined, metrics=asked(study))
+        outcomes = evaluate(some, workload, study.question.defined, fidelity=study.screening, metrics=asked(study))
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column

@@ -20,7 +20,7 @@ AT_ONCE = 64
 
 def tables(asked: Study, frame: pd.DataFrame, screened: Screened | None) -> Iterator[pd.DataFrame]:
     """All that is known of a study, in parts: what was searched, and all that was screened, of which a frame has a sample."""
-    if screened is None or asked.fidelity != "closed":
+    if screened is None or asked.fidelity != asked.screening:
         yield frame
         return
     yield frame[frame["stage"] == "search"]

@@ -94,6 +94,11 @@ class Study:
         return Context(workload_key(self.question.workload), fidelity, PHYSICS)
 
     @property
+    def screening(self) -> str:
+        """The fidelity of its screen: the closed form, or the steady state where nothing is to be played."""
+        return "steady" if self.fidelity == "steady" else "closed"
+
+    @property
     def higher(self) -> str:
         """The fidelity at which its best designs are verified; "" where none is wanted, or its kind of chip has none."""
         found = [self.higher_of(space.base) for _, space in self.question.space.each]

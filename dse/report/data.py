@@ -243,7 +243,9 @@ def _history(asked: Study, frame: pd.DataFrame, screened: Screened | None, commo
     return {
         "asks": [int(ask) for ask in asks],
         "values": [measure(values[:n][usable[:n]]) for n in marks],
-        "screened": measure(screened.front[names].to_numpy(dtype=float)) if screened and asked.fidelity == "closed" else None,
+        "screened": measure(screened.front[names].to_numpy(dtype=float))
+        if screened and asked.fidelity == asked.screening
+        else None,
         "all": measure(best),
     }
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dse.api import study_of
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
 from dse.frame import with_front
-from dse.screen import CACHE_ROWS, screen
+from dse.screen import CACHE_ROWS, coded, screen
 from dse.space.design import stacked
 from tests.dse.toy import toy
 
@@ -42,3 +43,16 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     # what is whole is not evaluated again
     monkeypatch.setattr("dse.screen.evaluate", None)
     assert "energy" in with_front(whole, pd.DataFrame(), everything)
+
+
+def test_a_study_of_the_steady_state_is_screened_by_it(tmp_path: Path) -> None:
+    """Each row is what an evaluation in the steady state says, and not what the loop does."""
+    words = ("fidelity=steady", "~objectives.tbt_p99", "screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
+    asked = study_of("npu_serving", *words)
+    found = screen(asked, lambda done, total, size: None)
+    rows = pd.concat([pd.read_parquet(path) for path in found.blocks])
+    space = asked.question.space
+    steady = evaluate(space.stack(coded(space, rows)), asked.question.workload, fidelity="steady").columns
+    assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
+    assert "tbt_p99" not in rows
+    assert rows["ttft"].notna().any()
