@@ -56,7 +56,7 @@ class Mix(NamedTuple):
     Attributes:
         rate: of requests. [1/s]
         gaps: squared coefficient of variation of the times between arrivals. [1]
-        count: requests.
+        requests: how many.
         further: tokens after the first one, the mean over requests. [token]
         outputs: squared coefficient of variation of these. [1]
         each: mean of 1 / further, of requests with two tokens or more. [1]
@@ -68,7 +68,7 @@ class Mix(NamedTuple):
 
     rate: float
     gaps: float
-    count: float  # type: ignore[assignment]
+    requests: float
     further: float
     outputs: float
     each: float

@@ -177,7 +177,7 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
 def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, balance, found):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
-    late = load.count * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
+    late = load.requests * max(0.0, 1 / most - 1 / load.rate)  # the last request waits
     waiting, mean = _waits(apart, first, load, prompts, taken, most, balance[0])
     residual = 0.0 if apart else _residual(first, end)
     more = max(0.0, balance[0].prefill - prompts[0]) + residual
@@ -258,7 +258,7 @@ def _waits(apart, of, load, prompts, taken, most, balance):
         longer += _slots(of, load, balance, whole, cv)
         share = 1 - (1 - share) * (1 - delayed(min(balance.held / of.batch, 0.999), max(1.0, lanes * of.batch)))
     # no queue of a trace is longer than what its chance leaves of its requests
-    chance = math.sqrt(load.count * (load.gaps + spread)) / most
+    chance = math.sqrt(load.requests * (load.gaps + spread)) / most
     longer = min(longer, chance)
     return share, longer / share if share > 0 else 0.0
 
