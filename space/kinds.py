@@ -73,7 +73,7 @@ KINDS: dict[tuple[str, type], Kind] = {
     (TILES, Load): Kind(
         (SERVED_PIPELINES, SERVED_WHOLE_CHIP),
         "requests are served as they come, on a mesh of tiles",
-        "flat_serving, npu_serving, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
+        "flat_serving, npu_serving, npu_serving_prefetch, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
     (MEMORY, Stream): Kind((STREAM,), "the chip is a memory by itself", "stream"),
     (TILES, Stream): Kind((STREAM,), "the workload is requests to memory", "stream"),

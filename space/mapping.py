@@ -333,7 +333,6 @@ class PoolPlan(TilePlan):
     chunk: Number = whole(
         "the longest chunk of a prompt, in tokens; 0 for what the policy says, or where prompts go whole", low=0
     )
-    prefetch: Any = refused("pipelines that serve requests as they come do not prefetch; leave it out, or ask for batches")
     attention: Any = refused(
         "attention on groups takes batches of requests alike, not those that come and go; leave it out, or ask for batches"
     )

@@ -242,6 +242,8 @@ LIMITS = {
     "mapping.decode.attention.rows": "1",
     "mapping.decode.attention.cols": "1",
     "mapping.decode.gemm.rows": "1",
+    "mapping.decode.prefetch": "layout",
+    "mapping.decode.sums": "layout",
 }
 """What can bind, with its unit."""
 

@@ -54,6 +54,9 @@ SHARES = 64
 REMEDIES = {
     "mapping.serving.prefill_cores": "set fewer cores apart to prefill, so that one is left to decode",
     "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all that are left",
+    "mapping.decode.partition": "the same cores serve both phases; say partition, placement, experts, stages by mapping.both",
+    "mapping.decode.prefetch": "the same cores serve both phases; say mapping.both.prefetch, or set some apart to prefill",
+    "mapping.decode.sums": "the same cores serve both phases; say mapping.both.sums, or set some apart to prefill",
 }
 """By limit, where parallelism does not help."""
 
@@ -78,6 +81,9 @@ def limits(design: Design, load: Load) -> list[Limit]:
         words = ("partition", "placement", "experts", "stages")
         alike = all(getattr(mapping.prefill, word) == getattr(mapping.decode, word) for word in words)
         found.append(Limit("mapping.decode.partition", 1.0 if alike else 2.0, 1.0, "layout"))
+        for part in ("prefetch", "sums"):
+            same = getattr(mapping.prefill, part) == getattr(mapping.decode, part)
+            found.append(Limit(f"mapping.decode.{part}", 1.0 if same else 2.0, 1.0, "layout"))
     return found
 
 

@@ -46,6 +46,9 @@ BALANCE = np.dtype([(name, "f8") for name in ("period", "decodes", "prefill", "h
 """What balances: an iteration of decodes with its share of prompts [s], requests that decode in the lane of one of them, itself
 included; a prompt from its first chunk to its first token, the mean [s]; requests of a lane; and the pool's rate [1/s]."""
 
+NINETY_NINE = 2.326
+"""Standard deviations above the mean that 99 % of a normal distribution are below."""
+
 FEW = 8
 """Chunks of a prompt that are priced one by one; of longer ones, the first, the middle and the last stand for all."""
 
@@ -215,6 +218,46 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     if any_of > 0:
         step += any_of * beside(price, of, load, prompts, here, share)
     return step
+
+
+@compiled
+def gapped(price, of, load, prompts, rate, share, found):
+    """The time between two tokens of a request that a share of all such times keep. [s]
+
+    An iteration has as many chunks of prompts as come in a period (Poisson), and as many decodes as are in the lane; the
+    longest of the chunks that this share leaves is as long as prompts are at it.
+
+    Args:
+        price, of, load, prompts: as above.
+        rate: of the pool's requests. [1/s]
+        share: of the times. [1]
+        found: the balance of the pool.
+    """
+    lanes = of.instances * of.stages
+    held = max(found.held, found.decodes)
+    most = min(of.batch, found.decodes + NINETY_NINE * math.sqrt(max(found.decodes - 1, 0.0)))
+    far, crowd = spilled(of, held), max(1.0, of.share * min(of.stages, found.held * of.stages))
+    step = crowd * decoded(price, of, load, most, far)
+    if not of.prefills:
+        return step
+    own = min(rate / lanes * prompts[1] * found.period, chunks_at_once(of, found.decodes))
+    some = 1 - math.exp(-max(own, of.stages * own))
+    if some <= 1 - share:
+        return step
+    count, chance = 1, math.exp(-own) * (1 + own)
+    term = math.exp(-own) * own
+    while chance < share and count < chunks_at_once(of, found.decodes):
+        count += 1
+        term *= own / count
+        chance += term
+    kind, below = 0, load.weights[0]
+    while below < 1 - (1 - share) / some and kind < len(load.prompts) - 1:
+        kind += 1
+        below += load.weights[kind]
+    longest = min(load.prompts[kind], chunk_of(of, found.decodes))
+    long = (max(longest, prompts[2]), prompts[1], max(longest, prompts[2]), prompts[3])
+    step += beside(price, of, load, long, most, far)
+    return step + (count - 1) * beside(price, of, load, prompts, most, far)
 
 
 @compiled

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import cached_njit
-from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, prefilling, spilled
+from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
 from dse.evaluators.serving.state import Transfer, records
@@ -29,14 +29,14 @@ KINDS = 24
 
 FIELDS = (
     "saturated", "period", "decodes", "prefill", "decode_busy", "prefill_busy", "ttft", "ttft_p50", "ttft_p90", "ttft_p99",
-    "tpot", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
+    "tpot", "tbt_p99", "wait", "span", "within", "chunks", "tokens", "past", "beside", "together", "spilled",
 )  # fmt: skip
 STANDING = np.dtype([(name, "f8") for name in FIELDS])
 """The rate at which some always wait [1/s]; an iteration of decodes [s], and requests in it; a prompt from its first chunk to
-its first token [s]; shares of time that instances are busy; time to first token and per output token [s]; until the first chunk
-[s]; from the first arrival to the last token [s]; the share of the requests whose first token comes within its bound; of a
-request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and chunks in an iteration
-that has some; and the share of what is read that is not in SRAM."""
+its first token [s]; shares of time that instances are busy; time to first token, per output token, and between two tokens [s];
+until the first chunk [s]; from the first arrival to the last token [s]; the share of the requests whose first token comes
+within its bound; of a request, chunks of its prompt, and of a chunk tokens and positions before it; decodes beside a chunk, and
+chunks in an iteration that has some; and the share of what is read that is not in SRAM."""
 
 
 def refused(pools: Sequence[Pool], requests: Requests) -> str:
@@ -171,6 +171,8 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
             if balance[place].period > full[place].period:  # as long as where some always wait, and no longer
                 balanced(its, pool, load, prompts, 0.0, balance[place])
         _told(apart, first[row], last[row], sent[row], load, bound, prompts, taken, services, most, balance, found[row])
+        pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
+        found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
 
 
 @compiled
@@ -273,7 +275,7 @@ def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, float]:
         "request_throughput": many / span,
         "goodput": good * many / span,
         "slo_attainment": good,
-        **{name: float(found[name]) for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot")},
+        **{name: float(found[name]) for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
         "latency": latency,
         "queue_delay": float(found["wait"]),
         "offered_load": load,
@@ -281,7 +283,7 @@ def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, float]:
         "prefill_busy": float(found["prefill_busy"]),
         "decode_busy": float(found["decode_busy"]),
     }
-    return values if (requests.output > 1).any() else values | {"tpot": math.nan}
+    return values if (requests.output > 1).any() else values | {"tpot": math.nan, "tbt_p99": math.nan}
 
 
 def _verdict(load: float, found: Any, requests: Requests) -> str:

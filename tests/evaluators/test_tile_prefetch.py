@@ -13,12 +13,15 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
 from dse.evaluators.account.stretches import jobs
+from dse.evaluators.evaluation import binding
+from dse.evaluators.judges.tile_pipelines import fleet_of, iteration
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.mapping import PARTITIONS, PLACEMENTS
+from dse.space.workload import Load
 from tests.samples import asked
 
 MODELS = ("qwen3_4b", "deepseek_v2_lite")
@@ -147,7 +150,7 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
             ),
             "mapping.prefill.prefetch: tiles that serve requests as they come do not read ahead",
         ),
-        (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch: pipelines that serve"),
+        (("workload=serving", "+mapping.decode.prefetch.policy=partial"), "mapping.decode.prefetch.cap: missing"),
         (("mapping=npu_prefetch", "mapping.both.prefetch.policy=partly"), "no option 'partly'; .*partial"),
         (("mapping=npu", "+mapping.both.prefetch.policy=partial"), "mapping.prefill.prefetch.cap: missing"),
     ],
@@ -155,6 +158,52 @@ def test_the_share_of_a_prompt_that_is_written_now_is_not_read_before() -> None:
 def test_prefetching_elsewhere_is_refused_by_name(overrides: tuple[str, ...], why: str) -> None:
     with pytest.raises(DesignError, match=why):
         asked("chip=npu64", "model=qwen3_4b", *overrides)
+
+
+SERVED = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=40", "workload.rate=4 Hz")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(PARTITIONS), st.sampled_from((1, 2, 4, 8, 16)), st.integers(0, 300), st.integers(1, 60),
+    st.floats(0, 2000), st.floats(0, 1), st.floats(0, 3e7), st.floats(0, 3e7),
+)  # fmt: skip
+def test_a_larger_buffer_never_slows_an_iteration(
+    partition: str, tp: int, prompt: int, decodes: int, context: float, spilled: float, one: float, other: float
+) -> None:
+    asked_ = asked(*SERVED, "mapping=npu_serving_prefetch")
+    (load,) = asked_.workload.cases
+    assert isinstance(load, Load)
+    (of,) = fleet_of(said(asked_.base, partition=partition, tp=tp, pp=64 // tp), load)
+    counts = (float(prompt), (prompt + 1) / 2, float(decodes), context, spilled)
+
+    def seconds(budget: float) -> float:
+        held = of._replace(held=of.held._replace(buffer=budget))
+        return float(iteration(load, held, READERS["closed"], "prefill", *counts).seconds)
+
+    small, large = (seconds(budget) for budget in sorted((one, other)))
+    assert large <= small * (1 + 1e-12)
+    plain = of._replace(plan=replace(of.plan, prefetch=None))
+    none = float(iteration(load, plain, READERS["closed"], "prefill", *counts).seconds)
+    assert seconds(0.0) == pytest.approx(none, rel=1e-12)
+
+
+def test_served_pipelines_prefetch_behind_their_sums() -> None:
+    said_ = (*SERVED, "mapping=npu_serving_prefetch", "mapping.both.tp=16", "mapping.sram_kv=0")
+    none, some = (asked(*said_, f"mapping.prefill.prefetch.policy={word}") for word in ("none", "partial"))
+    for fidelity in ("closed", "steady"):
+        found = [evaluate(stacked([one.base]), one.workload, fidelity=fidelity).columns["tpot"][0] for one in (none, some)]
+        assert found[1] < 0.99 * found[0], fidelity
+
+
+@pytest.mark.parametrize("part", ["prefetch.policy=none", "sums={algorithm:two_level}"])
+def test_cores_that_serve_both_phases_have_one_plan(part: str) -> None:
+    question = asked(*SERVED, "mapping=npu_serving_prefetch", f"++mapping.decode.{part}")
+    outcome = evaluate(stacked([question.base]), question.workload)
+    assert not outcome.feasible[0]
+    found = binding(question.base, question.workload)
+    assert found is not None
+    assert found.limit == f"mapping.decode.{part.partition('=')[0].partition('.')[0]}"
 
 
 def test_a_space_leaves_the_buffer_out_where_nothing_is_prefetched() -> None:

@@ -25,7 +25,7 @@ from tests.samples import asked
 
 SERVING = ("chip=npu64", "model=qwen3_1b7", "workload=serving", "workload.requests=60", "workload.rate=8 Hz")
 APART = ("mapping.serving.prefill_cores=32",)
-PRESETS = ("npu_serving", "npu_serving_t10", "npu_serving_waferllm", "npu_serving_wsc_llm")
+PRESETS = ("npu_serving", "npu_serving_prefetch", "npu_serving_t10", "npu_serving_waferllm", "npu_serving_wsc_llm")
 
 
 def columns(design: Design, workload: Workload, **options: str) -> dict[str, float]:

@@ -174,9 +174,9 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     asked = _asked(LINES[name])
     assert fidelities(asked.base, asked.workload)[:2] == ("steady", "closed")
     low, high = (evaluate(stacked([asked.base]), asked.workload, fidelity=word).columns for word in ("steady", "closed"))
-    for metric, within in (("throughput", 0.05), ("tpot", 0.15), ("ttft", 0.25), ("energy_per_token", 0.25)):
+    for metric, within in (("throughput", 0.05), ("tpot", 0.15), ("ttft", 0.25), ("energy_per_token", 0.25), ("tbt_p99", 0.4)):
         assert low[metric][0] == pytest.approx(high[metric][0], rel=within), metric
-    assert "tbt_p99" not in {key for key, values in low.items() if not np.isnan(values).all()}
+    assert "tbt_p50" not in {key for key, values in low.items() if not np.isnan(values).all()}
     parts = explain(asked.base, asked.workload.cases[0], fidelity="steady")
     assert parts.seconds > 0
 

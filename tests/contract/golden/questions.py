@@ -285,6 +285,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
         "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
+        "chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16",
         "chip=npu64 $FEW fidelity=events",
         "chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events",
         "chip=npu64 $FEW fidelity=cycles",
