@@ -24,6 +24,7 @@ from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
+from dse.ties import split, ties
 from dse.workloads import workload
 
 
@@ -52,7 +53,9 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     defined = define(config)
     sources: list[Source] = []
     bases = _bases(config, sources)
-    knobs = tuple(_knob(address, knob, bases) for address, knob in config["space"].items())
+    moving, following = split(config["space"])
+    knobs = tuple(_knob(address, knob, bases) for address, knob in moving.items())
+    tied = ties(following, bases, knobs)
     for base in bases.values():
         _refuse_idle(base.mapping, knobs)
         _refuse_splits(base.mapping, knobs)
@@ -60,7 +63,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
     base = next(iter(bases.values()))
-    space = chips.over(bases, knobs) if config.get("chips") else Space(base, knobs)
+    space = chips.over(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
     if config.get("chips"):
         formats.check(bases, knobs, config)
     asked_for = workload(config, folder, guesses=all(software_of(base.mapping) in GUESSING for base in bases.values()))

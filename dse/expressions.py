@@ -3,10 +3,7 @@
 What they are worth is worked out from the other metrics when these are read: stores and workers know nothing of them.
 """
 
-import ast
-import operator
-import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -17,21 +14,10 @@ from dse.evaluators import evaluate as evaluated
 from dse.evaluators.account.metrics import METRICS, Metric, Outcomes
 from dse.space.design import Designs
 from dse.space.errors import DesignError, nearest
-from dse.space.units import dimension, factor, told
+from dse.space.units import dimension, told
 from dse.space.workload import Workload
-
-LONGEST = 500
-"""Letters of an expression."""
-
-Values = Mapping[str, Any]
-Worth = Callable[[Values], Any]
-
-ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+from dse.terms import LONGEST, Term, Values, Worth
+from dse.terms import term as parsed
 
 VALID = "write names of metrics, numbers, + - * / ** and brackets, as in 'goodput / power'"
 
@@ -51,16 +37,6 @@ class Expression:
     inputs: frozenset[str]
     unit: str
     worth: Worth
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """A part of an expression: its unit as pint has it, what it is made of, and its value."""
-
-    unit: Any
-    inputs: frozenset[str]
-    worth: Worth
-    number: float | None = None
 
 
 Defined = Mapping[str, Expression]
@@ -111,69 +87,22 @@ def _defined(name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Expr
         text = str(text)
     if not isinstance(text, str) or len(text) > LONGEST:
         raise DesignError(f"metrics.{name}: {str(text)[:40]!r} is no expression; {VALID}")
-    try:
-        with warnings.catch_warnings(action="ignore"):  # Python's own, of what is refused below
-            tree = ast.parse(text.strip(), mode="eval").body
-        term = _term(tree, name, texts, (*path, name))
-    except DesignError:
-        raise
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
-        raise DesignError(f"metrics.{name}: {text!r} is no expression; {VALID}") from None
+    term = parsed(text, f"metrics.{name}", lambda metric: _named(metric, name, texts, (*path, name)), VALID)
     if not term.inputs:
         raise DesignError(f"metrics.{name}: {text!r} is the same for all designs; {VALID}")
     return Expression(text.strip(), term.inputs, told(term.unit), term.worth)
 
 
-def _term(node: ast.expr, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> _Term:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        number = float(node.value)
-        return _Term(dimension("1"), frozenset(), lambda values: number, number)
-    if isinstance(node, ast.Name):
-        return _named(node.id, name, texts, path)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _term(node.operand, name, texts, path)
-        return _Term(
-            inner.unit, inner.inputs, lambda values: -inner.worth(values), None if inner.number is None else -inner.number
-        )
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        return _power(_term(node.left, name, texts, path), _term(node.right, name, texts, path), name)
-    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-        left, right = (_term(side, name, texts, path) for side in (node.left, node.right))
-        return _of_two(type(node.op), left, right, name)
-    raise DesignError(f"metrics.{name}: {ast.unparse(node)!r} is nothing that an expression can have; {VALID}")
-
-
-def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> _Term:
+def _named(metric: str, name: str, texts: Mapping[str, Any], path: tuple[str, ...]) -> Term:
     if metric in texts:
         inner = _defined(metric, texts, path)
-        return _Term(dimension(inner.unit), inner.inputs, inner.worth)
+        return Term(dimension(inner.unit), inner.inputs, inner.worth)
     if metric in LABELLED or metric not in METRICS:
         others = [known for known in METRICS if known not in LABELLED]
         raise DesignError(f"metrics.{name}: no metric {metric!r}; {nearest(metric, [*others, *texts])}")
     if METRICS[metric].words:
         raise DesignError(f"metrics.{name}: {metric} is a verdict ({', '.join(METRICS[metric].words)}), and no number")
-    return _Term(dimension(METRICS[metric].unit), frozenset((metric,)), lambda values: values[metric])
-
-
-def _power(base: _Term, by: _Term, name: str) -> _Term:
-    if by.number is None or (not by.number.is_integer() and not base.unit.dimensionless) or abs(by.number) > 8:
-        raise DesignError(f"metrics.{name}: a power is a whole number up to 8, as in tpot**2")
-    exponent = int(by.number) if by.number.is_integer() else by.number
-    return _Term(base.unit**exponent, base.inputs, lambda values: base.worth(values) ** exponent)
-
-
-def _of_two(kind: type, left: _Term, right: _Term, name: str) -> _Term:
-    inputs, does = left.inputs | right.inputs, ARITHMETIC[kind]
-    if kind in (ast.Mult, ast.Div):
-        unit = left.unit * right.unit if kind is ast.Mult else left.unit / right.unit
-        return _Term(unit, inputs, lambda values: does(left.worth(values), right.worth(values)))
-    scale = factor(left.unit, right.unit)
-    if scale is None:
-        sign = "+" if kind is ast.Add else "-"
-        raise DesignError(
-            f"metrics.{name}: units do not fit, {told(left.unit)} {sign} {told(right.unit)}; both sides need the same"
-        )
-    return _Term(left.unit, inputs, lambda values: does(left.worth(values), right.worth(values) * scale))
+    return Term(dimension(METRICS[metric].unit), frozenset((metric,)), lambda values: values[metric])
 
 
 def derived(metrics: Values, defined: Defined) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def steps_from(space: Space) -> list[Step]:
             continue
         for new in beside(knob, values[knob.address]):
             new = new if isinstance(new, str) else space.number(knob, new)
-            moved = replaced(space.base, dict.fromkeys(space.targets[knob.address], new))
+            moved = space.following(replaced(space.base, dict.fromkeys(space.targets[knob.address], new)))
             found.append(Step(knob.address, values[knob.address], new, moved))
     return found
 

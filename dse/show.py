@@ -201,6 +201,15 @@ def listing(known: dict[str, Path]) -> int:
     return 0
 
 
+def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
+    """Leaves that follow knobs, with their expressions; and the chips on which they do, where there are several."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for chosen, space in asked.question.space.each:
+        for tied in space.tied:
+            found.setdefault((tied.address, tied.text), []).extend(str(name) for name in chosen.values())
+    return found
+
+
 def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
     """Prints a study: question, objectives, knobs with their values, constants that were assumed or fitted, runs."""
     console = Terminal(140)
@@ -217,6 +226,8 @@ def summary(asked: Study, runs: list[dict[str, Any]]) -> int:
         texts = [knob_text(asked, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
         console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
+    for (address, text), of in _tied(asked).items():
+        console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(of)})" if of else ""))
     unsure: dict[tuple[str, str], list[str]] = {}
     for source in asked.question.sources:
         if source.source in ("assumed", "fitted"):

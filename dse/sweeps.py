@@ -22,6 +22,11 @@ def knobs(space: Any, prefix: str = "") -> dict[str, dict[str, Any]]:
             if unknown:
                 raise DesignError(f"space.{address}: a knob has sweep and when; got {', '.join(sorted(unknown))}")
             found[address] = _sweep(address, entry["sweep"]) | {"when": dict(_flat(entry.get("when") or {}))}
+        elif isinstance(entry, dict) and "tied" in entry:
+            unknown = set(entry) - {"tied", "when"}
+            if unknown:
+                raise DesignError(f"space.{address}: what is tied has tied and when; got {', '.join(sorted(unknown))}")
+            found[address] = {"tied": entry["tied"], "when": dict(_flat(entry.get("when") or {}))}
         elif isinstance(entry, dict):
             found |= knobs(entry, f"{address}.")
         elif isinstance(entry, list):

@@ -60,7 +60,9 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
     if chip not in spaces:
         raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
     try:
-        space = Space(own.base, spaces[chip].knobs)
+        space = Space(own.base, spaces[chip].knobs, spaces[chip].tied)
+        if space.following(own.base) != own.base:  # a chip that is tied otherwise stands by itself
+            space = Space(own.base, spaces[chip].knobs)
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
     return Typed(space, chip, tuple(typed))

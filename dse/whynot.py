@@ -221,7 +221,7 @@ def _path(
     """
     end = time.monotonic() + seconds
     mine, theirs = ({address: value for address, value, _ in leaves(design)} for design in (space.base, there))
-    moved = [address for targets in space.targets.values() for address in targets]
+    moved = [address for targets in space.targets.values() for address in targets] + space.follows
     waiting = {
         knob: {address: theirs[address] for address in targets}
         for knob, targets in space.targets.items()
@@ -232,7 +232,10 @@ def _path(
     now, hops = space.base, list[Hop]()
     while waiting:
         kept = {address: at(now, address) for address in moved}
-        tried = {knob: replaced(there, kept) if knob == OUTSIDE else replaced(now, to) for knob, to in waiting.items()}
+        tried = {
+            knob: replaced(there, kept) if knob == OUTSIDE else space.following(replaced(now, to))
+            for knob, to in waiting.items()
+        }
         found = points(list(tried.values()), goal, seconds=end - time.monotonic())
         if None in found:
             break
@@ -285,7 +288,7 @@ def _distance(goal: Goal, here: Point, front: pd.DataFrame) -> tuple[float, dict
 
 def _outside(space: Space, base: Design) -> dict[str, tuple[Any, Any]]:
     """Leaves that no knob moves and in which a design differs from a study's base: (there, here); None of what is absent."""
-    moved = {target for targets in space.targets.values() for target in targets}
+    moved = {target for targets in space.targets.values() for target in targets} | set(space.follows)
     mine, theirs = ({address: value for address, value, _ in leaves(design)} for design in (space.base, base))
     both = dict.fromkeys((*theirs, *mine))
     pairs = {address: (theirs.get(address), mine.get(address)) for address in both if address not in moved}

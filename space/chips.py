@@ -14,7 +14,7 @@ from dse.space.design import Design, Designs, digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, named
-from dse.space.knobs import Choice, Columns, Knob, Space, Value, ordered
+from dse.space.knobs import Choice, Columns, Knob, Space, Tied, Value, ordered
 
 CHIP = "chip"
 """The knob that chooses among chips."""
@@ -200,12 +200,13 @@ def having(bases: Mapping[str, Design], address: str) -> list[str]:
     return found
 
 
-def over(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> Chips:
+def over(bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, tuple[Tied, ...]] | None = None) -> Chips:
     """The space over some bases, where a knob counts on those chips that have its address and that its `when` allows.
 
     Args:
         bases: by chip.
         knobs: `when` may name `CHIP`.
+        tied: by chip, leaves that follow knobs.
 
     Raises:
         DesignError: a knob that no chip has; one that `when` gives to a chip that lacks it; a value that a chip's leaf cannot
@@ -224,7 +225,7 @@ def over(bases: Mapping[str, Design], knobs: Sequence[Knob]) -> Chips:
         own = [knob for knob in narrowed if _counts(knob, name, narrowed)]
         plain = (replace(knob, when=tuple(pair for pair in knob.when if pair[0] != CHIP)) for knob in own)
         try:
-            spaces[name] = Space(base, tuple(plain))
+            spaces[name] = Space(base, tuple(plain), (tied or {}).get(name, ()))
         except DesignError as error:
             raise DesignError(f"{error}; this is of chip {name}: leave it out with when: {{chip: ...}}") from None
     for knob in narrowed:

@@ -4,7 +4,7 @@ A knob's address may say ``both``: one value then goes to the leaves of both pha
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any
 
@@ -16,6 +16,9 @@ from dse.space.errors import DesignError
 from dse.space.fields import addresses, at, checked, leaves, replaced, spec_at
 
 Value = float | int | str
+
+MOST_TIED = 20_000
+"""Combinations of values that what is tied is looked at for, when a space is made."""
 
 GROUP_ROWS = 512
 """Rows a group must have on average to be worth a group of its own."""
@@ -64,6 +67,23 @@ class Interval:
 Knob = Choice | Interval
 
 
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """Leaves that follow others: no knob, but a value that comes of theirs.
+
+    Attributes:
+        address: the leaves.
+        text: the expression, as it was written.
+        inputs: leaves that it is made of.
+        worth: the value, in the leaf's SI unit, from theirs: of numbers, or of arrays of one shape.
+    """
+
+    address: str
+    text: str
+    inputs: tuple[str, ...]
+    worth: Callable[[Mapping[str, Any]], Any] = field(repr=False, compare=False)
+
+
 def ordered(knobs: Sequence[Knob]) -> list[Knob]:
     """Knobs in an order in which each stands after those that its `when` names.
 
@@ -86,9 +106,20 @@ def ordered(knobs: Sequence[Knob]) -> list[Knob]:
     return list(found.values())
 
 
+class _Here(dict[str, Any]):
+    """Leaves of a base with changes: those that were not changed have the base's value."""
+
+    def __init__(self, base: Design, changes: Mapping[str, Any]) -> None:
+        super().__init__(changes)
+        self._base = base
+
+    def __missing__(self, leaf: str) -> Any:
+        return at(self._base, leaf)
+
+
 @dataclass(frozen=True)
 class Space:
-    """A base design and the knobs that move it.
+    """A base design, the knobs that move it, and what follows them, in an order in which it can be worked out.
 
     Raises:
         DesignError: a knob names no leaf, moves one that another moves, or has a value its leaf cannot take.
@@ -96,12 +127,15 @@ class Space:
 
     base: Design
     knobs: tuple[Knob, ...]
+    tied: tuple[Tied, ...] = ()
     targets: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+    _following: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     _entries: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
         object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "_following", {tied.address: addresses(self.base, tied.address) for tied in self.tied})
         object.__setattr__(self, "_entries", {a: entry(a, value) for a, value, _ in leaves(self.base)})
         owner: dict[str, str] = {}
         for knob in self.knobs:
@@ -114,6 +148,12 @@ class Space:
                 if other not in targets:
                     raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
         ordered(self.knobs)
+        for tied in self.tied:
+            for address in self._following[tied.address]:
+                if address in owner:
+                    raise DesignError(f"space: {tied.address} is tied, and {owner[address]} moves {address} too")
+                owner[address] = tied.address
+        self._check_tied()
 
     @property
     def each(self) -> Iterator[tuple[dict[str, Value], "Space"]]:
@@ -128,20 +168,40 @@ class Space:
     def key(self) -> str:
         """Content key of the base and the knobs."""
         base = [(address, value) for address, value, _ in leaves(self.base)]
-        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs])
+        tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
+        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs] + tied)
 
     def at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; a knob that is missing or inactive leaves its base value."""
-        changes = {a: value for knob, value in values.items() if self.active(knob, values) for a in self.targets[knob]}
-        return replaced(self.base, changes)
+        return replaced(self.base, self._changes(values))
 
     def key_at(self, values: Mapping[str, Value]) -> str:
         """The key of the design at knob values, without building the design."""
         entries = dict(self._entries)
-        for knob, value in values.items():
-            if self.active(knob, values):
-                entries.update((address, entry(address, value)) for address in self.targets[knob])
+        entries.update((address, entry(address, value)) for address, value in self._changes(values).items())
         return hashed(entries.values())
+
+    def following(self, design: Design) -> Design:
+        """A design with what is tied where its other leaves have it."""
+        return replaced(design, self._tied(design, {})) if self.tied else design
+
+    @property
+    def follows(self) -> list[str]:
+        """Leaves that are tied."""
+        return [leaf for several in self._following.values() for leaf in several]
+
+    def _changes(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Leaves with other values than the base's, and those that follow them."""
+        changes = {a: value for knob, value in values.items() if self.active(knob, values) for a in self.targets[knob]}
+        return self._tied(self.base, changes)
+
+    def _tied(self, base: Design, changes: dict[str, Value]) -> dict[str, Value]:
+        """Changes of a base, with those that follow them."""
+        for tied in self.tied:
+            value = float(tied.worth(_Here(base, changes)))
+            for address in self._following[tied.address]:
+                changes[address] = int(value) if "whole" in spec_at(self.base, address).metadata else value
+        return changes
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
         """Whether a knob counts, given the values of the others."""
@@ -208,6 +268,10 @@ class Space:
                 column = columns[moved.address]
                 column = column if len(rows) == size else column[rows]
                 self._change(moved, column, changes)
+            for tied in self.tied:
+                value = tied.worth(_Here(self.base, changes))
+                value = float(value) if np.ndim(value) == 0 else value
+                changes.update(dict.fromkeys(self._following[tied.address], value))
             groups.append((rows, replaced(self.base, changes)))
         return Designs(size, tuple(groups))
 
@@ -301,6 +365,37 @@ class Space:
                 numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, Choice) else code
                 columns[knob.address] = np.where(on, numbers, np.nan) if knob.when else numbers
         return columns
+
+    def _check_tied(self) -> None:
+        """Refuses knobs that bring what is tied to a value that its leaf cannot have, by the values that do."""
+        of = {address: knob for knob in self.knobs for address in self.targets[knob.address]}
+        known: dict[str, Array] = {}
+        for tied in self.tied:
+            values = [known[leaf] if leaf in known else self._values(of.get(leaf), leaf) for leaf in tied.inputs]
+            while math.prod(map(len, values)) > MOST_TIED:  # ends of the longest alone
+                longest = max(range(len(values)), key=lambda place: len(values[place]))
+                values[longest] = np.array([values[longest].min(), values[longest].max()])
+            grid = np.meshgrid(*values, indexing="ij")
+            columns = {leaf: column.ravel() for leaf, column in zip(tied.inputs, grid, strict=True)}
+            with np.errstate(all="ignore"):
+                found = np.atleast_1d(np.asarray(tied.worth(columns), dtype=float))
+            leaves_of = self._following[tied.address]
+            for place in np.unique(found, return_index=True)[1]:
+                made = ", ".join(f"{leaf}={column[place]:g}" for leaf, column in columns.items())
+                try:
+                    for leaf in leaves_of:
+                        checked(float(found[place]), spec_at(self.base, leaf), f"space.{tied.address}")
+                except DesignError as error:
+                    raise DesignError(f"{error}; {tied.text} comes to it at {made}") from None
+            known |= dict.fromkeys(leaves_of, np.unique(found))
+
+    def _values(self, knob: Knob | None, leaf: str) -> Array:
+        """The values that a leaf may have."""
+        own = [float(at(self.base, leaf))]
+        if knob is None:
+            return np.array(own)
+        moved = [float(value) for value in knob.values] if isinstance(knob, Choice) else [knob.low, knob.high]
+        return np.unique(moved + (own if knob.when else []))
 
     def _check(self, knob: Knob, address: str) -> None:
         spec = spec_at(self.base, address)

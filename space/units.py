@@ -152,6 +152,18 @@ def dimension(unit: str) -> Any:
     return _registry().Unit(_spelling(unit))
 
 
+def quantity(text: str, where: str) -> tuple[float, Any]:
+    """The number of a quantity and its unit as pint has it.
+
+    Raises:
+        DesignError: text that is none, as of `where`.
+    """
+    found = _quantity(text)
+    if found is None:
+        raise DesignError(f"{where}: {text!r} is not a quantity; write a number and a unit, as in '8 MB'")
+    return float(found.magnitude), found.units
+
+
 def told(unit: Any) -> str:
     """A unit of pint's as fields spell it; 1 for none.
 
