@@ -26,7 +26,7 @@ from dse.store import Context
 from dse.workers import Crew
 
 SETTINGS = {
-    "screen": {"run", "limit", "keep"},
+    "screen": {"run", "limit", "keep", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "warm_start", "stop"},
     "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
@@ -34,6 +34,9 @@ SETTINGS = {
     "report": {"lines", "bars"},
 }
 
+
+SCREENING = ("closed", "steady")
+"""Fidelities at which many designs are evaluated together."""
 
 STACKED = ("part", "operator")
 """What a picture's stacks are of: parts of the machine that bind, or operators."""
@@ -95,8 +98,8 @@ class Study:
 
     @property
     def screening(self) -> str:
-        """The fidelity of its screen: the closed form, or the steady state where nothing is to be played."""
-        return "steady" if self.fidelity == "steady" else "closed"
+        """The fidelity of its screen: the closed form, or the steady state where it is asked for or nothing is to be played."""
+        return str(self.screen["fidelity"] or ("steady" if self.fidelity == "steady" else "closed"))
 
     @property
     def higher(self) -> str:
@@ -205,6 +208,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         value = config["screen"][key]
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
+    _check_screen(config["screen"]["fidelity"], fidelity, nouns)
     for kind, check in (("lines", _check_line), ("bars", _check_bars)):
         pictures = config["report"][kind]
         if not isinstance(pictures, list):
@@ -230,6 +234,21 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         tuple(config.get("overrides", ())),
         config,
     )
+
+
+def _check_screen(word: Any, fidelity: str, nouns: Question) -> None:
+    """Refuses a fidelity of the screen that a chip has not, or that is above that of the search."""
+    if word is None:
+        return
+    if word not in SCREENING:
+        raise DesignError(f"screen.fidelity: no {word!r}; say closed, steady, or null for what fits the search")
+    for chosen, space in nouns.space.each:
+        known = fidelities(space.base, nouns.workload)
+        if word not in known:
+            whose = f"chip {chosen[CHIP]}" if chosen else "this chip"
+            raise DesignError(f"screen.fidelity: {whose} has no {word} for this workload; it has {', '.join(known)}")
+        if known.index(word) > known.index(fidelity):
+            raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; say fidelity={word}, or null here")
 
 
 def _verdict(base: Design, workload: Workload, chip: Any) -> Infeasible | None:

@@ -11,6 +11,7 @@ from dse.evaluators.account.power import OF_PHASES
 from dse.frame import with_front
 from dse.screen import CACHE_ROWS, coded, screen
 from dse.space.design import stacked
+from dse.space.errors import DesignError
 from tests.dse.toy import toy
 
 
@@ -45,14 +46,29 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert "energy" in with_front(whole, pd.DataFrame(), everything)
 
 
-def test_a_study_of_the_steady_state_is_screened_by_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["fidelity", "screen.fidelity"])
+def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> None:
     """Each row is what an evaluation in the steady state says, and not what the loop does."""
-    words = ("fidelity=steady", "~objectives.tbt_p99", "screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
-    asked = study_of("npu_serving", *words)
+    words = ("screen.run=true", "screen.limit=16", f"run_dir={tmp_path}")
+    asked = study_of("npu_serving", *words, f"{of}=steady")
     found = screen(asked, lambda done, total, size: None)
     rows = pd.concat([pd.read_parquet(path) for path in found.blocks])
     space = asked.question.space
     steady = evaluate(space.stack(coded(space, rows)), asked.question.workload, fidelity="steady").columns
     assert rows["ttft"].to_numpy() == pytest.approx(steady["ttft"], rel=1e-12, nan_ok=True)
-    assert "tbt_p99" not in rows
+    assert rows["tbt_p99"].notna().any()
+    assert "tbt_p50" not in rows
     assert rows["ttft"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; say closed, steady"),
+        (("study=quickstart", "screen.fidelity=steady"), "has no steady for this workload; it has closed"),
+        (("study=npu_serving", "fidelity=steady", "screen.fidelity=closed"), "closed is above the search's steady"),
+    ],
+)
+def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        study_of(words[0].partition("=")[2], *words[1:])
