@@ -157,7 +157,8 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     population = asked.search["population"]
     source = sampler(name, space, asked.directions, seed=asked.seed, population=population, possible=possible)
     taken = _warm(asked)
-    seeds = [*taken.seeds, *(seed for seed in _seeds(asked, screened) if seed not in taken.seeds)]
+    first = [*taken.seeds, *(point for point in asked.points.values() if point not in taken.seeds)]
+    seeds = [*first, *(seed for seed in _seeds(asked, screened) if seed not in first)]
     about = {"sampler": name, "warm": len(taken.seeds)}
     # what others have evaluated costs nothing and is not of the budget
     budget = asked.search["budget"] + (begun or about).get("warm", 0)

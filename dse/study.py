@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
 from dse.evaluators.account.metrics import METRICS, metric
 from dse.evaluators.evaluation import infeasible, shorter
 from dse.evaluators.passes.part import PART
+from dse.points import named
 from dse.records import parsed
 from dse.search import SAMPLERS
 from dse.space.chips import CHIP, having
 from dse.space.design import Design, digest
 from dse.space.errors import DesignError, nearest
+from dse.space.knobs import Value
 from dse.space.limits import Infeasible
 from dse.space.shown import masked_in
 from dse.space.units import show
@@ -31,7 +34,7 @@ SETTINGS = {
     "verify": {"fidelity", "designs", "side", "off_front", "strata"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start"},
     "ray": {"address"},
-    "report": {"lines", "bars"},
+    "report": {"lines", "bars", "points"},
 }
 
 
@@ -91,6 +94,11 @@ class Study:
     def context(self) -> Context:
         """What its results are results of."""
         return self.context_at(self.fidelity)
+
+    @cached_property
+    def points(self) -> dict[str, dict[str, Value]]:
+        """Values of the points that it names."""
+        return named(self.report["points"], self.question.space)
 
     def context_at(self, fidelity: str) -> Context:
         """What results of its workload are results of at a fidelity."""
@@ -209,6 +217,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
     _check_screen(config["screen"]["fidelity"], fidelity, nouns)
+    named(config["report"]["points"], nouns.space)
     for kind, check in (("lines", _check_line), ("bars", _check_bars)):
         pictures = config["report"][kind]
         if not isinstance(pictures, list):

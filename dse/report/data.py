@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dse import points
 from dse.compose import bibliography
 from dse.evaluators import METRICS, PHYSICS
 from dse.expressions import refuse_unlike
@@ -134,6 +135,9 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "history": _history(asked, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(FAILURES).items()],
         "lines": _lines(asked, frame, start),
+        "points": [
+            [name, None if row is None else start + row] for name, row in points.rows(asked.points, space, frame).items()
+        ],
         "bars": stacks(asked, frame, start),
         "explained": _explained(asked, frame, start),
         "why": why.of_study(asked, frame, screened, start),

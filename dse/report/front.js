@@ -202,6 +202,15 @@ function frontTraces(axes, kind) {
         : {size: 11, color: ink(variable), symbol: "circle-open"},
       {showlegend: false},
     );
+  for (const [name, row] of designs.studies.flatMap(study => study.points)) {
+    if (row === null || !inScope(row)) continue;
+    scatter(
+      plain(name),
+      [row],
+      {size: flat ? 15 : 8, symbol: flat ? "star" : "diamond", color: ink("--mark"), line: {width: 1, color: ink("--ink")}},
+      {mode: "markers+text", text: [plain(name)], textposition: "top center", textfont: {size: 12, color: ink("--ink")}, showlegend: false},
+    );
+  }
   ring([...view.marked], "--mark", 2);
   ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
   if (colour && !colour.words) colourBar(traces, colour);

@@ -1,0 +1,54 @@
+"""Points that a study names: their values, what is refused, asked first, and marked in the report."""
+
+from pathlib import Path
+
+import pytest
+
+from dse.api import Loaded, study_of
+from dse.frame import ordered, values_of
+from dse.loop import run_study
+from dse.points import rows
+from dse.report.data import payload
+from dse.space.errors import DesignError
+from tests.dse.toy import toy
+
+POINTS = (
+    "+report.points.usual={chip.cores: 440}",
+    "+report.points.other={chip.cores: 200, mapping.both.tp: 2}",
+)
+
+
+def test_a_point_has_the_values_of_its_base_and_those_said(tmp_path: Path) -> None:
+    asked = study_of("mesh_llm", f"run_dir={tmp_path}")
+    tiles = asked.points["FlatAttention"]
+    assert asked.question.space.at(tiles) == asked.question.space.spaces["tile_gh200"].base  # type: ignore[union-attr]
+    npu = asked.question.space.at(asked.points["NpuSim"])
+    assert (npu.chip.mesh.rows, npu.chip.mesh.cols, npu.chip.tile.sram, npu.mapping.decode.pp) == (8, 8, 32e6, 8)
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        ("{chip.core: 200}", "report.points.a: no knob 'chip.core'; did you mean 'chip.cores'"),
+        ("{chip.cores: 201}", "report.points.a: chip.cores is 201 there, which is none of its values"),
+        ("{mapping.both.tp: 2}", "report.points.a: chip.cores is 435 there, which is none of its values"),
+        ("{chip.cores: 200, chip.l2.size: 1}", "report.points.a: chip.l2.size is 1 there, outside 8e.06 to 2.56e.08"),
+        ("3", "report.points.a: 3 is no values by knob"),
+    ],
+)
+def test_a_point_outside_the_space_is_refused(tmp_path: Path, points: str, why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        toy(tmp_path, f"+report.points.a={points}")
+
+
+def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
+    asked = toy(tmp_path, "search=random", "search.budget=12", *POINTS)
+    run_study(asked)
+    loaded = Loaded(asked)
+    (study,) = payload([loaded.part()])["studies"]
+    frame = ordered(asked, loaded.part().frame)
+    assert [name for name, _ in study["points"]] == ["usual", "other"]
+    for (name, row), number in zip(study["points"], (0, 1), strict=True):
+        assert values_of(asked, frame.iloc[row]) == asked.points[name]
+        assert frame.iloc[row]["number"] == number
+    assert rows(asked.points, asked.question.space, frame[frame["number"] > 0].reset_index(drop=True))["usual"] is None
