@@ -271,5 +271,6 @@ def told(asked: Study, result: Result) -> Told:
     absent = next((name for name in asked.objectives if name not in metrics), None)
     if absent is not None:
         whose = f"chip {result.values[CHIP]}" if CHIP in result.values else "this kind of chip or workload"
-        raise DesignError(f"objectives.{absent}: {whose} has no {absent}; it has {', '.join(metrics)}")
+        at = f" at fidelity={asked.fidelity}" if asked.fidelity != "closed" else ""
+        raise DesignError(f"objectives.{absent}: {whose} has no {absent}{at}; it has {', '.join(metrics)}")
     return Told(tuple(metrics[name] for name in asked.objectives), constraints)

@@ -78,6 +78,7 @@ def _side(side: Side) -> dict[str, Any]:
         "model": side.load.model.name,
         "requests": {
             "count": len(side.load.requests),
+            "rows_skipped": side.load.requests.skipped,
             "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
             "mean_output_tokens": float(side.load.requests.output.mean()),
         },
@@ -138,7 +139,8 @@ def _answer(side: Side) -> str:
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
     return (
-        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests, {lengths}; "
+        f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
+        f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} within {bound}\n"
         f"[bold]{best.rate:.4g} requests/s[/] by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{best.capacity.binds} is broken\nas     {escape(' '.join([*best.candidate.words, _rate(best.rate, side)]))}"

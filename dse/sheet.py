@@ -81,7 +81,11 @@ def record(found: Evaluation) -> dict[str, Any]:
         "fidelity": found.fidelity,
         "part": found.part or None,
         "design": {address: value for address, value, _ in leaves(found.design)},
-        "cases": [{"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)} for one in found.cases],
+        "cases": [
+            {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
+            | ({"rows_skipped": of.requests.skipped} if isinstance(of, Load) else {})
+            for one, of in zip(found.cases, cases, strict=False)
+        ],
         "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case))],
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
