@@ -12,13 +12,16 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from dse import left
 from dse.signals import held_back
 from dse.space.errors import DesignError
 from dse.workers import Crew, cpus
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 OBJECT_STORE = 80 * 2**20
 """Ray's least, as results travel beside it. [B]"""
@@ -89,6 +92,50 @@ class Cluster:
             self.ray.shutdown()
             self._after()
         self.sweep()
+
+
+def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
+    """What a function makes of each of many things, on the workers of a crew: (which, what), as they are done.
+
+    A worker that dies costs what it was at, which another one does again, three times at most.
+
+    Args:
+        crew: how many, and where.
+        work: may be pickled, and changes nothing.
+        items: likewise.
+
+    Raises:
+        DesignError: no cluster at the address, one that is lost, workers that die again and again, or what `work` raises.
+    """
+    cluster = Cluster(crew)
+    ray = cluster.ray
+    try:
+        count = crew.count or int(ray.cluster_resources().get("CPU", 1))
+        task, known = ray.remote(num_cpus=1, max_retries=3)(_called), ray.put(work)
+        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
+        while waiting or under_way:
+            while waiting and len(under_way) < 2 * count:
+                place, item = waiting.pop()
+                under_way[task.remote(known, item)] = place
+            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
+            cluster.check()
+            for answer in ready:
+                yield under_way.pop(answer), _answered(ray, answer)
+    finally:
+        cluster.close()
+
+
+def _called(work: Callable[[T], R], item: T) -> R:
+    return work(item)
+
+
+def _answered(ray: Any, answer: Any) -> Any:
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise error.as_instanceof_cause() from None
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+        raise DesignError("workers: processes died at the same designs again and again; workers=serial says why") from None
 
 
 def _connected(crew: Crew) -> Callable[[], None] | None:

@@ -5,9 +5,11 @@ that fits, the front is exact.
 """
 
 import io
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +19,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.markup import escape
 
+from dse.build import Question
 from dse.database import same
 from dse.drafts import draft
 from dse.evaluators import PHYSICS
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.metrics import LIMITS, METRICS, Outcomes
 from dse.expressions import evaluate
 from dse.pareto import front
-from dse.progress import say_once
+from dse.progress import say, say_once
 from dse.samplers import sobol
 from dse.space.chips import CHIP, Chips
 from dse.space.design import digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.knobs import Choice, Columns, Space
+from dse.space.workload import Load
 from dse.study import Study, stored_at
+from dse.workers import cpus
 
 BLOCK = 131_072
 """Rows of one Parquet file."""
 
 LEFT = b"left"
 """In what a Parquet file says of itself, metrics that there would be, and that nobody asked for."""
+
+FEW = 16
+"""Designs that serve requests evaluated at once: each takes a fraction of a second."""
 
 CACHE_ROWS = 8_192
 """Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
@@ -185,9 +193,9 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     excess = np.empty(size)
     left: set[str] = set()
     done = 0
-    for part in space.parts(columns, rows):
-        some = space.stack({address: column[part] for address, column in columns.items()})
-        outcomes = evaluate(some, workload, study.question.defined, fidelity=study.screening, metrics=asked(study))
+    parts = space.parts(columns, FEW if _served(study) else rows)
+    each = [{address: column[part] for address, column in columns.items()} for part in parts]
+    for part, outcomes in _each(study, each, parts):
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
                 metrics.setdefault(name, np.full(size, np.nan))[part] = column
@@ -216,10 +224,43 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
             )
         else:
             arrays[knob.address] = pa.array(column, from_pandas=True)
-    arrays |= {name: pa.array(column) for name, column in metrics.items()}
+    # in one order, whoever was done first
+    arrays |= {name: pa.array(metrics[name]) for name in sorted(metrics, key=list(METRICS).index)}
     binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
     table = pa.table(arrays | {"limit": binding, "excess": pa.array(excess)})
     return table.replace_schema_metadata({LEFT: ", ".join(sorted(left))}) if left else table
+
+
+def _served(study: Study) -> bool:
+    """Whether a design takes so long that few of them are worth a message: those that serve requests."""
+    return any(isinstance(case, Load) for case in study.question.workload.cases)
+
+
+def _each(study: Study, columns: Sequence[Columns], parts: Sequence[Array]) -> Iterator[tuple[Array, Outcomes]]:
+    """The outcomes of parts of a block, here or on workers, as they are done."""
+    found, left = partial(_outcomes, study.question, study.screening, asked(study)), len(parts)
+    crew, hires, count = study.crew, study.crew.kind == "ray", study.crew.count or cpus()
+    if not _served(study):
+        yield from ((part, found(some)) for part, some in zip(parts, columns, strict=True))
+        return
+    done, spent = 0, 0.0
+    while done < left and not hires:
+        start = time.monotonic()
+        yield parts[done], found(columns[done])
+        done, spent = done + 1, spent + (time.monotonic() - start if done else 0.0)
+        # the first part pays for imports and compilation, and tells nothing of those to come
+        saves = spent / max(done - 1, 1) * (left - done) * (1 - 1 / count)
+        hires = crew.kind == "auto" and done > 1 and saves > crew.start
+    if done < left:
+        from dse.cluster import mapped
+
+        say(f"  workers: ray, {count} for {left - done:,} parts of the screen")
+        for place, outcomes in mapped(crew, found, columns[done:]):
+            yield parts[done + place], outcomes
+
+
+def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], columns: Columns) -> Outcomes:
+    return evaluate(question.space.stack(columns), question.workload, question.defined, fidelity=fidelity, metrics=metrics)
 
 
 def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:

@@ -1,17 +1,21 @@
 """What a screen stores: metrics of each row beside its knobs, however rows were evaluated together."""
 
+import os
+import signal
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dse.api import study_of
+from dse.cluster import mapped
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
 from dse.frame import with_front
 from dse.screen import CACHE_ROWS, coded, screen
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.workers import Crew
 from tests.dse.toy import toy
 
 
@@ -72,3 +76,37 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, of: str) -> Non
 def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(DesignError, match=why):
         study_of(words[0].partition("=")[2], *words[1:])
+
+
+def test_workers_screen_as_one_does(tmp_path: Path) -> None:
+    """Row by row the same, whoever is done first; and what is on disk is not evaluated again."""
+    words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady", "workload.requests=40")
+    tables = {}
+    for kind in ("serial", "ray"):
+        asked = study_of("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
+        done: list[int] = []
+        found = screen(asked, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
+        assert (found.rows, found.evaluated, done[-1]) == (64, 64, 64)
+        assert screen(asked, lambda now, total, size: None).evaluated == 0
+        tables[kind] = pd.concat([pd.read_parquet(path) for path in found.blocks])
+    pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
+
+
+def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
+    def work(item: int) -> int:
+        mark = tmp_path / str(item)
+        if item % 5 == 0 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item * item
+
+    found = dict(mapped(Crew("ray", count=2), work, range(20)))
+    assert found == {place: place * place for place in range(20)}
+
+
+def test_what_a_part_raises_is_raised_here() -> None:
+    def work(item: int) -> int:
+        raise DesignError(f"part {item}: no")
+
+    with pytest.raises(DesignError, match="part 3: no"):
+        dict(mapped(Crew("ray", count=2), work, [3]))
