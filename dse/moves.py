@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
 
-from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.account.metrics import LIMITS, METRICS
 from dse.evaluators.evaluation import fidelities, plays
 from dse.expressions import Defined, evaluate
 from dse.space.chips import CHIP, AnySpace
@@ -25,6 +25,9 @@ from dse.study import Bound
 
 STEP = 0.1
 """Of the value of a knob without listed values, up and down."""
+
+FAR = 10.0
+"""Relative excess over a constraint from which on its value says more than the excess."""
 
 AT_ONCE = 256
 """Designs of the closed form that are evaluated between two looks at the clock."""
@@ -99,9 +102,14 @@ class Point:
         if self.limit:
             unit = LIMITS[self.limit]
             limit = [f"needs {show(self.need, unit)} of {self.limit}, has {show(self.have, unit)}"]
-        return "; ".join(
-            [*limit, *(f"breaks {text} by {excess:.2%}" for text, excess in self.broken), *filter(None, [self.refused])]
-        )
+        return "; ".join([*limit, *(self._breaks(*one) for one in self.broken), *filter(None, [self.refused])])
+
+    def _breaks(self, text: str, excess: float) -> str:
+        """In words, by how much a constraint is broken: relative to it, or what is there where that is next to nothing."""
+        name = text.partition(" ")[0]
+        if excess < FAR or name not in self.metrics:
+            return f"breaks {text} by {excess:.2%}"
+        return f"breaks {text}, is {show(self.metrics[name], METRICS[name].unit)}"
 
 
 @dataclass(frozen=True, slots=True)

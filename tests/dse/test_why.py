@@ -307,3 +307,11 @@ def test_what_cannot_be_explained_is_refused_in_a_line(line: list[str], why: str
     assert code == 2
     assert why in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_what_a_constraint_is_broken_by_can_be_read() -> None:
+    """A share of zero exceeds a bound without end."""
+    near = Point({"slo_attainment": 0.6}, broken=(("slo_attainment >= 0.9", 0.5),))
+    none = Point({"slo_attainment": 0.0}, broken=(("slo_attainment >= 0.9", 0.9 / 1e-300 - 1),))
+    assert near.why == "breaks slo_attainment >= 0.9 by 50.00%"
+    assert none.why == "breaks slo_attainment >= 0.9, is 0"
