@@ -35,7 +35,7 @@ def composed(line: Line, one: Callable[[Line], dict[str, Any]]) -> dict[str, Any
     for group, instead in (("chip", "name it in chips=[...]"), ("chips", "")):
         if instead and any(override.startswith(f"{group}=") for override in line.overrides):
             raise DesignError(f"{group}: the study is of several chips, {', '.join(names)}; {instead}")
-    mappings = _mappings(first.get("mappings"), names)
+    mappings = _mappings(_of(first.get("mappings"), names, line), names)
     found = {}
     for name in names:
         own = [f"chip={name}", *([f"mapping={mappings[name]}"] if name in mappings else [])]
@@ -45,6 +45,15 @@ def composed(line: Line, one: Callable[[Line], dict[str, Any]]) -> dict[str, Any
             raise DesignError(f"chips: {name}: {error}") from None
     head = next(iter(found.values()))
     return head | {"chips": {name: {group: config[group] for group in GROUPS} for name, config in found.items()}}
+
+
+def _of(mappings: Any, names: list[str], line: Line) -> Any:
+    """The mappings that a study says, without those of chips that were typed away."""
+    fewer = any(word.lstrip("+").startswith("chips=") for word in line.overrides)
+    said = any(word.lstrip("+~").startswith("mappings") for word in line.overrides)
+    if not fewer or said or not isinstance(mappings, Mapping):
+        return mappings
+    return {chip: mapping for chip, mapping in mappings.items() if chip in names}
 
 
 def _alone(config: dict[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,12 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
             known = studies()
             if value not in known:
                 raise DesignError(f"study: no study {value!r}; {nearest(value, known)}")
+            if taken := next(
+                (name for name in known if name in FIELDS and known[name].parent.parent == known[value].parent.parent), ""
+            ):
+                raise DesignError(
+                    f"study: beside {value!r} is a folder of a study called {taken!r}, a field of every study; rename it"
+                )
             folder = known[value].parent
             places += [url(folder, trust=trust), url(folder.parent, trust=trust)]
             overrides = [f"+{value}@_global_=study", f"name={_quoted(value)}", *overrides]
@@ -112,6 +118,13 @@ def line(typed: Sequence[str], *, trust: bool) -> Line:
             overrides.append(word)
     return Line(tuple(typed), tuple(flags), tuple(places), tuple(overrides), trust)
 
+
+FIELDS = (
+    *("chip", "chips", "formats", "mapping", "mappings", "model", "precision", "search", "space", "stack", "verify", "workers"),
+    *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
+    *("store", "workload"),
+)
+"""What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
 
 PLACES = ("model.from_hf", "store", "run_dir", "workload.trace", "workload.lengths", "workload.routing")
 """Fields that name a file, a folder or a URL."""

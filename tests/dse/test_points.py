@@ -3,13 +3,17 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dse.api import Loaded, study_of
+from dse.compose import CONF, compose
 from dse.frame import ordered, values_of
 from dse.loop import run_study
+from dse.overrides import FIELDS
 from dse.points import rows
 from dse.report.data import payload
 from dse.space.errors import DesignError
+from dse.typed_design import typed_design
 from tests.dse.toy import toy
 
 POINTS = (
@@ -52,3 +56,31 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
         assert values_of(asked, frame.iloc[row]) == asked.points[name]
         assert frame.iloc[row]["number"] == number
     assert rows(asked.points, asked.question.space, frame[frame["number"] > 0].reset_index(drop=True))["usual"] is None
+
+
+def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:
+    """With the mapping that the study gives it; and though a leaf is read only where a knob of the study gives it a sense."""
+    asked = study_of("mesh_llm", f"run_dir={tmp_path}")
+    typed = typed_design(asked, ["chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8"], "whynot")
+    assert typed.space.base.mapping.decode.tp == 8
+    assert typed.space.base.mapping.decode.prefetch is not None
+    assert typed.space.tied
+    other = typed_design(asked, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
+    assert not other.space.tied
+
+
+def test_a_study_called_as_a_field_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("chips", "mine"):
+        folder = tmp_path / "studies" / name
+        folder.mkdir(parents=True)
+        (folder / "study.yaml").write_text("objectives: {tpot: min}\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("chips", "mine"):
+        with pytest.raises(DesignError, match="a study called 'chips', a field of every study; rename it"):
+            compose([f"study={name}"])
+
+
+def test_fields_are_those_of_the_configuration() -> None:
+    config = yaml.safe_load((CONF / "config.yaml").read_text())
+    groups = {key for entry in config["defaults"] if isinstance(entry, dict) for key in entry if " " not in key}
+    assert set(FIELDS) == (set(config) | groups) - {"defaults", "hydra"}

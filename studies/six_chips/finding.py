@@ -16,7 +16,7 @@ AT_ONCE = 8192
 
 def finding() -> str:
     """A table for each objective."""
-    asked = study_of("chips")
+    asked = study_of("six_chips")
     space, workload = asked.question.space, asked.question.workload
     columns = space.grid(0, space.combinations or 0)
     size = len(columns[CHIP])
