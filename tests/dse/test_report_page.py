@@ -470,7 +470,9 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     opened: Callable[..., Any], part: Part
 ) -> None:
     knob = part.study.question.space.knobs[0].address
-    page = opened(replace(part, study=replace(part.study, report={"lines": [], "bars": [{"x": knob, "of": "operator"}]})))
+    page = opened(
+        replace(part, study=replace(part.study, report=part.study.report | {"bars": [{"x": knob, "of": "operator"}]}))
+    )
     card = page.locator("#cards .card", has_text=f"Time by {knob}")
     card.scroll_into_view_if_needed()
     feasible = part.frame[part.frame["feasible"]]
