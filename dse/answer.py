@@ -4,7 +4,7 @@ The same for the command line and for a notebook.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from dse.records import Source
 from dse.residuals import Band, bands
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
-from dse.space.fields import leaves
+from dse.space.fields import addresses, at, leaves, spec_at
 from dse.space.kinds import called
 from dse.space.limits import Infeasible
 from dse.space.units import show
@@ -58,6 +58,7 @@ class Evaluation:
         fidelity: the reader that it was evaluated by.
         names: what was chosen by name, as ``chip: a100``.
         question: what is asked, as `space.kinds.called` has it: static, serving, gemm and others.
+        untied: leaves that its study ties to others and that have another value here, in words.
     """
 
     design: Design
@@ -69,6 +70,7 @@ class Evaluation:
     fidelity: str
     names: dict[str, str]
     question: str
+    untied: tuple[str, ...] = ()
 
     @cached_property
     def bands(self) -> tuple[Band, ...]:
@@ -104,6 +106,7 @@ class Evaluation:
             *self._guessed(),
             *self._reusable(),
             *self._skipped(),
+            *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
         ]
         return [*found, *([("on a part", self.part)] if self.part else [])]
@@ -172,9 +175,23 @@ def answered(config: Mapping[str, Any]) -> Evaluation:
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"evaluate: one design of {', '.join(chips)}: say whose, as in chips=[{chips[0]}]")
-    # a chip of a study of several need not have the knobs of the others
-    asked = question({**config, **({"space": {}} if chips else {})}, folder_of(config))
-    return evaluation(asked.base, asked, config)
+    asked = question(config, folder_of(config), fewer=bool(chips))
+    return replace(evaluation(asked.base, asked, config), untied=_untied(asked))
+
+
+def _untied(asked: Question) -> tuple[str, ...]:
+    """Leaves that a space ties and whose value is another: a design that was typed, and that no study of it has."""
+    (_, space), *_ = asked.space.each
+    there = space.following(asked.base)
+    found = []
+    for tied in space.tied:
+        for leaf in addresses(asked.base, tied.address):
+            unit, here, wanted = spec_at(asked.base, leaf).metadata["unit"] or "1", at(asked.base, leaf), at(there, leaf)
+            if here != wanted:
+                found.append(
+                    f"{leaf} is {show(float(here), unit)}; tied to {tied.text} it would be {show(float(wanted), unit)}"
+                )
+    return tuple(found)
 
 
 def evaluation(design: Design, asked: Question, config: Mapping[str, Any]) -> Evaluation:

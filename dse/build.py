@@ -24,7 +24,7 @@ from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
 from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
-from dse.ties import split, ties
+from dse.ties import of_chips, split, ties
 from dse.workloads import workload
 
 
@@ -39,12 +39,13 @@ class Question:
     defined: Defined = field(default_factory=dict)
 
 
-def question(config: Dict[str, Any], folder: Path) -> Question:
+def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Question:
     """The nouns of a composed configuration.
 
     Args:
         config: plain dictionary; sweeps of `space` already parsed into knob dictionaries.
         folder: against which relative files are found, after the working folder.
+        fewer: whether it may be of fewer chips than its space was written for; what those have not is left out.
 
     Raises:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
@@ -53,7 +54,7 @@ def question(config: Dict[str, Any], folder: Path) -> Question:
     defined = define(config)
     sources: list[Source] = []
     bases = _bases(config, sources)
-    moving, following = split(config["space"])
+    moving, following = split(of_chips(config["space"], bases) if fewer else config["space"])
     knobs = tuple(_knob(address, knob, bases) for address, knob in moving.items())
     tied = ties(following, bases, knobs)
     for base in bases.values():

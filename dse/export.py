@@ -11,8 +11,10 @@ from rich.markup import escape
 from dse.api import Loaded, load
 from dse.drafts import draft
 from dse.evaluators import METRICS
+from dse.frame import followed
 from dse.progress import say
 from dse.space.errors import DesignError
+from dse.space.fields import addresses, spec_at
 from dse.space.shown import printable
 
 
@@ -23,6 +25,7 @@ def export(name: str, to: str, out: str, *overrides: str, trust: bool = False) -
     frame = loaded.frame()
     if not len(frame):
         raise DesignError(f"study {name!r} has no results in {asked.run_dir}; run it first: dse run study={name}")
+    frame = frame.assign(**followed(asked, frame))
     path = Path(out) if out else asked.run_dir / f"{name}.{SUFFIX[to]}"
     if path.is_dir() or not path.parent.is_dir():
         raise DesignError(
@@ -41,6 +44,7 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Of every column, its unit ("1" of numbers without one, "" of what is no number) and what it is."""
     asked = loaded.study
     space = asked.question.space
+    tied = {tied.address: (of.base, tied.text) for _, of in space.each for tied in of.tied}
     found = {}
     for name in map(str, frame.columns):
         if name in METRICS:
@@ -49,6 +53,10 @@ def columns(loaded: Loaded, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
             words = frame[name].map(lambda value: isinstance(value, str)).any()
             unit = "" if words else space.spec(name).metadata["unit"] or "1"
             found[name] = {"unit": unit, "definition": "knob"}
+        elif name in tied:
+            base, text = tied[name]
+            unit = spec_at(base, addresses(base, name)[0]).metadata["unit"] or "1"
+            found[name] = {"unit": unit, "definition": f"follows knobs: {text}"}
         else:
             found[name] = {"unit": "1" if name in ("number", "excess") else "", "definition": NOTES[name]}
     return found

@@ -12,8 +12,10 @@ from dse.expressions import evaluate, known
 from dse.pareto import front
 from dse.samplers import Ask
 from dse.screen import Screened, coded, completed
+from dse.space.chips import CHIP
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
+from dse.space.fields import addresses, at
 from dse.store import Result
 from dse.study import Study
 
@@ -109,6 +111,20 @@ def values_of(asked: Study, row: Mapping[Any, Any]) -> dict[str, Any]:
             continue
         values[knob.address] = value if isinstance(value, str) else asked.question.space.number(knob, float(value))
     return asked.question.space.canonical(values)
+
+
+def followed(asked: Study, frame: pd.DataFrame) -> dict[str, Array]:
+    """What is tied, by address, in each row; not a number where a row's chip has it not, or it follows nothing there."""
+    found: dict[str, Array] = {}
+    for chosen, space in asked.question.space.each:
+        rows = np.flatnonzero(frame[CHIP] == chosen[CHIP]) if chosen else np.arange(len(frame))
+        columns = [found.setdefault(tied.address, np.full(len(frame), np.nan)) for tied in space.tied]
+        if not columns or not len(rows):
+            continue
+        for places, design in space.stack(coded(space, frame.iloc[rows])).groups:
+            for tied, column in zip(space.tied, columns, strict=True):
+                column[rows[places]] = at(design, addresses(design, tied.address)[0])
+    return found
 
 
 def by_case(asked: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:

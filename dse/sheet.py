@@ -89,6 +89,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case))],
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
+        "not_tied": list(found.untied),
         "metrics": _with_units(found.metrics),
         "bands": [
             {

@@ -24,6 +24,30 @@ def split(space: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {address: entry for address, entry in space.items() if address not in tied}, tied
 
 
+def of_chips(space: Mapping[str, Any], bases: Mapping[str, Design]) -> dict[str, Any]:
+    """Of a study's space, what some of its chips have: knobs and ties whose address and conditions are theirs.
+
+    Args:
+        space: entries by address.
+        bases: the chips that are left, by name.
+    """
+    kept: dict[str, Any] = {}
+    for address, entry in space.items():
+        when = dict(entry.get("when") or {})
+        said = when.pop("chip", list(bases))
+        names = [name for name in bases if name in (said if isinstance(said, list) else [said])]
+        try:
+            there = having({name: bases[name] for name in names}, address) if names else []
+        except DesignError:
+            continue
+        if there:
+            chips = {"chip": there} if len(there) < len(bases) else {}
+            kept[address] = {**entry, "when": {**when, **chips}}
+    while lost := [address for address, entry in kept.items() if not {*entry["when"]} <= {*kept, "chip"}]:
+        kept = {address: entry for address, entry in kept.items() if address not in lost}
+    return kept
+
+
 def ties(config: Mapping[str, Any], bases: Mapping[str, Design], knobs: Sequence[Knob]) -> dict[str, tuple[Tied, ...]]:
     """What is tied on each chip, in an order in which each comes after those that it is made of.
 

@@ -1,8 +1,7 @@
 """A design that overrides name over what a study starts from, and where it stands there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -49,14 +48,14 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
     chips = list(config.get("chips") or ())
     if len(chips) > 1:
         raise DesignError(f"{command}: one design of {', '.join(chips)}: say whose, as in 'chips=[{chips[0]}]'")
-    chip = chips[0] if chips else ""
-    own = question({**config, "space": _moving(asked, config["space"], chip)}, folder_of(config))
+    own = question(config, folder_of(config), fewer=True)
     if workload_key(own.workload) != workload_key(asked.question.workload):
         raise DesignError(
             f"{command}: the workload or the model is not the study's, so that nothing compares; leave them as they are"
         )
     if config["fidelity"] != asked.fidelity:
         raise DesignError(f"{command}: study {asked.name} is of fidelity={asked.fidelity}; leave fidelity as it is")
+    chip = chips[0] if chips else ""
     spaces = {str(chosen.get(CHIP, "")): space for chosen, space in asked.question.space.each}
     if chip not in spaces:
         raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
@@ -84,10 +83,3 @@ def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bo
     """
     own = typed_design(asked, typed, "whynot", trust=trust)
     return why_not(asked, frame, own.space, own.chip, own.name, seconds=seconds)
-
-
-def _moving(asked: Study, space: Mapping[str, Any], chip: str) -> dict[str, Any]:
-    """The knobs that the study has on a chip: of a leaf that nothing reads as it stands, one of them may be why it is there."""
-    known = {str(chosen.get(CHIP, "")): of for chosen, of in asked.question.space.each}.get(chip)
-    names = [knob.address for knob in known.knobs] if known is not None else []
-    return {name: {key: value for key, value in space[name].items() if key != "when"} for name in names if name in space}

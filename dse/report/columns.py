@@ -1,13 +1,16 @@
 """The designs of a page in columns: packed numbers in base64, words as codes; each column once."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dse.evaluators import METRICS
+from dse.frame import followed
+from dse.space.chips import AnySpace
+from dse.space.fields import addresses, spec_at
 from dse.study import Study
 
 LEVELS = 256
@@ -29,10 +32,16 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
             docs.setdefault(knob.address, spec.metadata["doc"])
             orders[knob.address] = [*orders.get(knob.address, []), *map(str, getattr(knob, "values", ()))]
             logs[knob.address] = logs.get(knob.address, False) or bool(getattr(knob, "log", False))
+    ties = [followed(study, frame) for study, frame in zip(studies, frames, strict=True)]
     for address, unit in units.items():
         about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
-        parts = [frame[address] if address in frame else pd.Series([None] * len(frame), dtype=object) for frame in frames]
+        parts = [_cells(frame, of, address) for frame, of in zip(frames, ties, strict=True)]
         found.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+    for address in dict.fromkeys(address for of in ties for address in of if address not in units):
+        parts_of = [of.get(address, np.full(len(frame), np.nan)) for of, frame in zip(ties, frames, strict=True)]
+        spec = next(_tied_spec(study.question.space, address) for study, of in zip(studies, ties, strict=True) if address in of)
+        about = {"name": address, "kind": "tied", "unit": spec.metadata["unit"], "doc": spec.metadata["doc"]}
+        found.append(about | {"type": "f8", "data": _packed(np.concatenate(parts_of), "<f8")})
     if any("formats" in frame for frame in frames):
         parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]
         about = {"name": "formats", "kind": "knob", "unit": "", "doc": "number formats", "log": False}
@@ -54,6 +63,19 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
     owners = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
     found.append({"name": "study", "kind": "mark", "type": "u1", "data": _packed(owners, "u1")})
     return found
+
+
+def _cells(frame: pd.DataFrame, tied: Mapping[str, Any], address: str) -> pd.Series:
+    """A knob's values in a study, of one where it follows others too; nothing where it is neither."""
+    if address in frame:
+        return frame[address]
+    return pd.Series(tied.get(address, [None] * len(frame)), dtype=object)
+
+
+def _tied_spec(space: AnySpace, address: str) -> Any:
+    """What the leaf that is tied is declared as, on the first chip where it is."""
+    base = next(of.base for _, of in space.each if any(tied.address == address for tied in of.tied))
+    return spec_at(base, addresses(base, address)[0])
 
 
 def _knob_values(series: pd.Series, order: Sequence[str], *, worded: bool) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from dse.report.spent import MOST_SECONDS, SECONDS, broken_down, stacks
 from dse.screen import Screened
 from dse.space.chips import CHIP
 from dse.space.elementwise import Array
+from dse.space.fields import addresses
 from dse.space.shown import masked, masked_in
 from dse.space.units import PREFIXES, SCALED
 from dse.study import Study
@@ -128,6 +129,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "physics": PHYSICS,
         "cases": [case.label for case in workload.cases],
         "knobs": [_knob(asked, knob.address) for knob in space.knobs],
+        "tied": _tied(asked),
         "overrides": " ".join(shlex.quote(word) for word in _evaluating(asked)),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
         "searched": int(frame["number"].notna().sum()),
@@ -175,6 +177,17 @@ def _knob(asked: Study, address: str) -> dict[str, Any]:
         "address": address,
         "overrides": [("" if _in(config, leaf) else "++") + leaf for leaf in space.targets[address]],
     }
+
+
+def _tied(asked: Study) -> list[dict[str, Any]]:
+    """What follows knobs, by what it does so, and how its leaves are overridden on the command line."""
+    found: dict[str, dict[str, Any]] = {}
+    for chosen, space in asked.question.space.each:
+        config = asked.config["chips"][chosen[CHIP]] if chosen else asked.config
+        for tied in space.tied:
+            words = [("" if _in(config, leaf) else "++") + leaf for leaf in addresses(space.base, tied.address)]
+            found.setdefault(tied.address, {"address": tied.address, "by": tied.text, "overrides": words})
+    return list(found.values())
 
 
 def _in(config: Any, address: str) -> bool:

@@ -75,7 +75,7 @@ function drawDesign() {
     part(
       "Knobs",
       facts(
-        study.knobs.map(knob => columnOf(knob.address)).filter(c => !Number.isNaN(c.values[row])),
+        [...study.knobs, ...study.tied].map(({address}) => columnOf(address)).filter(c => !Number.isNaN(c.values[row])),
         row,
       ),
     ),
@@ -347,9 +347,10 @@ function neighbourPart(row, study) {
   );
 }
 
-// Every leaf that the knobs move, with its value as the command line takes it.
+// Every leaf that the knobs move, and those that follow them, with its value as the command line takes it.
 function leavesOf(row) {
-  return studyOf(row).knobs.flatMap(({address, overrides}) => {
+  const {knobs, tied} = studyOf(row);
+  return [...knobs, ...tied].flatMap(({address, overrides}) => {
     const column = columnOf(address),
       value = column.values[row];
     if (Number.isNaN(value)) return [];
