@@ -92,6 +92,7 @@ def _command(arguments: list[str]) -> int:
         "list": _list,
         "show": _show,
         "export": _export,
+        "schema": _schema,
     }
     return does[name](parsed(name, rest))
 
@@ -219,7 +220,21 @@ def _list(typed: Namespace) -> int:
 
     if typed.words:
         raise DesignError(f"list: takes nothing; got {' '.join(typed.words)}")
-    return listing(studies())
+    return listing(studies(), as_json=typed.json)
+
+
+def _schema(typed: Namespace) -> int:
+    from dse.json_text import json_text
+    from dse.schemas import DOCUMENTS, published, stamp
+
+    if len(typed.words) > 1:
+        raise DesignError(f"schema: takes the name of one document; got {' '.join(typed.words)}")
+    if typed.words:
+        print(json_text(published(typed.words[0]), indent=1))
+        return 0
+    for name, (_, command, body) in DOCUMENTS.items():
+        print(f"{name:12}{stamp(name):20}{command:40}{body['description']}")
+    return 0
 
 
 def _show(typed: Namespace) -> int:

@@ -272,8 +272,8 @@ words that say how:
         "studies that ship, studies that ran here",
         """\
 Prints the studies that ship or stand in ./studies, with their questions, and how far those are that ran in this folder.""",
-        (),
-        ("dse list", "dse list | grep gemv", "cd elsewhere && dse list"),
+        (Flag(("--json",), "print everything as JSON"),),
+        ("dse list", "dse list | grep gemv", "dse list --json"),
     ),
     "show": Command(
         "STUDY [store=URL]",
@@ -296,6 +296,15 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
             "dse export quickstart --to csv --out designs.csv",
             "dse export quickstart --to optuna",
         ),
+    ),
+    "schema": Command(
+        "[DOCUMENT]",
+        "the JSON Schema of what --json prints; without a name, which documents there are",
+        """\
+Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
+and version at the top, as in "schema": "dse/evaluate/1"; a version's keys, their types and their units stay as they are.""",
+        (),
+        ("dse schema", "dse schema evaluate", "dse schema list"),
     ),
 }
 

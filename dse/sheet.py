@@ -13,6 +13,7 @@ from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.json_text import json_text
 from dse.progress import Terminal
+from dse.schemas import stamped
 from dse.space.fields import leaves
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
@@ -76,7 +77,7 @@ def record(found: Evaluation) -> dict[str, Any]:
     """An answer as plain values."""
     sources = [{"address": s.address, "value": s.value, "source": s.source, "note": s.note} for s in found.sources]
     cases = found.workload.cases
-    return {
+    data = {
         **found.names,
         "fidelity": found.fidelity,
         "part": found.part or None,
@@ -117,6 +118,7 @@ def record(found: Evaluation) -> dict[str, Any]:
         "price_usd": found.breakdown.price,
         "sources": sources,
     }
+    return stamped("evaluate", data)
 
 
 def _with_units(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:

@@ -14,9 +14,12 @@ from rich.table import Table
 
 from dse.advice import rejections, smallest_relaxation
 from dse.evaluators import METRICS
+from dse.json_text import json_text
 from dse.progress import Terminal
 from dse.ranks import Rank
+from dse.schemas import stamped
 from dse.space.errors import DesignError
+from dse.space.shown import masked, printable
 from dse.space.units import show
 from dse.study import Study, stored_at
 from dse.verify import Verified
@@ -187,18 +190,35 @@ def knob_text(asked: Study, address: str, value: Any) -> str:
     return show(float(value), unit)
 
 
-def listing(known: dict[str, Path]) -> int:
+def listing(known: dict[str, Path], *, as_json: bool) -> int:
     """Prints the studies that can be run and those that ran in this folder."""
+    data = listed(known)
+    if as_json:
+        print(json_text(data, indent=1))
+        return 0
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
         table.add_column(column, overflow="fold")
-    ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_at(path)) is not None}
-    for name, path in known.items():
-        table.add_row(escape(name), escape(_question_of(path)), _state(name, ran.pop(name)) if name in ran else "")
-    for name, place in ran.items():
-        table.add_row(escape(name), "", _state(name, place))
+    for one in data["studies"]:
+        table.add_row(escape(one["name"]), escape(one["question"]), escape(_ran_text(one["ran"])))
     Terminal(140).print(table)
     return 0
+
+
+def listed(known: dict[str, Path]) -> dict[str, Any]:
+    """The same as plain values."""
+    ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_at(path)) is not None}
+    names = [*known, *(name for name in ran if name not in known)]
+    studies = [
+        {
+            "name": name,
+            "question": _question_of(known[name]) if name in known else "",
+            "defined": name in known,
+            "ran": _state(name, ran[name]) if name in ran else None,
+        }
+        for name in names
+    ]
+    return stamped("list", {"studies": studies})
 
 
 def _tied(asked: Study) -> dict[tuple[str, str], list[str]]:
@@ -269,12 +289,25 @@ def _question_of(path: Path) -> str:
     return ""
 
 
-def _state(name: str, place: str) -> str:
+def _state(name: str, place: str) -> dict[str, Any]:
+    """How far a study is, or why nobody can say."""
     from dse.store import Store
 
+    found: dict[str, Any] = {"state": None, "searched": None, "refused": None}
     try:
         with closing(Store(place, create=False)) as store:
             runs = store.runs(name)
     except DesignError as error:  # the others are listed all the same
-        return escape(str(error))
-    return escape(f"{runs[-1]['state']}, {runs[-1]['facts'].get('results', 0)} searched") if runs else "no run"
+        return found | {"refused": printable(masked(str(error)))}
+    if not runs:
+        return found
+    searched = runs[-1]["facts"].get("results", 0)
+    return found | {"state": runs[-1]["state"], "searched": searched if isinstance(searched, int) else None}
+
+
+def _ran_text(ran: Mapping[str, Any] | None) -> str:
+    if ran is None:
+        return ""
+    if ran["refused"]:
+        return str(ran["refused"])
+    return f"{ran['state']}, {ran['searched'] or 0} searched" if ran["state"] else "no run"

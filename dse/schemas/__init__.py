@@ -1,0 +1,54 @@
+"""What every ``--json`` prints, as JSON Schema (draft 2020-12): one document a name, each with a version.
+
+A document says at its top which it is, as in ``"schema": "dse/evaluate/1"``. Whoever adds, removes or renames a key, or gives
+it another type, raises the version here; `tests/dse/fingerprints.json` holds it to that.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dse.schemas import design, study
+from dse.schemas.words import Schema
+from dse.space.errors import DesignError, nearest
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
+    "evaluate": (1, "dse evaluate --json", design.EVALUATE),
+    "list": (1, "dse list --json", study.LIST),
+}
+"""By name: version, the command that prints it, what is in it beside its name."""
+
+
+def stamp(name: str) -> str:
+    """The name and version that a document says at its top.
+
+    >>> stamp("evaluate")
+    'dse/evaluate/1'
+    """
+    return f"dse/{name}/{DOCUMENTS[name][0]}"
+
+
+def stamped(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """A document: its name and version, then what it says."""
+    return {"schema": stamp(name), **data}
+
+
+def published(name: str) -> Schema:
+    """The schema of a document.
+
+    Raises:
+        DesignError: there is no such document.
+    """
+    if name not in DOCUMENTS:
+        raise DesignError(f"schema: no document {name!r}; {nearest(name, DOCUMENTS)}")
+    version, _, body = DOCUMENTS[name]
+    head = {"const": stamp(name), "description": "which document this is, and its version"}
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:mesh-dse:{name}:{version}",
+        "title": stamp(name),
+        **body,
+        "properties": {"schema": head, **body["properties"]},
+        "required": ["schema", *body["required"]],
+    }

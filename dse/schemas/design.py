@@ -1,0 +1,93 @@
+"""What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
+
+from dse.schemas.words import METRICS, Schema, closed, each, flag, maybe, named, number, scalar, text, whole
+
+SECONDS = named(number("s"), "seconds by what they are spent on")
+
+CASE = closed(
+    {
+        "case": text("what is asked, in words"),
+        "feasible": flag("whether every limit holds"),
+        "metrics": METRICS,
+        "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
+    },
+    optional=["rows_skipped"],
+)
+
+MODEL = closed(
+    {
+        "name": text(),
+        "parameters": number("all of them"),
+        "active_parameters": number("those that one token meets"),
+        "kv_values_per_token": number("values that are cached for each token"),
+        "kv_values_per_sequence": number("values that are cached for each sequence, however long"),
+        "state_bytes_per_sequence": number("B; recurrent states of a sequence"),
+    }
+)
+
+BAND = closed(
+    {
+        "metric": text(),
+        "value": maybe(number("of this answer, in `unit`")),
+        "unit": text("of `value` and `measured`"),
+        "chip": text(),
+        "software": text("mapping and stack, and the algorithm of a kernel by itself"),
+        "question": text("static, serving, gemm and others"),
+        "phase": text("prefill, decode, whole, chip, or the question"),
+        "measure": text("time, or a metric"),
+        "fidelity": text(),
+        "low": maybe(number("simulated over measured less 1, the lower end of rows of this kind")),
+        "high": maybe(number("the same, the upper end")),
+        "measured": maybe(each(maybe(number()), "where this answer would be measured, from and to, in `unit`")),
+        "rows": whole("measured rows of this kind"),
+        "fitted": whole("those of them that constants were fitted on"),
+        "of": text("software of the rows, and what of them is not as in the answer"),
+        "compares": flag("whether the rows compare two designs"),
+        "physics": whole("version of the physics that the rows were simulated at"),
+        "stale": flag("whether that is another version than this one"),
+        "text": text("all of it, for people"),
+    },
+    "how far off measured rows of this kind were; no confidence interval",
+)
+
+OPERATOR = closed(
+    {
+        "phase": text(),
+        "segment": text(),
+        "operator": text(),
+        "shape": text(),
+        "flop": number("operations"),
+        "bytes": number("B; that memory moves"),
+        "flop_per_byte": number("op/B"),
+        "prefetched": number("share of the bytes, from 0 to 1"),
+        "bound": text("the part of the machine that takes the time"),
+        "seconds": number("s; all layers and steps, one device"),
+    }
+)
+
+SOURCE = closed({"address": text(), "value": text("as it was written"), "source": text("a key of the sources"), "note": text()})
+
+EVALUATE: Schema = closed(
+    {
+        "chip": text("name of the choice; empty where there is none"),
+        "mapping": text("name of the choice"),
+        "stack": text("name of the choice; empty where there is none"),
+        "workload": text("name of the choice"),
+        "fidelity": text("the reader that it was evaluated by"),
+        "part": maybe(text("on which part of the mesh it was played; metrics then begin with part.")),
+        "design": named(scalar(), "every leaf of the chip and the mapping by address, in SI"),
+        "cases": each(CASE),
+        "models": each(MODEL),
+        "feasible": flag("whether every limit holds in every case"),
+        "infeasible": maybe(text("the limit that binds, with what is needed and what there is")),
+        "metrics": METRICS,
+        "bands": each(BAND),
+        "operators": each(OPERATOR, "of the first case"),
+        "seconds_by_bound": SECONDS,
+        "area_mm2": named(number("mm2"), "of a chip, by part"),
+        "power_w": named(number("W"), "of a chip at its peak, by part"),
+        "price_usd": named(number("USD"), "of a chip, by part"),
+        "sources": each(SOURCE, "where constants come from"),
+    },
+    "one design: metrics, time by operator, what binds",
+)

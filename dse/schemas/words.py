@@ -1,0 +1,93 @@
+"""The few words of JSON Schema that documents are described with; each gives a schema as plain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def text(about: str = "") -> Schema:
+    """A text."""
+    return _said({"type": "string"}, about)
+
+
+def one_of(words: Sequence[str], about: str = "") -> Schema:
+    """One of some words."""
+    return _said({"type": "string", "enum": list(words)}, about)
+
+
+def number(about: str = "") -> Schema:
+    """A finite number."""
+    return _said({"type": "number"}, about)
+
+
+def whole(about: str = "") -> Schema:
+    """A whole number, 0 or above."""
+    return _said({"type": "integer", "minimum": 0}, about)
+
+
+def flag(about: str = "") -> Schema:
+    """True or false."""
+    return _said({"type": "boolean"}, about)
+
+
+def maybe(of: Schema, about: str = "") -> Schema:
+    """The same, or null."""
+    return _said({"anyOf": [of, {"type": "null"}]}, about)
+
+
+def scalar(about: str = "") -> Schema:
+    """A text, a number, true or false, or null for a number that is not finite."""
+    return _said({"type": ["string", "number", "boolean", "null"]}, about)
+
+
+def each(of: Schema, about: str = "") -> Schema:
+    """A list of one kind."""
+    return _said({"type": "array", "items": of}, about)
+
+
+def pair(of: Schema, about: str = "") -> Schema:
+    """A list of two."""
+    return _said({"type": "array", "items": of, "minItems": 2, "maxItems": 2}, about)
+
+
+def named(of: Schema, about: str = "") -> Schema:
+    """An object with any keys, whose values are of one kind."""
+    return _said({"type": "object", "additionalProperties": of}, about)
+
+
+def closed(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[str] = ()) -> Schema:
+    """An object with these keys and no other.
+
+    Args:
+        fields: by key.
+        about: what it is.
+        optional: keys that may be absent.
+    """
+    required = [key for key in fields if key not in optional]
+    found = {"type": "object", "properties": dict(fields), "required": required, "additionalProperties": False}
+    return _said(found, about)
+
+
+def _said(schema: Schema, about: str) -> Schema:
+    return {**schema, "description": about} if about else schema
+
+
+MEASURED = closed(
+    {"value": maybe(number(), "null where it is not finite"), "unit": text('"" or "1" of what has none')},
+    "a value with its unit",
+)
+"""A value with its unit beside it."""
+
+METRICS = named(MEASURED, "by metric, those that this kind of chip and workload has; SI units")
+
+FIELD = {
+    "anyOf": [
+        {"type": ["string", "number", "boolean", "null"]},
+        MEASURED,
+    ],
+    "description": "a value with its unit; a word, or a number without a unit, as it is; null where it does not count",
+}
+"""A knob's value."""
+
+KNOBS = named(FIELD, "values by address, as overrides name them")
