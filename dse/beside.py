@@ -12,6 +12,7 @@ from dse.compare import Side, compared
 from dse.evaluators import METRICS
 from dse.json_text import json_text
 from dse.progress import Terminal
+from dse.schemas import stamped
 from dse.space.units import show
 
 WHAT = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
@@ -27,7 +28,7 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
     """Prints chips side by side; arguments as of `dse.compare.compared`."""
     sides = compared(words, objective, trust=trust)
     if as_json:
-        print(json_text({"objective": objective, "chips": [record(side) for side in sides]}, indent=1))
+        print(json_text(document(sides, objective), indent=1))
         return
     console = Terminal(160)
     found = [side.found for side in sides if side.found]
@@ -38,6 +39,11 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+
+
+def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
+    """Chips side by side, as plain values; metrics in SI with their units."""
+    return stamped("compare", {"objective": objective, "chips": [record(side) for side in sides]})
 
 
 def record(side: Side) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.json_text import json_text
 from dse.progress import Terminal, say
+from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show
 from dse.validate import ROLES
@@ -88,7 +89,7 @@ def errors(found: Calibration) -> dict[str, dict[str, float]]:
 def record(found: Calibration) -> dict[str, Any]:
     """A calibration as plain values, in SI and, of rows, in their unit."""
     fitted = found.fitted
-    return {
+    data = {
         "file": str(found.file),
         "physics": PHYSICS,
         "seed": found.seed,
@@ -121,6 +122,7 @@ def record(found: Calibration) -> dict[str, Any]:
             for i, row in enumerate(found.rows)
         ],
     }
+    return stamped("calibrate", data)
 
 
 def constants_yaml(found: Calibration, out: Path) -> str:

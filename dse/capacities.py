@@ -13,6 +13,7 @@ from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.json_text import json_text
 from dse.progress import Terminal, say
+from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show
 
@@ -67,7 +68,7 @@ def few(side: Side) -> str:
 
 def record(sides: Sequence[Side]) -> dict[str, Any]:
     """The answer as plain values, in SI."""
-    return {"physics": PHYSICS, "chips": [_side(side) for side in sides]}
+    return stamped("capacity", {"physics": PHYSICS, "chips": [_side(side) for side in sides]})
 
 
 def _side(side: Side) -> dict[str, Any]:

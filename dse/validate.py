@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.markup import escape
@@ -30,6 +30,7 @@ from dse.evaluators.serving.traces import broken, undecodable
 from dse.json_text import json_text
 from dse.kind import Kind, kernel_of, kind_of
 from dse.progress import Terminal
+from dse.schemas import stamped
 from dse.space.design import stacked
 from dse.space.errors import DesignError, nearest
 from dse.space.kinds import called
@@ -78,6 +79,10 @@ class Compared:
     order: bool
     seconds: float = 0.0
 
+    def record(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return asdict(self) | {"kind": self.kind._asdict()}
+
 
 class Asked(NamedTuple):
     """What a row asks: a question, the reader, what was chosen by name, and what the question is called."""
@@ -92,7 +97,8 @@ def validate(files: Sequence[Path], *, as_json: bool) -> int:
     """Prints every row of some files and a summary of each; returns the exit status."""
     report: dict[str, list[Compared]] = {str(path): compare(path) for path in files}
     if as_json:
-        print(json_text({path: [asdict(row) for row in rows] for path, rows in report.items()}, indent=1))
+        data = {path: [row.record() for row in rows] for path, rows in report.items()}
+        print(json_text(stamped("validate", {"files": data}), indent=1))
         return 0
     console = Terminal(150)
     for path, rows in report.items():

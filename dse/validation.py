@@ -21,6 +21,7 @@ from dse.json_text import json_text
 from dse.progress import Progress, Terminal, say
 from dse.promised import miss, tolerance
 from dse.residuals import physics
+from dse.schemas import stamped
 from dse.space.errors import DesignError, nearest
 from dse.validate import ROLES, Compared, rows_of, rows_table, simulated
 
@@ -59,8 +60,7 @@ class Checked:
 
     def record(self) -> dict[str, Any]:
         """As plain values."""
-        row = asdict(self.row) | {"kind": self.row.kind._asdict()}
-        return {"study": self.study, **row, "tolerance": self.tolerance, "fails": self.fails, "known": self.known}
+        return {"study": self.study, **self.row.record(), "tolerance": self.tolerance, "fails": self.fails, "known": self.known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def validation(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         place.write_text(validated_page(data), encoding="utf-8")
     status = int(any(one.breaks for one in rows))
     if as_json:
-        print(json_text(data | {"page": str(out)}, indent=1))
+        print(json_text(stamped("validation", data | {"page": str(out)}), indent=1))
         return status
     console = Terminal(150)
     for path in paths if names else ():

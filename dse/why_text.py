@@ -11,6 +11,7 @@ from dse.evaluators.account.metrics import METRICS
 from dse.moves import Goal, Point, quick, text
 from dse.progress import Terminal
 from dse.report.cannot import Remark, said
+from dse.schemas import stamped
 from dse.shadow import Price
 from dse.space.chips import AnySpace
 from dse.space.units import display, show
@@ -211,7 +212,7 @@ def front_record(
 ) -> dict[str, Any]:
     """A front, as plain values."""
     space = asked.question.space
-    return {
+    data = {
         "study": asked.name,
         "objectives": asked.objectives,
         "designs": [
@@ -228,11 +229,12 @@ def front_record(
         "remarks": said(remarks),
         "distinct": [f"#{place + 1}" for place in distinct],
     }
+    return stamped("front", data)
 
 
 def why_record(found: Why) -> dict[str, Any]:
     """Why, as plain values; metrics in SI with their units."""
-    return {
+    data = {
         "design": found.name,
         "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
         "fidelity": found.goal.fidelity,
@@ -249,6 +251,7 @@ def why_record(found: Why) -> dict[str, Any]:
         "dearer_and_faster": near_record(found.space, found.faster),
         "looked_among": found.known,
     }
+    return stamped("explain", data)
 
 
 def metrics_record(point: Point) -> dict[str, dict[str, Any]]:
@@ -291,7 +294,7 @@ def near_record(space: AnySpace, near: Near | None) -> dict[str, Any] | None:
         address: {"from": knob_record(space, address, old), "to": knob_record(space, address, new)}
         for address, (old, new) in near.knobs.items()
     }
-    return {"design": near.name or None, **pairs, "knobs": knobs}
+    return {"design": near.name or None, "metrics": pairs, "knobs": knobs}
 
 
 def knob_record(space: AnySpace, address: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from rich.table import Table
 from dse.evaluators.account.metrics import METRICS
 from dse.moves import Point, text
 from dse.progress import Terminal
+from dse.schemas import stamped
 from dse.space.chips import CHIP
 from dse.space.fields import spec_at
 from dse.space.units import show
@@ -139,7 +140,7 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
     def rival(one: Rival) -> dict[str, Any]:
         return {"design": one.name, "metrics": metrics_record(one.point), "better_by": dict(one.gains), "knobs": pairs(one)}
 
-    return {
+    data = {
         "design": found.name,
         "knobs": {address: knob_record(space, address, value) for address, value in found.values.items()},
         "fidelity": found.goal.fidelity,
@@ -168,3 +169,4 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
         "not_ordered": list(found.left),
         "stored_designs": found.looked,
     }
+    return stamped("whynot", data)

@@ -7,7 +7,7 @@ it another type, raises the version here; `tests/dse/fingerprints.json` holds it
 from collections.abc import Mapping
 from typing import Any
 
-from dse.schemas import design, study
+from dse.schemas import design, measured, study
 from dse.schemas.words import Schema
 from dse.space.errors import DesignError, nearest
 
@@ -15,6 +15,14 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (1, "dse evaluate --json", design.EVALUATE),
+    "compare": (1, "dse compare --json", design.COMPARE),
+    "capacity": (1, "dse capacity --json", design.CAPACITY),
+    "explain": (1, "dse explain --json, of a design", study.EXPLAIN),
+    "front": (1, "dse explain --json STUDY", study.FRONT),
+    "whynot": (1, "dse whynot --json", study.WHYNOT),
+    "validate": (1, "dse validate --json FILE", measured.VALIDATE),
+    "validation": (1, "dse validate --json [STUDY]", measured.VALIDATION),
+    "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
     "list": (1, "dse list --json", study.LIST),
 }
 """By name: version, the command that prints it, what is in it beside its name."""

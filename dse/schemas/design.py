@@ -1,6 +1,6 @@
 """What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
 
-from dse.schemas.words import METRICS, Schema, closed, each, flag, maybe, named, number, scalar, text, whole
+from dse.schemas.words import METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
@@ -90,4 +90,102 @@ EVALUATE: Schema = closed(
         "sources": each(SOURCE, "where constants come from"),
     },
     "one design: metrics, time by operator, what binds",
+)
+
+SIDE = closed(
+    {
+        "chip": text(),
+        "why_not": maybe(text("why it cannot be asked, or has no design; null where it has one")),
+        "chips": maybe(whole("how many work together, where areas say it")),
+        "dies_of_a_chip": maybe(whole("those below others included")),
+        "mapping": maybe(text("name of the choice")),
+        "knobs": named(scalar(), "what the search chose, in SI, by address"),
+        "formats": named(text(), "number formats, by what they are of"),
+        "metrics": METRICS,
+        "tokens_per_joule": maybe(number("token/J; null where energy is not known")),
+        "seconds_by_bound": SECONDS,
+        "looked_at": closed({"designs": whole("that the search evaluated"), "feasible": whole("those of them that fit")}),
+    }
+)
+
+COMPARE: Schema = closed(
+    {"objective": text("the metric that each mapping is best in"), "chips": each(SIDE)},
+    "chips side by side, each with the best mapping that a short search finds",
+)
+
+DEPLOYMENT = closed(
+    {
+        "deployment": text("in words"),
+        "overrides": each(text(), "what gives it to dse evaluate"),
+        "phases": one_of(["apart", "together"], "whether some instances only prefill"),
+        "devices": whole(),
+        "max_rate_hz": number("requests/s; the largest that keeps the bounds"),
+        "rate_override": text("the same as an override"),
+        "estimate_hz": maybe(number("requests/s; by the steady state")),
+        "breaks_beyond": text("the bound that is broken beyond that rate"),
+        "ttft_s": maybe(number("s; of the share of requests that `bounds` says, at that rate")),
+        "tpot_s": maybe(number("s; the same of the time per output token")),
+        "tokens_per_s_device": number("token/s of one device"),
+        "tokens_per_s_user": number("token/s of one request"),
+        "runs": whole("rates that were played"),
+    }
+)
+
+ON_THE_FRONT = closed(
+    {
+        "tokens_per_s_user": number("token/s of one request"),
+        "tokens_per_s_device": number("token/s of one device"),
+        "deployment": text(),
+    }
+)
+
+AT_A_LOAD = closed(
+    {
+        "of_largest": number("times the largest rate"),
+        "rate_hz": number("requests/s"),
+        "ttft_s": maybe(number("s; null where some request is never served")),
+        "tpot_s": maybe(number("s; likewise")),
+        "breaks": maybe(text("the bound that is broken; null where all are kept")),
+    }
+)
+
+SERVED = closed(
+    {
+        "chip": text(),
+        "why_not": maybe(text("why nothing can be served; null where something can")),
+        "note": maybe(text("what to know of the answer")),
+        "model": text(),
+        "requests": closed(
+            {
+                "count": whole("that are played"),
+                "rows_skipped": whole("rows of the trace that workload.skip passed over"),
+                "mean_prompt_tokens": number("token"),
+                "mean_output_tokens": number("token"),
+            }
+        ),
+        "bounds": closed(
+            {
+                "ttft_s": number("s; time to first token"),
+                "tpot_s": number("s; time per output token"),
+                "share_of_requests": number("that keep each bound, from 0 to 1"),
+            }
+        ),
+        "devices": whole(),
+        "best": maybe(DEPLOYMENT, "which serves most"),
+        "deployments": each(DEPLOYMENT, "those whose rate is known, the largest first"),
+        "looked_at": closed(
+            {
+                "fit": whole("deployments"),
+                "played": whole("deployments"),
+                "refused_by": named(whole("deployments"), "by the limit that they break"),
+            }
+        ),
+        "front": each(ON_THE_FRONT, "of runs, those that no other exceeds in both"),
+        "load": each(AT_A_LOAD, "latency of the best deployment against load"),
+    }
+)
+
+CAPACITY: Schema = closed(
+    {"physics": whole("version of the physics"), "chips": each(SERVED)},
+    "the largest rate of requests that keeps bounds on latency, by the best deployment",
 )

@@ -1,6 +1,22 @@
 """What is said of studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
 
-from dse.schemas.words import Schema, closed, each, flag, maybe, text, whole
+from dse.schemas.words import (
+    FIELD,
+    KNOBS,
+    MEASURED,
+    METRICS,
+    Schema,
+    closed,
+    each,
+    flag,
+    maybe,
+    named,
+    number,
+    one_of,
+    scalar,
+    text,
+    whole,
+)
 
 LISTED = closed(
     {
@@ -21,3 +37,128 @@ LISTED = closed(
 )
 
 LIST: Schema = closed({"studies": each(LISTED)}, "studies that ship or stand in ./studies, and those that ran in this folder")
+
+OBJECTIVES = named(one_of(["max", "min"]), "direction by metric")
+
+GAINS = named(maybe(number()), "relative change by objective, as 0.1 for a tenth more; null where nothing says")
+
+SHARES = named(number(), "shares of the time that something is done, by what it is spent on; they add up to 1")
+
+BREAKS = maybe(text("the limits and constraints that it breaks; null where it is feasible"))
+
+STEP = closed(
+    {
+        "knob": text("address"),
+        "from": FIELD,
+        "to": FIELD,
+        "change": GAINS,
+        "elasticity": named(maybe(number()), "relative change of an objective over that of the knob; null where there is none"),
+        "feasible": flag(),
+        "breaks": BREAKS,
+    },
+    "a design that differs in one knob",
+)
+
+PRICE = closed(
+    {
+        "constraint": text("a constraint as it is written, or a limit"),
+        "unit": text("of `is` and `would_have_to_be`"),
+        "is": number(),
+        "would_have_to_be": number("the smallest relaxation that admits a better design"),
+        "buys": named(MEASURED, "by how much objectives would be better"),
+        "for_each": named(MEASURED, "the same for each unit of relaxation"),
+        "knobs": KNOBS,
+    },
+    "what it would buy to relax a constraint",
+)
+
+MOVED = named(closed({"from": FIELD, "to": FIELD}), "changes by address")
+
+NEXT = closed(
+    {
+        "design": maybe(text("number in the report; null where it has none")),
+        "metrics": named(closed({"here": number(), "there": number(), "unit": text()}), "the cost and the pace"),
+        "knobs": MOVED,
+    }
+)
+
+EXPLAIN: Schema = closed(
+    {
+        "design": text("number in the report, or what was typed"),
+        "knobs": KNOBS,
+        "fidelity": text(),
+        "objectives": OBJECTIVES,
+        "metrics": METRICS,
+        "feasible": flag(),
+        "breaks": BREAKS,
+        "shares_of_time": SHARES,
+        "steps": each(STEP),
+        "knobs_that_change_nothing": each(text()),
+        "knobs_not_looked_at": each(text(), "for lack of time"),
+        "prices_of_constraints": each(PRICE),
+        "cheaper_and_slower": maybe(NEXT),
+        "dearer_and_faster": maybe(NEXT),
+        "looked_among": text("among which designs the last three were looked for"),
+    },
+    "why a design is as it is: what takes its time, what each knob would do, what constraints cost",
+)
+
+ON_THE_FRONT = closed(
+    {
+        "design": text("number in the report"),
+        "knobs": KNOBS,
+        "metrics": METRICS,
+        "shares_of_time": maybe(SHARES),
+        "steps": maybe(each(STEP), "null where there was no time for them"),
+    }
+)
+
+FRONT: Schema = closed(
+    {
+        "study": text(),
+        "objectives": OBJECTIVES,
+        "designs": each(ON_THE_FRONT, "those that no other beats"),
+        "prices_of_constraints": each(PRICE),
+        "remarks": each(closed({"kind": text(), "what": text(), "text": text()}), "what the study cannot say"),
+        "distinct": each(text(), "of designs that errors do not tell apart, one for each: numbers in the report"),
+    },
+    "the front of a study, what each knob does there, and what constraints cost",
+)
+
+RIVAL = closed({"design": text("number in the report"), "metrics": METRICS, "better_by": GAINS, "knobs": MOVED})
+
+HOP = closed(
+    {
+        "change": text("a knob's address, or what no knob of the study moves"),
+        "from": FIELD,
+        "to": FIELD,
+        "metrics": METRICS,
+        "feasible": flag(),
+        "breaks": BREAKS,
+        "beats_it": flag("whether the design that was asked about is beaten from here on"),
+    }
+)
+
+WHYNOT: Schema = closed(
+    {
+        "design": text("what was typed"),
+        "knobs": KNOBS,
+        "fidelity": text(),
+        "objectives": OBJECTIVES,
+        "metrics": METRICS,
+        "feasible": flag(),
+        "breaks": BREAKS,
+        "outside_the_study": named(
+            closed({"study": scalar(), "here": scalar()}), "what no knob of the study moves, in SI, by address"
+        ),
+        "front_designs_that_beat_it": each(RIVAL, "fewest changes first"),
+        "front_designs_that_it_beats": each(text()),
+        "distance": maybe(number("share by which it would have to be better in every objective; null where unknown")),
+        "alone": named(MEASURED, "what each objective alone would have to be"),
+        "fewest_changes": maybe(RIVAL, "the stored design that beats it with fewest changes"),
+        "path": each(HOP, "to that design, each time the best change next"),
+        "not_ordered": each(text(), "changes whose order there was no time for"),
+        "stored_designs": whole("that it was compared with"),
+    },
+    "where a design stands in a study: who beats it, and through which changes",
+)

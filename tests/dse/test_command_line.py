@@ -271,7 +271,7 @@ def test_validate_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     Path("mine.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
     code, out, _ = typed(monkeypatch, capsys, "validate", "--json", "mine.csv")
     assert code == 0
-    assert [row["fits"] for row in strict(out)["mine.csv"]] == [True, False]
+    assert [row["fits"] for row in strict(out)["files"]["mine.csv"]] == [True, False]
 
 
 def test_a_trace_covers_the_first_step_of_each_phase(

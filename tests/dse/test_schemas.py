@@ -1,5 +1,6 @@
 """What --json prints keeps to the published schemas, and what a version of a schema says stays as it is."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+import dse
 from dse.schemas import DOCUMENTS, published, stamp
+from dse.validate import COLUMNS
+from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -73,6 +77,123 @@ def test_list_keeps_to_its_schema(here: Path, typed: Typed) -> None:
     assert found["waferllm_gemv"]["ran"] is None
     assert not found["broken"]["defined"]
     assert found["broken"]["ran"]["refused"]
+
+
+SIDES = ("model=qwen3_1b7", "workload.batch=[1]", "precision={weights: fp16, activations: fp16, kv: fp16}")
+
+
+def test_compare_keeps_to_its_schema_where_a_chip_cannot_be_asked(typed: Typed) -> None:
+    code, out, err = typed("compare", "--json", "chip=[a100,wse2,nope]", *SIDES)
+    assert code == 0, err
+    sides = checked("compare", out)["chips"]
+    assert [bool(side["why_not"]) for side in sides] == [False, False, True]
+    assert sides[2]["metrics"] == {}
+
+
+LOAD = (
+    "devices=1", "workload.prompt=700", "workload.output=60", "workload.requests=100", "workload.ttft='1 s'",
+    "workload.tpot='60 ms'", "apart=false", "space=empty", "+space.mapping.both.tp='choice(1,2)'",
+    "mapping.serving.batch=16", "mapping.serving.tokens=512",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "served"), [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b", [False, True])]
+)
+def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
+    more = ("mapping.precision.weights=int8",) if "70b" in words else ()
+    code, out, err = typed("capacity", "--json", *words.split(), *LOAD, *more)
+    assert code == 0, err
+    sides = checked("capacity", out)["chips"]
+    assert [side["best"] is not None for side in sides] == served
+    assert [not side["why_not"] for side in sides] == served
+
+
+SEVERAL = """
+defaults: [{override /model: qwen3_1b7}, {override /search: none}]
+chips: [a100, npu64, wse2]
+precision: {weights: fp16, activations: fp16, kv: fp16}
+space: {mapping: {both: {tp: "choice(1, 2)"}, decode: {rows: "choice(300, 400)"}}}
+workload: {batch: [1], prompt: [256], output: [64]}
+objectives: {throughput_per_system_mm2: max, tpot: min}
+verify: {fidelity: none}
+"""
+
+RUNS = {
+    "quickstart": ("study=quickstart", "screen.limit=48", "search=random", "search.budget=12", "verify=none"),
+    "impossible": ("study=quickstart", "name=impossible", "+constraints.tpot='<= 1 us'", "screen.limit=48", "search=none"),
+    "several": ("study=several", "screen.limit=48"),
+}
+ASKED = {
+    "quickstart": (["chip.cores=300"], ["mapping.both.tp=8", "mapping.both.prefetch=none"], ["chip=ascend910b"]),
+    "impossible": (["chip.cores=300"], ["mapping.both.tp=8"]),
+    "several": (["chips=[a100]", "mapping.both.tp=1"], ["chips=[wse2]", "mapping.decode.rows=300"]),
+}
+"""By study: designs of somebody's, as overrides."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which three studies ran: one with a front, one of which nothing is feasible, one of several chips."""
+    folder = tmp_path_factory.mktemp("schemas")
+    (folder / "studies/several").mkdir(parents=True)
+    (folder / "studies/several/study.yaml").write_text(SEVERAL)
+    with contextlib.chdir(folder):
+        for study, *words in RUNS.values():
+            dse.run(study.removeprefix("study="), *words, "workers=serial")
+    return folder
+
+
+@pytest.mark.parametrize("study", RUNS)
+def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed) -> None:
+    monkeypatch.chdir(ran)
+    code, out, err = typed("explain", "--json", study)
+    assert code == 0, err
+    assert bool(checked("front", out)["designs"]) == (study != "impossible")
+    code, out, err = typed("explain", "--json", study, "--design", "1")
+    assert code == 0, err
+    assert checked("explain", out)["feasible"] == (study != "impossible")
+
+
+@pytest.mark.parametrize(("study", "words"), [(study, words) for study, all_of in ASKED.items() for words in all_of])
+def test_a_design_of_the_users_keeps_to_its_schemas(
+    study: str, words: list[str], ran: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
+) -> None:
+    monkeypatch.chdir(ran)
+    for command in ("explain", "whynot"):
+        if "chip=" in words[0] and command == "explain":
+            continue
+        code, out, err = typed(command, "--json", study, *words)
+        assert code == 0, err
+        assert checked(command, out)["design"] == " ".join(words)
+
+
+ALONE = ["chip=npu64 model=qwen3_1b7 workload.batch=[1]", "chip=a100 model=llama3_405b", "chip=wse2 workload=gemv"]
+
+
+@pytest.mark.parametrize("line", ALONE)
+def test_explain_without_a_study_keeps_to_its_schema(line: str, typed: Typed) -> None:
+    code, out, err = typed("explain", "--json", *line.split())
+    assert code == 0, err
+    checked("explain", out)
+
+
+def test_validate_keeps_to_its_schemas(here: Path, typed: Typed) -> None:
+    rows = ["a,b,workload.batch=[1],,tpot,1..2,ms,check,", "c,d,model=llama3_405b chip.hbm.capacity='1 GB',,tpot,1,ms,report,"]
+    (here / "mine.csv").write_text("\n".join([",".join(COLUMNS), *rows, ""]))
+    code, out, err = typed("validate", "--json", "mine.csv")
+    assert code == 0, err
+    assert [row["fits"] for row in checked("validate", out)["files"]["mine.csv"]] == [True, False]
+    code, out, err = typed("validate", "--json", "npusim_fig12")
+    assert checked("validation", out)["page"] == "runs/validation/validation.html"
+
+
+def test_calibrate_keeps_to_its_schema(typed: Typed) -> None:
+    words = ("fit=[mapping.stack.hbm_achieved,chip.network.nodes.bandwidth]", "folds=2")
+    code, out, err = typed("calibrate", "--json", str(SAMPLE), *CHIP, *words)
+    assert code == 0, err
+    said = checked("calibrate", out)["constants"]
+    assert "no row depends on it" in said[1]["determined"]
 
 
 def test_an_error_prints_no_document(typed: Typed) -> None:
