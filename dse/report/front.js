@@ -163,14 +163,14 @@ function frontTraces(axes, kind) {
       `${colour.words[code] ?? "none"} (${some.length.toLocaleString("en-US")})`,
       thin(some),
       {size: 5 * size, color: wordColour(code), symbol: wordSymbol(code)},
-      {opacity: flat ? 0.45 : 0.4, showlegend: !onFront.has(code), legendgroup: String(code)},
+      {opacity: flat ? 0.85 : 0.6, showlegend: !onFront.has(code), legendgroup: String(code)},
     );
   if (off.length && !words)
     scatter(
       `other designs (${off.length.toLocaleString("en-US")})`,
       thin(off),
       {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
-      {opacity: flat ? 0.55 : 0.4},
+      {opacity: flat ? 0.8 : 0.5},
     );
   if (flat && (!colour || words)) frontLines(front, axes, traces, rows);
   front.forEach((of, index) => {
@@ -257,7 +257,7 @@ function coloured(column, rows) {
   const shown = [];
   for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(row);
   const [low, high] = extent(column, shown);
-  return {color: Array.from(rows, row => column.values[row] / scale), colorscale: SCALE, cmin: low / scale, cmax: high / scale};
+  return {color: Array.from(rows, row => column.values[row] / scale), colorscale: spectrum(), cmin: low / scale, cmax: high / scale};
 }
 
 function colourBar(traces, column) {

@@ -179,12 +179,13 @@ function lineColours(column, owner) {
   for (let row = 0; row < designs.rows; row++) if (inScope(row)) shown.push(row);
   const [low, high] = extent(column, shown),
     span = high - low || 1;
+  const [first, middle, last] = spectrum();
+  const between = at => (at < 0.5 ? mixed(first, middle, at) : mixed(middle, last, at));
   return row => between((column.values[row] - low) / span);
 }
 
-function between(at) {
-  const [a, b] = at < 0.5 ? [SCALE[0], SCALE[1]] : [SCALE[1], SCALE[2]],
-    part = Math.min(Math.max((at - a[0]) / 0.5, 0), 1);
+function mixed(a, b, at) {
+  const part = Math.min(Math.max((at - a[0]) / 0.5, 0), 1);
   const parts = [1, 3, 5].map(i => [a[1], b[1]].map(text => parseInt(text.slice(i, i + 2), 16)));
   return `rgb(${parts.map(([p, q]) => Math.round(p + (q - p) * (part || 0))).join(",")})`;
 }

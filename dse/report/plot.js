@@ -2,9 +2,9 @@
 
 const SERIES = ["--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7", "--s8"];
 const SCALE = [
-  [0, "#5b4b9e"],
-  [0.5, "#2a9d97"],
-  [1, "#f0bd3a"],
+  [0, "--scale-low"],
+  [0.5, "--scale-middle"],
+  [1, "--scale-high"],
 ];
 
 function ink(variable) {
@@ -13,6 +13,11 @@ function ink(variable) {
 
 function series(index) {
   return ink(SERIES[index % SERIES.length]);
+}
+
+// The colours of numbers, from low to high, in the page's theme.
+function spectrum() {
+  return SCALE.map(([at, variable]) => [at, ink(variable)]);
 }
 
 function axisStyle(title) {
