@@ -117,6 +117,15 @@ def _run(typed: Namespace) -> int:
 def _evaluate(typed: Namespace) -> int:
     from dse.compose import hydra_job
 
+    shortlist = vars(typed)["from"]
+    if shortlist:
+        from dse.shortlist import answers
+
+        if typed.trace:
+            raise DesignError("evaluate --trace: a timeline is of one design; evaluate it by its overrides, without --from")
+        answers(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+        return 0
+
     def task(config: dict[str, Any]) -> None:
         from dse.sheet import sheet
 

@@ -107,6 +107,12 @@ overrides that choose parts: chip, model, mapping, workload, stack (the options 
         (
             Flag(("--json",), "print everything as JSON"),
             Flag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
+            Flag(
+                ("--from",),
+                "each design of a shortlist, as a report leaves it; overrides are of all of them",
+                "FILE",
+                "list.yaml",
+            ),
             TRUSTED,
         ),
         (

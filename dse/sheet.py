@@ -44,6 +44,11 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     if as_json:
         print(json_text(record(found), indent=1))
         return
+    tell(found, config)
+
+
+def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
+    """Prints the answer to a composed configuration as tables."""
     console = Terminal(150)
     cases, parts = len(found.cases), found.breakdown
     console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))

@@ -34,7 +34,7 @@ function card(title, caption, kind, ...children) {
 function pictured(title, caption, kind, paint) {
   const plot = h("div", {class: "plot"});
   plot.paint = () => paint(plot);
-  return card(title, caption, kind, plot);
+  return h("section", {class: `card ${kind}`}, heading(title, caption, pictureButton(title, () => plot)), plot);
 }
 
 // The best value of a metric at each value of a knob, a line for each value of another knob.

@@ -3,7 +3,6 @@
 No picture and no text for people is made here: the page's own code draws from these values.
 """
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -130,7 +129,7 @@ def _study(part: Part, frame: pd.DataFrame, start: int, box: Box | None) -> dict
         "cases": [case.label for case in workload.cases],
         "knobs": [_knob(asked, knob.address) for knob in space.knobs],
         "tied": _tied(asked),
-        "overrides": " ".join(shlex.quote(word) for word in _evaluating(asked)),
+        "overrides": _evaluating(asked),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
         "searched": int(frame["number"].notna().sum()),
         "importance": _importance(asked, frame),

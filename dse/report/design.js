@@ -359,9 +359,13 @@ function leavesOf(row) {
   });
 }
 
+// Overrides that make a design: the study's own, and the leaves of its knobs.
+function wordsOf(row) {
+  return [...studyOf(row).overrides, ...leavesOf(row).map(([leaf, text]) => `${leaf}=${text}`)];
+}
+
 function evaluateLine(row) {
-  const words = leavesOf(row).map(([leaf, text]) => shellWord(`${leaf}=${text}`));
-  return ["dse evaluate", studyOf(row).overrides, ...words].filter(Boolean).join(" ");
+  return ["dse evaluate", ...wordsOf(row).map(shellWord)].join(" ");
 }
 
 function yamlOf(row) {

@@ -81,6 +81,7 @@ function frontTools() {
         refresh();
       },
     ),
+    pictureButton("Front", () => document.querySelector("#front .plot")),
   ];
 }
 

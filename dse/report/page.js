@@ -38,6 +38,12 @@ function drawBar() {
         },
         `Shortlist (${view.marked.size})`,
       ),
+    view.marked.size > 0 &&
+      h(
+        "button",
+        {type: "button", title: "Save the shortlist as YAML, which dse evaluate --from answers", onclick: saveShortlist},
+        "Shortlist (YAML)",
+      ),
     h(
       "span",
       {class: "passed", id: "passed", "aria-live": "polite"},

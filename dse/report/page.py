@@ -20,6 +20,7 @@ SCRIPTS = (
     "front.js",
     "parallel.js",
     "table.js",
+    "shortlist.js",
     "design.js",
     "why.js",
     "verified.js",
