@@ -17,6 +17,7 @@ from dse.answer import Evaluation, answered
 from dse.compose import compose
 from dse.json_text import json_text
 from dse.progress import Terminal
+from dse.schemas import stamped
 from dse.sheet import record, tell
 from dse.space.errors import DesignError, nearest
 
@@ -27,7 +28,7 @@ def answers(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> N
     """Prints what each design of a file is, in its order; arguments as of `evaluated`."""
     found = _evaluated(path, more, trust=trust)
     if as_json:
-        print(json_text({"designs": {name: record(one) for name, (one, _) in found.items()}}, indent=1))
+        print(json_text(stamped("shortlist", {"designs": {name: record(one) for name, (one, _) in found.items()}}), indent=1))
         return
     console = Terminal(150)
     for name, (one, config) in found.items():

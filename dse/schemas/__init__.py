@@ -8,13 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.schemas import design, measured, study
-from dse.schemas.words import Schema
+from dse.schemas.words import Schema, closed, document, named
 from dse.space.errors import DesignError, nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+EVALUATE = 1
+
+SHORTLIST: Schema = closed(
+    {"designs": named(document(f"dse/evaluate/{EVALUATE}", design.EVALUATE), "by name, in the order of the file")},
+    "the designs of a shortlist, each as dse evaluate has it",
+)
+
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
-    "evaluate": (1, "dse evaluate --json", design.EVALUATE),
+    "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
+    "shortlist": (1, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (1, "dse compare --json", design.COMPARE),
     "capacity": (1, "dse capacity --json", design.CAPACITY),
     "explain": (1, "dse explain --json, of a design", study.EXPLAIN),
@@ -51,12 +59,4 @@ def published(name: str) -> Schema:
     if name not in DOCUMENTS:
         raise DesignError(f"schema: no document {name!r}; {nearest(name, DOCUMENTS)}")
     version, _, body = DOCUMENTS[name]
-    head = {"const": stamp(name), "description": "which document this is, and its version"}
-    return {
-        "$schema": DIALECT,
-        "$id": f"urn:mesh-dse:{name}:{version}",
-        "title": stamp(name),
-        **body,
-        "properties": {"schema": head, **body["properties"]},
-        "required": ["schema", *body["required"]],
-    }
+    return {"$schema": DIALECT, "$id": f"urn:mesh-dse:{name}:{version}", "title": stamp(name), **document(stamp(name), body)}

@@ -80,6 +80,9 @@ EVALUATE: Schema = closed(
         "models": each(MODEL),
         "feasible": flag("whether every limit holds in every case"),
         "infeasible": maybe(text("the limit that binds, with what is needed and what there is")),
+        "not_tied": each(
+            text(), "leaves of a study's design that would follow a knob and were given a value of their own, in words"
+        ),
         "metrics": METRICS,
         "bands": each(BAND),
         "operators": each(OPERATOR, "of the first case"),

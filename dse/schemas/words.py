@@ -69,6 +69,12 @@ def closed(fields: Mapping[str, Schema], about: str = "", *, optional: Sequence[
     return _said(found, about)
 
 
+def document(stamp: str, body: Schema) -> Schema:
+    """An object that says at its top what it is."""
+    head = {"const": stamp, "description": "which document this is, and its version"}
+    return {**body, "properties": {"schema": head, **body["properties"]}, "required": ["schema", *body["required"]]}
+
+
 def _said(schema: Schema, about: str) -> Schema:
     return {**schema, "description": about} if about else schema
 

@@ -65,6 +65,19 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
 
 
+def test_the_answers_to_a_shortlist_keep_to_its_schema(here: Path, typed: Typed) -> None:
+    (here / "list.yaml").write_text("designs: {a: [chip=a100], '#7': [study=quickstart, chip.cores=240]}")
+    code, out, err = typed("evaluate", "--json", "--from", "list.yaml")
+    assert code == 0, err
+    assert list(checked("shortlist", out)["designs"]) == ["a", "#7"]
+
+
+def test_leaves_that_could_be_tied_keep_to_the_schema(typed: Typed) -> None:
+    code, out, err = typed("evaluate", "--json", "study=mesh_llm", "chips=[npu64]", "chip.mesh.rows=4", "chip.mesh.cols=8")
+    assert code == 0, err
+    assert checked("evaluate", out)["not_tied"]
+
+
 def test_list_keeps_to_its_schema(here: Path, typed: Typed) -> None:
     (here / "runs/broken").mkdir(parents=True)
     (here / "runs/broken/results.sqlite").write_text("no database")
