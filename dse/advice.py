@@ -113,7 +113,14 @@ def of_load(metrics: Mapping[str, float], design: Design) -> str:
         wider = ", mapping.both.tp" if hasattr(design.mapping.decode, "tp") else ""
         knobs = "a larger chip.mesh" if tiles else f"mapping.serving.instances{wider}"
         return f"busy all the time: more that serves ({knobs}), or a lower workload.rate"
-    knobs = "mapping.both.microbatch, fewer mapping.both.pp or mapping.both.stages=parts" if tiles else "mapping.serving.batch"
-    return (
-        f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle: what is served at a time is bounded ({knobs})"
-    )
+    idle = f"requests wait, yet {1 - max(prefill, decode):.0%} of the time is idle"
+    levers = {
+        "held_by_batch": ("a place in the batch", "mapping.both.microbatch" if tiles else "mapping.serving.batch"),
+        "held_by_memory": ("KV memory", "mapping.precision.kv, chip.hbm.capacity"),
+    }
+    most = max(levers, key=lambda name: metrics.get(name, 0.0))
+    if not metrics.get(most):
+        return f"{idle}: iterations do not follow one another" + (" (fewer mapping.both.pp)" if tiles else "")
+    what, knobs = levers[most]
+    stages = ", fewer mapping.both.pp or mapping.both.stages=parts" if tiles else ""
+    return f"{idle}; {metrics[most]:.0%} of the time the first in a queue waits for {what} ({knobs}{stages})"

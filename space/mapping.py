@@ -343,6 +343,11 @@ ARRANGEMENTS = ("dp_first", "pp_first")
 chip and decode between them ([zhu2025] figure 6)."""
 
 
+OVERFLOW = ("pages", "ring")
+"""Where keys and values are that local memory has no room for: blocks of HBM, as they are needed; or a ring of buffers there,
+one for each request, as long as the longest one ([zhu2025] section 4.2)."""
+
+
 @record
 class TileServing:
     """How requests are served on a mesh of tiles."""
@@ -356,6 +361,7 @@ class TileServing:
     )
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
     block: Number = whole("tokens in a block of the KV cache in local memory")
+    overflow: str = word("where caches are that local memory has no room for: pages of HBM or a ring of buffers", OVERFLOW)
     prefix: Number = quantity("1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95)
     snapshot: Any = whole(SNAPSHOT, absent=True)
     routing: str = word("which pipeline a request goes to", ROUTING)

@@ -154,6 +154,10 @@ METRICS: dict[str, Metric] = {
     ),
     "prefill_busy": Metric("1", "max", "share of the time that instances which prefill are busy"),
     "decode_busy": Metric("1", "max", "share of the time that instances which decode are busy"),
+    "held_by_batch": Metric(
+        "1", "min", "share of the time that the first in a queue waits for a place in the batch; of the pool where that is most"
+    ),
+    "held_by_memory": Metric("1", "min", "likewise for KV memory"),
     "kv_mean": Metric("1", "min", "share of the KV blocks in use, mean over time and instances"),
     "kv_peak": Metric("1", "min", "share of the KV blocks in use, the most of any instance", "max"),
     "kv_spilled": Metric("1", "min", "share of the KV positions read that come from HBM, for want of local memory"),

@@ -29,7 +29,7 @@ from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers.price import Reader
-from dse.evaluators.serving.kvcache import Memory, Prefixes, Room, prefixes, room_of, two_level
+from dse.evaluators.serving.kvcache import Memory, Prefixes, Room, prefixes, room_of, two_level, two_paged
 from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.policy import policy
 from dse.evaluators.serving.price import Error, spread
@@ -68,9 +68,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
         return found  # nothing can be said of pipelines on cores that there are not
     fleet = fleet_of(design, load)
     for of in fleet:
-        # each request has a buffer as long as the longest: one at least
-        buffer = of.room.of(served.longest(load))
-        found += plan_limits(of.chip, of.name, of.plan, of.held, buffer, _most_stages(of, load), of.groups)
+        found += plan_limits(of.chip, of.name, of.plan, of.held, _least(of, load, mapping), _most_stages(of, load), of.groups)
         found.append(Limit(f"mapping.{of.name}.dp", float(of.dp * of.plan.pp), float(max(of.groups, 1)), "1"))
     if len(fleet) == 1:
         # the same cores serve both phases
@@ -319,12 +317,24 @@ def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity
 
 
 def _memory(of: Pipelines, load: Load, mapping: Mapping) -> tuple[Memory, Prefixes]:
-    """Blocks in local memories and buffers in HBM, one a request; and what of prefixes is kept there."""
+    """Blocks in local memories and in HBM, or buffers there, one a request; and what of prefixes is kept there."""
     longest, block, kept = served.longest(load), int(mapping.serving.block), float(mapping.serving.prefix)
-    # one buffer must fit, which is a limit
-    hbm = max(of.free * (1 - kept), float(of.room.of(longest)))
-    memory = two_level(float(of.held.kv_here * of.held.kv), hbm, of.room, longest=longest, block=block)
+    near, form = _near(of), two_paged if mapping.serving.overflow == "pages" else two_level
+    # the longest request must fit, which is a limit
+    hbm = max(of.free * (1 - kept), _least(of, load, mapping))
+    memory = form(near, hbm, of.room, longest=longest, block=block)
     return memory, prefixes(of.free * kept, of.room, load.requests.block, int(mapping.serving.snapshot or 0))
+
+
+def _least(of: Pipelines, load: Load, mapping: Mapping) -> float:
+    """Of a core's share of HBM, what the longest request takes by itself. [B]"""
+    whole = float(of.room.of(served.longest(load)))
+    return whole if mapping.serving.overflow == "ring" else max(0.0, whole - _near(of))
+
+
+def _near(of: Pipelines) -> float:
+    """Of a core's local memory, what caches have. [B]"""
+    return float(of.held.kv_here * of.held.kv)
 
 
 def _room(design: Design, load: Load, plan: PoolPlan) -> Room:

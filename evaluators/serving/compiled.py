@@ -20,7 +20,8 @@ from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, route, send, settle, unqueue
-from dse.evaluators.serving.rooms import blocks_of, cells, far, grow, known, may, release, remember, steady, take
+from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, may, paged, release, remember, steady, take
+from dse.evaluators.serving.state import BATCH, MEMORY
 
 PER_OCTAVE, OCTAVES = 512, 80
 """Of the histogram of gaps between tokens: 2^-40 s to 2^40 s, each octave in equal parts."""
@@ -77,6 +78,7 @@ def play(s, prices, transfer, stop):
                 if not _start(s, prices, here, transfer, stop, coming, t):
                     return UNPRICED
                 send(s, here, transfer, t)
+                here.why = _why(s, here)
     return ENDED
 
 
@@ -107,6 +109,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
             continue
         alone = here.stages == 1 and f.requests == lane.count and pool.guesses == 0
         if alone and f.far == 0 and f.moved == 0 and _closed(s, here, pool, lane):
+            here.why = _why(s, here)
             t = _ahead(s, prices[here.pool], here, pool, lane, t, _horizon(s, here, transfer, stop, coming, t))
         step = seconds(prices[here.pool], f.prompt, f.pairs, f.requests, f.positions, f.past, f.far) + f.cells * pool.host
         if not (step > 0 and step < np.inf):
@@ -132,6 +135,19 @@ def _open(s, here, pool):
         return False
     q = s.requests[here.head]
     return not q.remote and may(s, pool, here, q)
+
+
+@compiled
+def _why(s, here):
+    """What the first in a queue waits for, if not for an iteration that is under way."""
+    if here.head < 0:
+        return 0
+    pool, q = s.pools[here.pool], s.requests[here.head]
+    if here.held >= pool.batch:
+        return BATCH
+    if not (fits(s, pool, here, q, q.done) if q.parked else may(s, pool, here, q)):
+        return MEMORY
+    return BATCH if pool.static and not q.remote else 0
 
 
 @compiled
@@ -202,7 +218,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
         played += 1
     s.total[0].work -= played
     if played > 0:
-        here.peak = max(here.peak, here.used)
+        here.peak = max(here.peak, here.used + here.paged)
         for k in range(count):
             q = requests[running[k]]
             q.made += played
@@ -422,7 +438,7 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
         s.total[0].in_system -= 1
         release(s, pool, here, q)
         return
-    q.source, q.left = here.number, q.blocks
+    q.source, q.left, q.left_paged = here.number, q.blocks, paged(pool, q)
     q.blocks = q.spilled = q.room = q.entered = 0
     q.remote = True
     s.total[0].remote += 1

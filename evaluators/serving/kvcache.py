@@ -1,7 +1,7 @@
-"""Memory for keys and values: blocks of one memory, or blocks in SRAM first and a buffer for each request in HBM.
+"""Memory for keys and values: blocks of one memory; or of SRAM first, then blocks of HBM or a buffer there for each request.
 
 Blocks are of one size and any will do, so the list of free blocks is a count; the same holds for the buffers of a ring. What is
-where follows from when it was written: a request's cache grows into free blocks, and where there are none into its buffer.
+where follows from when it was written: a request's cache grows into free blocks of SRAM, and where there are none into HBM.
 """
 
 from bisect import bisect_right
@@ -75,7 +75,8 @@ class Memory:
     Attributes:
         blocks: of the one memory, or of SRAM where there are buffers.
         block: positions that a step of a request's growth has room for. [token]
-        spare: share of the blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
+        spare: share of all blocks that taking a request up leaves free, for those that run to grow into; vLLM's watermark.
+        pages: blocks of HBM, for what those of SRAM have no room for; 0 where there is one memory alone, or buffers.
         buffers: in HBM, one for each request that is taken up, whether it overflows or not; 0 where there is one memory alone.
         buffer: positions in a buffer, the longest request. [token]
         host: time to move what a block has of one position to the host's memory or back. [s]
@@ -87,6 +88,7 @@ class Memory:
     blocks: int
     block: int = 16
     spare: float = 0.01
+    pages: int = 0
     buffers: int = 0
     buffer: int = 0
     host: float = 0.0
@@ -95,10 +97,12 @@ class Memory:
     windows: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        none = min((self.buffers, self.buffer, self.host, self.each, self.fixed, *(min(of) for of in self.windows))) < 0
-        if self.blocks < (0 if self.buffers else 1) or self.block < 1 or none:
+        counts = (self.blocks, self.pages, self.buffers, self.buffer, self.host, self.each, self.fixed)
+        none = min((*counts, *(min(of) for of in self.windows))) < 0
+        if not (self.blocks or self.pages or self.buffers) or self.block < 1 or none or (self.pages and self.buffers):
             raise DesignError(
-                f"KV memory: {self.blocks} blocks of {self.block} tokens, {self.buffers} buffers of {self.buffer}"
+                f"KV memory: {self.blocks} blocks of {self.block} tokens, {self.pages} in HBM, {self.buffers} buffers of "
+                f"{self.buffer}"
             )
         if not 0 <= self.spare < 1:
             raise DesignError(f"KV memory: a share of {self.spare:g} of the blocks cannot stay free; give 0 to 1, 1 left out")
@@ -117,7 +121,9 @@ class Memory:
         """Positions of the longest request that can ever be held, as far as one counts. [token]"""
         if self.buffers:
             return self.buffer
-        return (bisect_right(range(1, ENDLESS), self.blocks, key=lambda steps: self.needed(steps * self.block))) * self.block
+        return (
+            bisect_right(range(1, ENDLESS), self.blocks + self.pages, key=lambda steps: self.needed(steps * self.block))
+        ) * self.block
 
 
 def paged(
@@ -167,7 +173,7 @@ def two_level(sram: float, hbm: float, room: Room, *, longest: int, block: int =
         [zhu2025] section 4.2: fine-grained blocks in SRAM, a whole buffer a request in HBM.
 
     >>> two_level(1e6, 1e8, Room(1e3), longest=4096)
-    Memory(blocks=62, block=16, spare=0.0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
+    Memory(blocks=62, block=16, spare=0.0, pages=0, buffers=24, buffer=4096, host=0.0, each=1, fixed=0, windows=())
     """
     size, one = _sized(room, block)
     buffer = room.of(longest)
@@ -175,6 +181,24 @@ def two_level(sram: float, hbm: float, room: Room, *, longest: int, block: int =
     if buffers < 1:
         raise DesignError(f"KV memory: {hbm:.4g} B of HBM hold no buffer of {longest} tokens, which takes {buffer:.4g} B")
     return replace(one, blocks=int(sram // size), spare=0.0, buffers=buffers, buffer=longest)
+
+
+def two_paged(sram: float, hbm: float, room: Room, *, longest: int, block: int = 16) -> Memory:
+    """Blocks in SRAM, and blocks of the same size in HBM for what those have no room for.
+
+    Args:
+        sram, hbm: for caches alone, of an instance. [B]
+        room: of a request.
+        longest: positions of a request for which there is room, since a limit says so, however blocks round. [token]
+        block: positions in a step. [token]
+
+    >>> some = two_paged(1e6, 1e8, Room(1e3), longest=4096)
+    >>> some.blocks, some.pages, some.longest
+    (62, 6250, 100992)
+    """
+    size, one = _sized(room, block)
+    blocks = int(sram // size)
+    return replace(one, blocks=blocks, pages=max(int(hbm // size), one.needed(longest) - blocks, int(blocks == 0)))
 
 
 def _sized(room: Room, block: int) -> tuple[float, Memory]:

@@ -73,12 +73,11 @@ class Pool:
             raise DesignError(
                 f"pool: {self.guesses} guesses, and a budget of {self.policy.tokens}; no request would ever decode"
             )
-        if self.policy.by_chunk and self.stages > 1 and not self.memory.buffers:
+        if self.policy.by_chunk and (self.memory.pages or (self.stages > 1 and not self.memory.buffers)):
             # prompts of two lanes could make each other leave for ever
-            raise DesignError("pool: memory by chunks needs one stage, or a second memory that is never full")
-        if self.pooled and (
-            self.prefix or self.memory.buffers or self.memory.fixed or self.memory.windows or not self.memory.each
-        ):
+            raise DesignError("pool: memory by chunks needs one stage and one memory, or a second memory that is never full")
+        beside = self.prefix or self.memory.pages or self.memory.buffers or self.memory.fixed or self.memory.windows
+        if self.pooled and (beside or not self.memory.each):
             raise DesignError(
                 "pool: requests share blocks of one memory whose layers keep all positions, and nothing beside it"
             )
@@ -244,7 +243,7 @@ def _pools(pools: Sequence[Pool], requests: Requests) -> Array:
         for part in (pool.policy, pool.memory, pool):
             for name in set(POOL.names or ()) & {spec.name for spec in fields(part)}:
                 row[name] = getattr(part, name)
-        row["spare"] = int(pool.memory.spare * pool.memory.blocks)
+        row["spare"] = int(pool.memory.spare * (pool.memory.blocks + pool.memory.pages))
         row["number"], row["first"], row["prefix_block"] = number, first, requests.block
         row["hands_over"] = len(pools) == 2 and number == 0
         first += pool.instances

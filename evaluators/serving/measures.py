@@ -165,7 +165,11 @@ def _utilisation(served: Served, span: float) -> dict[str, float]:
         found[f"{name}_busy"] = float(shares[s["pool"] == number].mean())
     if len(names) == 1:
         found["decode_busy"] = found["prefill_busy"]
-    blocks = np.array([max(1, served.pools[number].memory.blocks) for number in s["pool"]])
+    memories = [served.pools[number].memory for number in s["pool"]]
+    blocks = np.array([max(1, memory.blocks + memory.pages) for memory in memories])
+    for name in ("by_batch", "by_memory"):
+        each = [float(s[name][s["pool"] == number].mean()) / span for number in range(len(served.pools))]
+        found[f"held_{name}"] = max(each)
     return found | {"kv_mean": float((s["area"] / blocks / span).mean()), "kv_peak": float((s["peak"] / blocks).max())}
 
 

@@ -10,14 +10,19 @@ import numpy as np
 from dse.evaluators.machine.compile_cache import cached_njit
 from dse.evaluators.serving.prefixes import leave
 from dse.evaluators.serving.rooms import known, take
+from dse.evaluators.serving.state import BATCH, MEMORY
 
 compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 
 @compiled
 def settle(here, t):
-    """Brings an instance's block-seconds up to date; done before its blocks change, and before it forms anything."""
-    here.area += (t - here.since) * here.used
+    """Brings an instance's seconds up to date; done before its blocks change, and before it forms anything."""
+    here.area += (t - here.since) * (here.used + here.paged)
+    if here.why == BATCH:
+        here.by_batch += t - here.since
+    elif here.why == MEMORY:
+        here.by_memory += t - here.since
     here.since = t
     here.due = True
 
@@ -137,6 +142,7 @@ def receive(s, t):
     source, here = s.instances[q.source], s.instances[q.instance]
     settle(source, t)
     source.used -= q.left
+    source.paged -= q.left_paged
     source.buffers -= 1
     if s.pools[source.pool].pooled:
         leave(s, source, s.pools[source.pool], q)

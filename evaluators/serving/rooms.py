@@ -51,6 +51,12 @@ def far(pool, q, positions):
 
 
 @compiled
+def paged(pool, q):
+    """Blocks of the second memory that a request has; what has overflowed into its buffer is nobody else's."""
+    return q.spilled if pool.pages > 0 else 0
+
+
+@compiled
 def _steps(pool, q, computed):
     """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's.
 
@@ -71,13 +77,13 @@ def fits(s, pool, here, q, computed):
         return here.buffers < pool.buffers
     if pool.gated:
         computed = q.prompt + q.made
-    more = blocks_of(s, pool, _steps(pool, q, computed)) - q.spared
-    return here.used == 0 or pool.blocks - here.used - more >= pool.spare
+    more, held = blocks_of(s, pool, _steps(pool, q, computed)) - q.spared, here.used + here.paged
+    return held == 0 or pool.blocks + pool.pages - held - more >= pool.spare
 
 
 @compiled
 def take(s, pool, here, q, computed):
-    """Memory for a request: blocks, and a buffer in the second memory, if any, for what has no block. Returns success."""
+    """Memory for a request: blocks, and for what has none blocks of the second memory, or a buffer there. Returns success."""
     if not fits(s, pool, here, q, computed):
         return False
     q.room = _steps(pool, q, computed)
@@ -88,7 +94,8 @@ def take(s, pool, here, q, computed):
     q.blocks = min(need, pool.blocks - here.used)
     q.spilled = need - q.blocks
     here.used += q.blocks
-    here.peak = max(here.peak, here.used)
+    here.paged += paged(pool, q)
+    here.peak = max(here.peak, here.used + here.paged)
     here.buffers += 1
     if pool.pooled:
         evict(s, here, pool)
@@ -108,13 +115,14 @@ def grow(s, pool, here, q, positions):
         return True
     steps = -(-positions // pool.block)
     more, left = blocks_of(s, pool, steps) - blocks_of(s, pool, q.room), pool.blocks - here.used
-    if more > left and pool.buffers == 0:
+    if more > left + pool.pages - here.paged and pool.buffers == 0:
         return False
-    q.room = steps
+    q.room, before = steps, paged(pool, q)
     q.blocks += min(more, left)
     q.spilled += more - min(more, left)
     here.used += min(more, left)
-    here.peak = max(here.peak, here.used)
+    here.paged += paged(pool, q) - before
+    here.peak = max(here.peak, here.used + here.paged)
     if pool.pooled:
         evict(s, here, pool)
     return True
@@ -124,6 +132,7 @@ def grow(s, pool, here, q, positions):
 def release(s, pool, here, q):
     """Gives back what a request has."""
     here.used -= q.blocks
+    here.paged -= paged(pool, q)
     here.buffers -= 1
     if pool.pooled:
         leave(s, here, pool, q)

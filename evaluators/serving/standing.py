@@ -96,9 +96,8 @@ def station(pool: Pool, requests: Requests, *, prefills: bool, decodes: bool) ->
         whole if rule.lifetime else float(requests.prompt.mean()) + (float(requests.output.mean()) / 2 if decodes else 0)
     )
     need = max(1, memory.needed(math.ceil(max(positions, 1.0))))
-    room, near = (
-        (memory.buffers, memory.blocks / need) if memory.buffers else ((1 - memory.spare) * memory.blocks / need, math.inf)
-    )
+    room = memory.buffers or (1 - memory.spare) * (memory.blocks + memory.pages) / need
+    near = memory.blocks / need if memory.pages or memory.buffers else math.inf
     batch = max(1.0, min(float(pool.batch), room) / pool.stages)
     return records(
         STATION, 1, instances=pool.instances, stages=pool.stages, share=max(pool.shares), batch=batch, near=near,

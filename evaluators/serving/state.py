@@ -15,31 +15,37 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 
 REQUEST = _fields(
-    "prompt output target done begun made part room blocks spilled follower instance source left preempted hit queued "
-    "first_hash hashed span matched spared shared entered",
+    "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
+    "queued first_hash hashed span matched spared shared entered",
     "arrival last scheduled first completed ready sending",
     "parked remote",
 )
 """Lengths; positions to compute before the next token, computed, and known when taken up; tokens made; tokens in the iteration
 that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
-it is; where its cache still is, and its blocks there; preemptions; tokens reused when first scheduled; requests in queues when
-it came; its hashes, and tokens that these stand for; hash blocks that it could share, and blocks of them that others hold;
-blocks that it shares, and hash blocks that were offered to others. Instants: as `measures` names them, that of its last
-token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is on the host, or in another
-instance. [token], [s]"""
+it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens reused when first
+scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that it could share, and
+blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others. Instants: as `measures`
+names them, that of its last token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is
+on the host, or in another instance. [token], [s]"""
 
 INSTANCE = _fields(
-    "number pool stages first_lane next_lane head tail queued held used buffers peak cached", "area busy since ends", "due"
+    "number pool stages first_lane next_lane head tail queued held used paged buffers peak cached why",
+    "area busy since ends by_batch by_memory",
+    "due",
 )
-"""Its queue; requests held; blocks and buffers used, the most blocks; hash blocks cached, or blocks of those that nobody holds
-where they are in the same pool; block-seconds, up to when, busy seconds, and when the first of its lanes ends; whether
-something has happened."""
+"""Its queue; requests held; blocks used, those of the second memory apart, and buffers; the most blocks of both; hash blocks
+cached, or blocks of those that nobody holds where they are in the same pool; why the first in its queue was not taken up (0, or
+as `BATCH` says). Block-seconds, up to when, busy seconds, when the first of its lanes ends, and seconds in which somebody waits
+for each of these. Whether something has happened."""
+
+BATCH, MEMORY = 1, 2
+"""What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
 
 LANE = _fields("number instance count", "end")
 """How many requests, and when its iteration ends; infinite where it is idle."""
 
 POOL = _fields(
-    "number first instances turn tokens unit chunk batch block blocks spare fixed each buffers "
+    "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
     "prefix prefix_block entry snapshot every guesses seed",
     "host acceptance",
     "mixed chunked static lifetime swap by_chunk gated hands_over pooled",

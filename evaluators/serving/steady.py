@@ -85,7 +85,8 @@ def _counts(pool: Pool, context: float) -> list[float]:
     """Requests that decode together, as many as memory and batch have room for."""
     memory = pool.memory
     blocks = -(-context // memory.block)
-    room = max(1.0, memory.blocks / max(blocks, 1.0)) if memory.blocks < 1 << 40 else pool.batch
+    whole = memory.blocks + memory.pages
+    room = max(1.0, whole / max(blocks, 1.0)) if whole < 1 << 40 else pool.batch
     most = max(1.0, min(float(pool.batch), float(room)) / pool.stages)
     return sorted({*np.round(np.geomspace(1.0, most, STEPS)).tolist(), float(int(most))})
 

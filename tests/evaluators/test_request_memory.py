@@ -14,7 +14,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.account.services import devices, regions, whole_chip
 from dse.evaluators.judges import tile_serving
 from dse.evaluators.judges.tile_pipelines import fleet_of
-from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_level
+from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import POLICIES
 from dse.evaluators.serving.price import constant
@@ -155,6 +155,17 @@ def test_windows_fit_at_least_as_many_requests_as_full_attention(room: Room, fre
     assert capacity(paged(free, near, block=block), positions) >= capacity(paged(free, full, block=block), positions)
     buffers = [two_level(free, free * 100, of, longest=positions, block=block).buffers for of in (near, full)]
     assert buffers[0] >= buffers[1]
+
+
+@given(rooms(), st.floats(0.0, 1e8), st.floats(1e7, 1e10), st.integers(1, 64), st.integers(1, 20_000))
+def test_pages_of_two_memories_hold_what_one_of_both_sizes_does(
+    room: Room, sram: float, hbm: float, block: int, positions: int
+) -> None:
+    two, one = two_paged(sram, hbm, room, longest=positions, block=block), paged(sram + hbm, room, block=block)
+    assert two.longest >= positions
+    fits = two.needed(positions) <= one.blocks
+    assert (two.blocks + two.pages <= one.blocks) or not fits or one.blocks == 1
+    assert two.blocks + two.pages >= one.blocks - 1  # each memory rounds down by itself
 
 
 @given(st.floats(1.0, 1e6), st.floats(1e7, 1e9), st.integers(1, 10**9))

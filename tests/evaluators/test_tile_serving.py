@@ -1,6 +1,7 @@
 """Serving on tiles: agreement with single batches, laws of a run, phases apart, what does not fit, caches on links."""
 
-from itertools import pairwise
+from itertools import pairwise, product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -212,6 +213,42 @@ def test_what_local_memory_has_no_room_for_costs_time() -> None:
     roomy = (*slow, "chip.tile.sram=1 GB")
     assert metrics(*roomy, "mapping.sram_kv=0.5")["kv_spilled"] == 0
     assert metrics(*roomy)["tpot"] < min(large["tpot"], small["tpot"])
+
+
+TRACE = ("workload.arrivals=trace", "workload.requests=null", "model.max_position=100010")
+
+
+@pytest.mark.parametrize("apart", [(), APART])
+def test_a_long_request_after_the_last_keeps_nobody_waiting(apart: tuple[str, ...], tmp_path: Path) -> None:
+    """Blocks of HBM are taken as they are needed; a ring's buffers are all as long as the longest request."""
+    rows = [f"{k / 20},{700 + 17 * k % 900},{20 + 13 * k % 100}" for k in range(300)]
+    waits: dict[str, list[float]] = {}
+    for overflow, more in product(("pages", "ring"), ((), ("60,100000,10",))):
+        trace = tmp_path / f"{len(more)}.csv"
+        trace.write_text("\n".join(["arrival,prompt,output", *rows, *more, ""]))
+        found, _ = run(*SERVING[:3], *apart, *TRACE, f"workload.trace={trace}", f"mapping.serving.overflow={overflow}")
+        waits.setdefault(overflow, []).append(float((found["first"] - found["arrival"])[:300].mean()))
+    without, with_it = waits["pages"]
+    assert with_it == pytest.approx(without, rel=0.02)  # how stages share the time is measured on the mean request
+    assert waits["ring"][0] == pytest.approx(without)
+    assert waits["ring"][1] > 5 * without
+
+
+def test_an_instance_that_is_full_recomputes_what_has_left() -> None:
+    small = ("chip.hbm.capacity=260 MB", "workload.rate=200 Hz", "workload.output=600", "mapping.prefill.microbatch=32")
+    found, (of,) = run(*SERVING, *small)
+    assert found.total["preempted"] > 0
+    assert (found["made"] == found.requests.output).all()
+    memory = found.pools[0].memory
+    assert memory.pages > 0
+    assert found.state.instances["peak"].max() <= memory.blocks + memory.pages
+    assert float(memory.pages * of.room.of(memory.block)) <= of.free * (1 + 1e-9)
+    said = metrics(*SERVING, *small)
+    assert said["held_by_memory"] > 0.5
+    assert said["held_by_batch"] < 0.1
+    few = metrics(*SERVING, "workload.rate=200 Hz", "mapping.prefill.microbatch=1")
+    assert few["held_by_batch"] > 0.5
+    assert few["held_by_memory"] == 0
 
 
 def test_prefill_by_itself_leaves_decodes_alone() -> None:

@@ -40,8 +40,11 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
         starts = [m["stages"][0] for m in machines if len(m["stages"]) > 1 and m["stages"][0] > now]
         then = min([r["arrival"] for r in coming[:1]] + ends + starts + [ready for ready, _ in world["travelling"]])
         for m in machines:
-            used = world["pools"][m["pool"]].memory.blocks - available(m)
+            memory = world["pools"][m["pool"]].memory
+            used = memory.blocks - available(m) + memory.pages - len(m["pages"])
             m["area"] += used * (then - now) if used else 0.0
+            if m["why"]:
+                m[m["why"]] += then - now
         now = then
         for m in machines:
             for lane in m["lanes"]:
@@ -61,6 +64,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 if m["stages"][0] <= now and m["lanes"][turn]["end"] is None and begin(world, m, m["lanes"][turn], now):
                     m["next"] = (turn + 1) % len(m["lanes"])
             send(world, m, now)
+            m["why"] = why(world, m)
     for m in machines:
         while m["old"]:
             evict(world, m)
@@ -71,7 +75,9 @@ def machine(number: int, pool: Pool) -> dict[str, Any]:
     return {
         "pool": number, "queue": [], "lanes": [{"members": [], "end": None} for _ in range(pool.stages)], "next": 0,
         "free": set(range(pool.memory.blocks)), "buffers": set(range(pool.memory.buffers)), "stages": [0.0] * pool.stages,
+        "pages": {f"{FAR} {number}" for number in range(pool.memory.pages)},
         "prefixes": OrderedDict(), "shared": {}, "old": OrderedDict(), "expected": 0, "area": 0.0, "busy": 0.0,
+        "why": "", "by_batch": 0.0, "by_memory": 0.0,
     }  # fmt: skip
 
 
@@ -102,6 +108,23 @@ def aware(world: dict[str, Any], r: dict[str, Any]) -> dict[str, Any] | None:
     loads = [load(m) + len(m["queue"]) for m in machines]
     uneven = max(loads) - min(loads) > transfer.apart and max(loads) > transfer.times * min(loads)
     return None if uneven or hit_of(world, best, pool, r) < transfer.matched * r["prompt"] else best
+
+
+def why(world: dict[str, Any], m: dict[str, Any]) -> str:
+    """What the first in a queue waits for, where no iteration can take it up as things are."""
+    pool = world["pools"][m["pool"]]
+    if not m["queue"]:
+        return ""
+    if load(m) >= pool.batch:
+        return "by_batch"
+    r = m["queue"][0]
+    m["hands over"] = len(world["pools"]) == 2 and m["pool"] == 0
+    shares = pool.pooled and r["state"] == "new"
+    match = [m["shared"][h] for h, _ in matching(world, m, pool, r)] if shares else []
+    computed = (hit_of(world, m, pool, r) if shares else 0) + 1 if r["state"] != "on the host" else r["cached"]
+    if not fits(m, pool, r, computed, sum(len(entry["blocks"]) for entry in match if entry["users"])):
+        return "by_memory"
+    return "by_batch" if pool.policy.static and r["state"] != "elsewhere" else ""
 
 
 def hit_of(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]) -> int:
@@ -334,10 +357,10 @@ def block_of(world: dict[str, Any], m: dict[str, Any]) -> Any:
     """A block for a request; what is old gives way."""
     if not m["free"] and available(m):
         evict(world, m)
-    if not m["free"]:
+    if not m["free"] and world["pools"][m["pool"]].memory.buffers:
         return FAR
     world["blocks taken"] += 1
-    return m["free"].pop()
+    return (m["free"] or m["pages"]).pop()
 
 
 def of_step(pool: Pool, step: int) -> int:
@@ -357,7 +380,7 @@ def cells_of(pool: Pool, positions: int) -> int:
 
 def far_of(pool: Pool, r: dict[str, Any]) -> float:
     """Positions in the second memory, whose share of all that there is room for is that of the blocks."""
-    far = r["memory"].count(FAR)
+    far = sum(isinstance(block, str) for block in r["memory"])
     return far * pool.memory.block * r["steps"] / len(r["memory"]) if far else 0
 
 
@@ -387,9 +410,9 @@ def fits(m: dict[str, Any], pool: Pool, r: dict[str, Any], computed: int, held_b
         return bool(m["buffers"])
     if pool.policy.gated:
         computed = r["prompt"] + len(r["tokens"])
-    unused, need = available(m) == pool.memory.blocks, blocks_of(pool, wanted(pool, r, m["hands over"], computed))
-    need -= held_by_others
-    return unused or available(m) - need >= int(pool.memory.spare * pool.memory.blocks)
+    free, whole = available(m) + len(m["pages"]), pool.memory.blocks + pool.memory.pages
+    need = blocks_of(pool, wanted(pool, r, m["hands over"], computed)) - held_by_others
+    return free == whole or free - need >= int(pool.memory.spare * whole)
 
 
 def take(
@@ -417,7 +440,7 @@ def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]
     """Room for so many positions, or for the next token's."""
     steps = ceil((positions or r["prompt"] + len(r["tokens"])) / pool.memory.block)
     more = sum(of_step(pool, step) for step in range(r["steps"], steps))
-    if more > available(m) and not pool.memory.buffers:
+    if more > available(m) + len(m["pages"]) and not pool.memory.buffers:
         return False
     for _ in range(more):
         r["memory"].append(block_of(world, m))
@@ -426,10 +449,13 @@ def grow(world: dict[str, Any], m: dict[str, Any], pool: Pool, r: dict[str, Any]
 
 
 def give_back(world: dict[str, Any], m: dict[str, Any], memory: list[Any], buffer: int | None) -> None:
-    blocks = [block for block in memory if block != FAR]
+    blocks = [block for block in memory if not isinstance(block, str)]
+    pages = [block for block in memory if isinstance(block, str) and block != FAR]
     assert not m["free"] & set(blocks)
+    assert not m["pages"] & set(pages)
     m["free"] |= set(blocks)
-    world["blocks given back"] += len(blocks)
+    m["pages"] |= set(pages)
+    world["blocks given back"] += len(blocks) + len(pages)
     if buffer is not None:
         m["buffers"].add(buffer)
 

@@ -81,14 +81,21 @@ def pools(draw: st.DrawFn, longest: int) -> Pool:
     """A pool whose memory holds the longest request, and often not much more."""
     block, spare = draw(st.integers(1, 8)), draw(st.sampled_from([0.0, 0.1]))
     one = draw(sizes(block))
-    if draw(st.integers(0, 3)) == 0:
+    levels = draw(st.sampled_from(["one", "one", "pages", "buffers"]))
+    if levels == "buffers":
         memory = replace(one, blocks=draw(st.integers(0, 12)), spare=0.0, buffers=draw(st.integers(1, 8)), buffer=longest)
+    elif levels == "pages":
+        blocks, more = draw(st.integers(0, 12)), draw(st.sampled_from([0, 1, 3, 10, 1000]))
+        memory = replace(one, blocks=blocks, spare=spare, pages=max(1, one.needed(longest) - blocks) + more)
+        memory = replace(memory, host=draw(st.sampled_from([0.0, 0.01])))
     else:
         blocks = max(1, one.needed(longest)) + draw(st.sampled_from([0, 1, 3, 10, 1000]))
         memory = replace(one, blocks=blocks, spare=spare, host=draw(st.sampled_from([0.0, 0.01])))
     rule = draw(policies())
+    if memory.pages:
+        rule = replace(rule, by_chunk=False, gated=False)
     shares = draw(st.sampled_from(SHARES[:1] if rule.by_chunk and not memory.buffers else SHARES))
-    plain = memory.each and not (memory.buffers or memory.windows or memory.fixed) and 8 % block == 0
+    plain = memory.each and not (memory.pages or memory.buffers or memory.windows or memory.fixed) and 8 % block == 0
     pooled = bool(plain) and draw(st.booleans())
     guesses = min(draw(st.sampled_from([0, 0, 1, 3])), rule.tokens - 1)
     return Pool(
@@ -135,7 +142,7 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     assert found["preempted"].tolist() == [r["preempted"] for r in plain]
     assert found["hit"].tolist() == [r["hit"] for r in plain]
     assert {name: found.total[name] for name in world["total"]} == world["total"]
-    for name in ("area", "busy"):
+    for name in ("area", "busy", "by_batch", "by_memory"):
         assert found.state.instances[name] == pytest.approx([m[name] for m in world["machines"]]), name
     gaps = found.state.gaps
     assert gaps["count"].sum() == len(world["gaps"])
@@ -165,13 +172,32 @@ def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
     found = load.served()
     instances = found.state.instances
     assert (instances["used"] == 0).all()
+    assert (instances["paged"] == 0).all()
     assert (instances["buffers"] == 0).all()
     assert (instances["held"] == 0).all()
-    blocks = np.array([pool.memory.blocks for pool in load.pools])[instances["pool"]]
+    blocks = np.array([pool.memory.blocks + pool.memory.pages for pool in load.pools])[instances["pool"]]
     assert (instances["peak"] <= blocks).all()
     _, world = reference.run(load.requests, load.pools, load.transfer)
     assert world["blocks taken"] == world["blocks given back"]
     assert all(len(m["free"]) == load.pools[m["pool"]].memory.blocks for m in world["machines"])
+    assert all(len(m["pages"]) == load.pools[m["pool"]].memory.pages for m in world["machines"])
+
+
+@many_examples
+@given(streams(), st.data())
+def test_pages_do_what_a_ring_does_where_neither_runs_out(asked: Requests, data: st.DataObject) -> None:
+    longest = int((asked.prompt + asked.output - 1).max())
+    one = data.draw(pools(longest))
+    rule = replace(one.policy, by_chunk=False, gated=False)
+    memory = replace(
+        one.memory, blocks=data.draw(st.integers(0, 40)), spare=0.0, host=0.0, pages=0, buffers=10**4, buffer=longest
+    )
+    ring = replace(one, policy=rule, memory=memory, pooled=False)
+    pages = replace(ring, memory=replace(memory, pages=10**6, buffers=0, buffer=0))
+    found = [serve(asked, (pool,)) for pool in (ring, pages)]
+    for name in ("scheduled", "first", "completed"):
+        assert found[0][name].tolist() == found[1][name].tolist()
+    assert found[0].total["preempted"] == found[1].total["preempted"] == 0
 
 
 @many_examples
