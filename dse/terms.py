@@ -29,7 +29,10 @@ ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of an expression: its unit as pint has it, the names it is made of, and its value; a number has that too."""
+    """A part of an expression: its unit as pint has it, the names it is made of, and its value; a number has that too.
+
+    A value is made of values alone: units are those of a registry, which another process has not.
+    """
 
     unit: Any
     inputs: frozenset[str]
@@ -72,9 +75,8 @@ def _term(node: ast.expr, where: str, named: Callable[[str], Term], valid: str) 
         return named(name)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _term(node.operand, where, named, valid)
-        return Term(
-            inner.unit, inner.inputs, lambda values: -inner.worth(values), None if inner.number is None else -inner.number
-        )
+        worth = inner.worth
+        return Term(inner.unit, inner.inputs, lambda values: -worth(values), None if inner.number is None else -inner.number)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         left, right = (_term(side, where, named, valid) for side in (node.left, node.right))
         return _power(left, right, where)
@@ -95,17 +97,17 @@ def _dotted(node: ast.expr) -> str | None:
 def _power(base: Term, by: Term, where: str) -> Term:
     if by.number is None or (not by.number.is_integer() and not base.unit.dimensionless) or abs(by.number) > 8:
         raise DesignError(f"{where}: a power is a whole number up to 8, as in tpot**2")
-    exponent = int(by.number) if by.number.is_integer() else by.number
-    return Term(base.unit**exponent, base.inputs, lambda values: base.worth(values) ** exponent)
+    exponent, worth = int(by.number) if by.number.is_integer() else by.number, base.worth
+    return Term(base.unit**exponent, base.inputs, lambda values: worth(values) ** exponent)
 
 
 def _of_two(kind: type, left: Term, right: Term, where: str) -> Term:
-    inputs, does = left.inputs | right.inputs, ARITHMETIC[kind]
+    inputs, does, one, other = left.inputs | right.inputs, ARITHMETIC[kind], left.worth, right.worth
     if kind in (ast.Mult, ast.Div):
         unit = left.unit * right.unit if kind is ast.Mult else left.unit / right.unit
-        return Term(unit, inputs, lambda values: does(left.worth(values), right.worth(values)))
+        return Term(unit, inputs, lambda values: does(one(values), other(values)))
     scale = factor(left.unit, right.unit)
     if scale is None:
         sign = "+" if kind is ast.Add else "-"
         raise DesignError(f"{where}: units do not fit, {told(left.unit)} {sign} {told(right.unit)}; both sides need the same")
-    return Term(left.unit, inputs, lambda values: does(left.worth(values), right.worth(values) * scale))
+    return Term(left.unit, inputs, lambda values: does(one(values), other(values) * scale))

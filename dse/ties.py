@@ -109,7 +109,8 @@ def _tied(address: str, text: str, base: Design, chip: str) -> Tied:
     scale = factor(dimension(unit), found.unit)
     if scale is None:
         raise DesignError(f"{where}: {text} comes to {told(found.unit)}, and {address} is in {unit}")
-    return Tied(address, text, tuple(sorted(found.inputs)), lambda values: found.worth(values) * scale)
+    worth = found.worth
+    return Tied(address, text, tuple(sorted(found.inputs)), lambda values: worth(values) * scale)
 
 
 def _number(spec: Field[Any]) -> bool:

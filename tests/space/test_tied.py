@@ -1,11 +1,14 @@
 """Leaves that follow knobs: one value at a time, in columns and by their keys; and what cannot be tied."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ray import cloudpickle
 
 from dse.build import Question
 from dse.evaluators import evaluate
@@ -134,3 +137,15 @@ def test_a_step_of_a_knob_moves_what_follows_it() -> None:
     found = {step.new: step.design for step in steps_from(space)}
     assert {rows: (of.chip.mesh.cols, of.chip.hbm.channels) for rows, of in found.items()} == {4: (4, 16), 16: (16, 256)}
     assert space.following(space.base) == space.base
+
+
+def test_what_is_tied_goes_to_other_processes() -> None:
+    """They know neither the registry of units nor what has been read here."""
+    asked = question("+space.chip.tile.vector.lanes.tied=\"'4 op/cycle' * chip.mesh.rows\"", "+metrics.mine='energy**2 / tpot'")
+    read = (
+        "import pickle, sys; q = pickle.load(sys.stdin.buffer); d = q.space.at({'chip.mesh.rows': 8}); "
+        "print(d.chip.tile.vector.lanes, d.chip.mesh.cols, q.defined['mine'].worth({'energy': 3.0, 'tpot': 2.0}))"
+    )
+    done = subprocess.run([sys.executable, "-c", read], input=cloudpickle.dumps(asked), capture_output=True, check=False)
+    assert not done.returncode, done.stderr.decode()
+    assert [float(word) for word in done.stdout.split()] == [32, 8, 4.5]
