@@ -1,8 +1,13 @@
-"""A package that is installed beside this one adds a GEMV and a policy by entry points; nothing else causes an import."""
+"""A package that is installed beside this one adds a GEMV and a policy by entry points; nothing else causes an import.
+
+The package is `studies/template`, as a stranger copies and installs it.
+"""
 
 import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +24,7 @@ from dse.space.errors import DesignError, chosen
 from dse.space.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTALLED = Path(__file__).parent / "installed"
+TEMPLATE = ROOT / "studies/template"
 
 CODE = """
 import json, sys
@@ -41,13 +46,13 @@ alone = [asked("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]", f"ma
 model = [asked("chip=wse2", "model=qwen3_1b7", "model.qwen3_1b7.layers=2", "workload.batch=[2]", "workload.prompt=48",
          "workload.output=4", "mapping.prefill.rows=8", "mapping.decode.rows=8", f"mapping.both.gemv={name}")
          for name in ("ring", "binary")]
-first = "binary_lines" in sys.modules
+first = "my_mesh" in sys.modules
 cycles(model[0], "closed")
-shipped = "binary_lines" in sys.modules
+shipped = "my_mesh" in sys.modules
 found = {
     "alone": [[cycles(question, fidelity) for fidelity in ("closed", "events")] for question in alone],
     "model": [cycles(model[1], fidelity) for fidelity in ("closed", "events")],
-    "imported": [first, shipped, "binary_lines" in sys.modules],
+    "imported": [first, shipped, "my_mesh" in sys.modules],
     "tokens": policy("hasty").tokens,
 }
 shape, mesh, rng = Shape(1, 90, 70), Mesh(11, 5), np.random.default_rng(3)
@@ -62,8 +67,18 @@ print(json.dumps(found))
 """
 
 
-def test_an_installed_gemv_is_evaluated_as_those_that_ship(tmp_path: Path) -> None:
-    path = os.pathsep.join(map(str, (INSTALLED, ROOT)))
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The template copied, and installed beside it; nothing is downloaded."""
+    folder = tmp_path_factory.mktemp("stranger")
+    shutil.copytree(TEMPLATE, folder / "mine")
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation")
+    subprocess.run([sys.executable, "-m", "pip", "install", *quiet, "--target", folder / "site", folder / "mine"], check=True)
+    return folder
+
+
+def test_an_installed_gemv_is_evaluated_as_those_that_ship(copied: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join(map(str, (copied / "site", ROOT)))
     done = subprocess.run(
         [sys.executable, "-c", CODE], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
         check=False,
@@ -79,6 +94,18 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(tmp_path: Path) -> No
     assert found["unknown"] == (
         "mapping.gemv: no option 'binry'; did you mean 'binary'? valid: binary, ktree, ladder, pipeline, ring"
     )
+
+
+def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
+    lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
+    assert len(lines) == 7
+    assert lines[:2] == ["cp -r mesh-dse/studies/template mine && cd mine", "pip install -e '.[test]'"]
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (copied / "site", ROOT)))}
+    for line in lines[2:]:
+        words = line.replace("python ", f"{sys.executable} ").replace("dse ", f"{sys.executable} -m dse.main ", 1)
+        done = subprocess.run(words, cwd=copied / "mine", env=here, shell=True, capture_output=True, text=True, check=False)
+        assert not done.returncode, (line, done.stdout, done.stderr)
+    assert "binary" in (copied / "mine/runs/binary_tree/report.html").read_text()
 
 
 @pytest.mark.parametrize("registry", [GEMM, GEMV, ALLREDUCE, ATTENTION, POLICIES], ids=lambda registry: registry.group)

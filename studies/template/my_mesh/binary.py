@@ -1,6 +1,8 @@
 """GEMV whose partial sums are added up by a binary tree: in round i between cores that are 2^i apart.
 
-The closed form is exact where the cores of a line are a power of two; elsewhere pairs without a partner wait less.
+The closed form is exact where the cores of a line are a power of two; elsewhere pairs without a partner wait less. Throughout:
+side is the cores of a line, words the length of a core's partial sums, and fabric the times of links, routers and cores in
+seconds, which broadcast over designs.
 """
 
 from functools import partial as bound
@@ -18,14 +20,17 @@ __all__ = ["at_once", "cost", "line", "moved", "paths", "place", "reduction", "r
 
 @tabulated
 def stages(side):
+    """Rounds until one core has the sum."""
     return ceil(np.log2(side))
 
 
 def root(mesh):
+    """The row of the core that has the sum at the end."""
     return 0
 
 
 def paths(mesh, phases=2):
+    """Routes that a router has to know."""
     return stages(mesh.rows) + 1
 
 
@@ -33,6 +38,7 @@ at_once = paths
 
 
 def line(side, words, fabric, *, broadcast=True, phases=2):
+    """Seconds until the sum of a line is there, on all of its cores with `broadcast`."""
     rounds = stages(side)
     hops = 2.0**rounds - 1  # 1 + 2 + 4 + ..
     sums = rounds * (2 * fabric.ramp + fabric.stage + words * fabric.pace) + hops * fabric.hop
@@ -45,11 +51,13 @@ def _links(side):
 
 
 def moved(side, *, broadcast=True, phases=2):
+    """How often partial sums are sent along a line, and over how many links in all."""
     spread = broadcast * (side > 1)
     return side - 1.0 + spread, _links(side) + spread * (side - 1.0)
 
 
 def cost(shape, mesh, fabric, *, broadcast=True, phases=2):
+    """Time and traffic of the product in closed form."""
     return partial.cost(shape, mesh, fabric, bound(line, broadcast=broadcast), bound(moved, broadcast=broadcast))
 
 
@@ -61,6 +69,7 @@ def _pairs(side):
 
 
 def reduction(mesh, length, *, broadcast=True, phases=2, combine="sum"):
+    """The rounds as messages between rows, of `length` words each."""
     rounds = list(_pairs(mesh.rows))
     found = []
     for number, pairs in enumerate(rounds):
@@ -70,4 +79,5 @@ def reduction(mesh, length, *, broadcast=True, phases=2, combine="sum"):
 
 
 def steps(shape, mesh, dtype="float32", *, broadcast=True, phases=2):
+    """The program: local products, then the rounds. Whatever plays programs plays this one."""
     return partial.program(shape, mesh, dtype, reduction(mesh, ceil(shape.n / mesh.cols), broadcast=broadcast))

@@ -1,0 +1,1 @@
+"""Parts for mesh-dse of our own: a kernel and a scheduling policy, found by the entry points in pyproject.toml."""
