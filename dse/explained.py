@@ -117,16 +117,28 @@ def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool
     )
 
 
+def front_of(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
+    """The front of a study that ran here, which knobs move it and what its constraints cost, as plain values.
+
+    Args:
+        name: of the study.
+        overrides: where results are (``store=URL``).
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: the study has no results here.
+    """
+    asked, members, spent, found, notes, distinct = _front(name, overrides, trust=trust)
+    return front_record(asked, members, spent, found, notes, distinct)
+
+
 def show_study(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
     """Prints the front of a study, which knobs move it and what its constraints cost."""
-    part = _loaded(name, overrides, trust=trust)[0].part()
-    asked, frame = part.study, part.frame
-    members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
-    notes, spent = remarks(asked, frame, part.screened), front_shares(asked, members)
     if as_json:
-        print(json_text(front_record(asked, members, spent, found, notes, distinct_designs(asked, frame)[0]), indent=1))
-    else:
-        front_text(asked, members, spent, found, notes)
+        print(json_text(front_of(name, *overrides, trust=trust), indent=1))
+        return
+    asked, members, spent, found, notes, _ = _front(name, overrides, trust=trust)
+    front_text(asked, members, spent, found, notes)
 
 
 def why_not_of(name: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> WhyNot:
@@ -196,6 +208,15 @@ def explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: 
     else:
         line = [*typed, *([TRUST] if trust else [])]
         hydra_job(line, lambda config: show(of_config(config, " ".join(typed))))
+
+
+def _front(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
+    """What is said of a study's front, as `front_record` takes it."""
+    part = _loaded(name, overrides, trust=trust)[0].part()
+    asked, frame = part.study, part.frame
+    members, found = of_front(asked, frame), front_prices(asked, frame, part.screened)
+    notes, spent = remarks(asked, frame, part.screened), front_shares(asked, members)
+    return asked, members, spent, found, notes, distinct_designs(asked, frame)[0]
 
 
 def _loaded(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Loaded, list[str]]:

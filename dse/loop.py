@@ -19,7 +19,7 @@ from dse.evaluators import PHYSICS, alone
 from dse.expressions import known
 from dse.frame import search_frame, values_of, with_front
 from dse.possible import counted, limits_of, nothing_ruled_out
-from dse.progress import Progress, say
+from dse.progress import Progress, Told, say, untold
 from dse.provenance import Clock, facts
 from dse.records import NOTES
 from dse.report import Part, write
@@ -44,8 +44,12 @@ def run(config: Mapping[str, Any]) -> int:
     return run_study(study(config, folder_of(config)))
 
 
-def run_study(asked: Study) -> int:
-    """Runs a study that is built.
+def run_study(asked: Study, told: Told = untold) -> int:
+    """Runs a study that is built. Returns the exit status.
+
+    Args:
+        asked: the study.
+        told: takes how far it is.
 
     Raises:
         DesignError: there is nothing to do, or the study was run with another space or workload.
@@ -63,22 +67,22 @@ def run_study(asked: Study) -> int:
     if asked.chips:
         say(f"  chips: {escape(asked.chips)}")
     with contextlib.closing(open_store(asked)) as store:
-        return _run(asked, store)
+        return _run(asked, store, told)
 
 
-def _run(asked: Study, store: Store) -> int:
+def _run(asked: Study, store: Store, told: Told) -> int:
     identity = asked.identity()
     _same(asked, store, identity)
     number = store.begin(asked.name, identity, facts(asked))
     elapsed = Clock()
     try:
         _note_place(asked)
-        screened = _screen(asked) if asked.screen["run"] else None
-        found = _search(asked, store, screened, elapsed)
+        screened = _screen(asked, told) if asked.screen["run"] else None
+        found = _search(asked, store, screened, elapsed, told)
         frame = with_front(asked, found, screened)
         if not len(frame):
             raise DesignError("nothing to do: screen.run is false and search.sampler is none; turn one of them on")
-        checked = _verify(asked, store, frame, elapsed)
+        checked = _verify(asked, store, frame, elapsed, told)
         counts = {"results": len(found)} | ({"verified": len(checked.after)} if checked is not None else {})
         done = elapsed() | counts
         path = write(Part(asked, frame, screened, store.ended(number, "done", done), checked))
@@ -130,8 +134,8 @@ def chosen(
     return name, f"{time_says}; {why}" if time_says else why
 
 
-def _screen(asked: Study) -> Screened:
-    with Progress("screen") as bar:
+def _screen(asked: Study, told: Told) -> Screened:
+    with Progress("screen", told) as bar:
         found = screen(asked, lambda done, total, size: bar.update(done, total, f"front {size}"))
     kind = "exact" if found.exact else "of a quasi-random sample"
     reused = found.rows - found.evaluated
@@ -140,7 +144,7 @@ def _screen(asked: Study) -> Screened:
     return found
 
 
-def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Clock) -> pd.DataFrame:
+def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Clock, told: Told) -> pd.DataFrame:
     mine = store.search(asked.name, asked.identity())
     before, others = store.asks(mine, PHYSICS), {*store.searches(asked.name, PHYSICS)} - {mine}
     begun = before[0][0].marks if before else None
@@ -174,7 +178,7 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
         example=[(key(base), {}, base)],
         say=lambda text: say(f"  {text}"),
     )
-    with elapsed.hired(workers), Progress("search") as bar:
+    with elapsed.hired(workers), Progress("search", told) as bar:
         best = _Best(asked)
         found = search(
             asked,
@@ -201,7 +205,7 @@ def _search(asked: Study, store: Store, screened: Screened | None, elapsed: Cloc
     return search_frame(asked, searched(asked, store) if others else found)
 
 
-def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> Verified | None:
+def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock, told: Told) -> Verified | None:
     if asked.verify["fidelity"] == "none":
         return None
     if not asked.higher:
@@ -212,7 +216,7 @@ def _verify(asked: Study, store: Store, frame: pd.DataFrame, elapsed: Clock) -> 
         more = f"; for {others} by themselves it has" if others else ""
         say(f"  verify: this kind of chip has {what} for this kind of workload, so there is nothing to compare with{more}")
         return None
-    with Progress("verify") as bar:
+    with Progress("verify", told) as bar:
         base = base_of(asked)
         found = verify(
             asked,

@@ -3,7 +3,6 @@
 Heavy libraries are imported where they are used, so that help and completion answer at once.
 """
 
-import errno
 import os
 import sys
 from argparse import Namespace
@@ -13,6 +12,7 @@ from typing import Any
 
 from dse.locale import readable
 from dse.options import COMMANDS, flags, overview, parsed
+from dse.refused import refusal
 from dse.signals import status, stoppable
 from dse.space.errors import DesignError, nearest
 from dse.strangers import TRUST
@@ -27,38 +27,19 @@ def main() -> None:
     except KeyboardInterrupt as error:
         print("\ndse: stopped; what was stored stays", file=sys.stderr)
         sys.exit(status(error))
-    except DesignError as error:
-        print(f"dse: {error}", file=sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except OSError as error:
-        if error.errno not in PLACES:
+    except (DesignError, OSError) as error:
+        said = refusal(error)
+        if not said:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"dse: {DesignError(f'{where}{os.strerror(error.errno)}')}; {PLACES[error.errno]}", file=sys.stderr)
+        print(said, file=sys.stderr)
         sys.exit(2)
 
 
 NAMED = ("explain", "whynot", "show", "report", "export")
 """Commands that take the name of a study."""
-
-AGAIN = "free some space there and run the same command again: what is stored stays"
-ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH or --out FILE"
-PLACES = {
-    errno.ENOSPC: AGAIN,
-    errno.EDQUOT: AGAIN,
-    errno.EFBIG: AGAIN,
-    errno.ENAMETOOLONG: ELSEWHERE,
-    errno.ELOOP: ELSEWHERE,
-    errno.EROFS: ELSEWHERE,
-    errno.EACCES: ELSEWHERE,
-    errno.EPERM: ELSEWHERE,
-    errno.EISDIR: ELSEWHERE,
-    errno.ENOTDIR: ELSEWHERE,
-}
-"""What the system refuses a file for, and what to do about it."""
 
 
 def _command(arguments: list[str]) -> int:
@@ -93,6 +74,7 @@ def _command(arguments: list[str]) -> int:
         "show": _show,
         "export": _export,
         "schema": _schema,
+        "mcp": _mcp,
     }
     return does[name](parsed(name, rest))
 
@@ -243,6 +225,17 @@ def _schema(typed: Namespace) -> int:
         return 0
     for name, (_, command, body) in DOCUMENTS.items():
         print(f"{name:12}{stamp(name):20}{command:40}{body['description']}")
+    return 0
+
+
+def _mcp(typed: Namespace) -> int:
+    if typed.words:
+        raise DesignError(f"mcp: takes nothing; got {' '.join(typed.words)}")
+    try:
+        from dse.tools.server import serve
+    except ImportError as error:
+        raise DesignError(f"mcp: {error}; pip install 'mesh-dse[mcp]'") from None
+    serve(allow_run=typed.allow_run)
     return 0
 
 

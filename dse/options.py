@@ -312,6 +312,17 @@ and version at the top, as in "schema": "dse/evaluate/1"; a version's keys, thei
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),
+    "mcp": Command(
+        "",
+        "a server by which an assistant searches: tools over the Model Context Protocol; --allow-run lets it run studies",
+        """\
+Speaks the Model Context Protocol on standard input and output, on the studies and runs of this folder, until the input ends:
+tools list, evaluate, front, why and whynot, whose answers are the documents of dse schema. A client's configuration names this
+command. Nothing is written without --allow-run, with which there is the tool run, and results go to runs/NAME. What an
+assistant says is data: it can give no flags, and run no code. Needs pip install 'mesh-dse[mcp]'.""",
+        (Flag(("--allow-run",), "also offer the tool run, which runs studies and stores their results in ./runs"),),
+        ("dse mcp", "dse mcp --allow-run", "cd mine && dse mcp"),
+    ),
 }
 
 HEAD = "mesh-dse: which chip and which mapping for this model and this load, and why\n"

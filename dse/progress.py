@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -41,11 +42,25 @@ def say_once(text: str) -> None:
     say(text)
 
 
-class Progress:
-    """A bar on a terminal; elsewhere a line every ten seconds."""
+Told = Callable[[str, int, int, str], None]
+"""Takes what is under way, how many designs of it are done, of how many, and what to say beside it."""
 
-    def __init__(self, what: str) -> None:
+
+def untold(what: str, done: int, total: int, note: str) -> None:
+    """Takes progress, and does nothing with it."""
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a line every ten seconds.
+
+    Args:
+        what: is under way.
+        told: takes each update as well.
+    """
+
+    def __init__(self, what: str, told: Told = untold) -> None:
         self._what = what
+        self._told = told
         self._bar: Any = None
         self._task: Any = None
         self._start = self._said = time.monotonic()
@@ -75,6 +90,7 @@ class Progress:
 
     def update(self, done: int, total: int, note: str) -> None:
         """How many designs are done, of how many, and what to say beside it."""
+        self._told(self._what, done, total, note)
         seconds = time.monotonic() - self._start
         rate = f"{_pace(done / seconds)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:

@@ -17,6 +17,9 @@ CONF = (Path(__file__).parent / "conf").resolve()
 TRUST = "--trust"
 """The flag that takes files as they are."""
 
+UNLESS = f"; refused in what is not ours, unless you trust it: {TRUST}"
+"""How a refusal ends."""
+
 MOST_BYTES = 1 << 18
 """Of a YAML file; the largest of ours has some 10 kB."""
 
@@ -157,7 +160,7 @@ def _runs(name: str) -> bool:
 
 
 def _refusal(where: str, what: str) -> DesignError:
-    return DesignError(f"{' '.join(where.split())}: {what}; refused in what is not ours, unless you trust it: {TRUST}")
+    return DesignError(f"{' '.join(where.split())}: {what}{UNLESS}")
 
 
 def _nodes(root: Any, path: Path) -> Iterator[tuple[str, Any]]:

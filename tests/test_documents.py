@@ -6,8 +6,10 @@ What takes long is asked for less, by `LESS`; what a user brings is in `BROUGHT`
 
 import contextlib
 import io
+import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -105,7 +107,12 @@ def less(words: list[str]) -> list[str]:
 
 
 def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """Types a command; returns its status, and what it printed."""
+    """Types a command; returns its status, and what it printed. A server has its own process, and a client that is gone."""
+    if words[0] == "mcp":
+        done = subprocess.run(
+            [sys.executable, "-m", "dse.main", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
     monkeypatch.setattr(sys, "argv", ["dse", *words])
     said = io.StringIO()
     with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -118,6 +125,8 @@ def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, m
     monkeypatch.chdir(folder)
     if block.language == "python":
         exec(compile(block.text, block.place, "exec"), {})
+    elif block.language == "json":
+        json.loads(block.text)
     elif block.file:
         path = folder / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +155,7 @@ def test_no_block_is_left_out() -> None:
     """Every document with a command is one that is typed here."""
     others = [path for path in (ROOT / "docs").glob("*.md") if commands(path.read_text())]
     assert {path.relative_to(ROOT).as_posix() for path in others} <= set(ORDER)
-    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python"}
+    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python", "json"}
 
 
 def test_the_readme_is_short_enough_to_read() -> None:

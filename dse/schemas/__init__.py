@@ -1,4 +1,5 @@
-"""What every ``--json`` prints, as JSON Schema (draft 2020-12): one document a name, each with a version.
+"""What every ``--json`` prints, and tools of ``dse mcp`` answer, as JSON Schema (draft 2020-12): one document a name,
+each with a version.
 
 A document says at its top which it is, as in ``"schema": "dse/evaluate/1"``. Whoever adds, removes or renames a key, or gives
 it another type, raises the version here; `tests/dse/fingerprints.json` holds it to that.
@@ -14,6 +15,7 @@ from dse.space.errors import DesignError, nearest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EVALUATE = 1
+FRONT = 1
 
 SHORTLIST: Schema = closed(
     {"designs": named(document(f"dse/evaluate/{EVALUATE}", design.EVALUATE), "by name, in the order of the file")},
@@ -26,14 +28,15 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "compare": (1, "dse compare --json", design.COMPARE),
     "capacity": (1, "dse capacity --json", design.CAPACITY),
     "explain": (1, "dse explain --json, of a design", study.EXPLAIN),
-    "front": (1, "dse explain --json STUDY", study.FRONT),
+    "front": (FRONT, "dse explain --json STUDY", study.FRONT),
     "whynot": (1, "dse whynot --json", study.WHYNOT),
     "validate": (1, "dse validate --json FILE", measured.VALIDATE),
     "validation": (1, "dse validate --json [STUDY]", measured.VALIDATION),
     "calibrate": (1, "dse calibrate --json", measured.CALIBRATE),
     "list": (1, "dse list --json", study.LIST),
+    "run": (1, "dse mcp --allow-run, tool run", study.ran(document(f"dse/front/{FRONT}", study.FRONT))),
 }
-"""By name: version, the command that prints it, what is in it beside its name."""
+"""By name: version, what prints it, what is in it beside its name."""
 
 
 def stamp(name: str) -> str:

@@ -162,3 +162,17 @@ WHYNOT: Schema = closed(
     },
     "where a design stands in a study: who beats it, and through which changes",
 )
+
+
+def ran(front: Schema) -> Schema:
+    """What a run leaves, with the document that its front is."""
+    return closed(
+        {
+            "name": text("as the other commands take it"),
+            "state": text("of the run: done"),
+            "results": text("the store: a file, or a URL without its password"),
+            "report": text("path of the page"),
+            "front": front,
+        },
+        "a study that ran: where its results and its report are, and its front",
+    )

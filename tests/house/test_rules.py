@@ -23,6 +23,7 @@ ROOMS = {
     },
     "moocore": {"dse/pareto.py"},
     "plotly": {"dse/report/page.py"},
+    "mcp": {"dse/tools/server.py"},
     "threadpoolctl": {"dse/acquisition.py"},
 }
 

@@ -1,0 +1,38 @@
+"""What is said of an error that the user can fix: one line, the same from every door."""
+
+import errno
+import os
+
+from dse.space.errors import DesignError
+
+AGAIN = "free some space there and run the same command again: what is stored stays"
+ELSEWHERE = "choose a place that can be written with run_dir=DIR, store=PATH or --out FILE"
+PLACES = {
+    errno.ENOSPC: AGAIN,
+    errno.EDQUOT: AGAIN,
+    errno.EFBIG: AGAIN,
+    errno.ENAMETOOLONG: ELSEWHERE,
+    errno.ELOOP: ELSEWHERE,
+    errno.EROFS: ELSEWHERE,
+    errno.EACCES: ELSEWHERE,
+    errno.EPERM: ELSEWHERE,
+    errno.EISDIR: ELSEWHERE,
+    errno.ENOTDIR: ELSEWHERE,
+}
+"""What the system refuses a file for, and what to do about it."""
+
+
+def refusal(error: Exception) -> str:
+    """The line on an error that the user can fix; "" for any other.
+
+    >>> refusal(DesignError("chip.cores: -1 is below 1"))
+    'dse: chip.cores: -1 is below 1'
+    >>> refusal(ValueError("a slip of ours"))
+    ''
+    """
+    if isinstance(error, DesignError):
+        return f"dse: {error}"
+    if isinstance(error, OSError) and error.errno in PLACES:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"dse: {DesignError(f'{where}{os.strerror(error.errno)}')}; {PLACES[error.errno]}"
+    return ""

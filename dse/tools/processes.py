@@ -1,0 +1,91 @@
+"""The processes in which calls of tools are answered, as the server has them: each call has one for itself.
+
+So a long call holds up neither others nor the protocol, one that is cancelled stops wherever it is, and nothing that it prints
+or breaks reaches the server.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from dse.space.errors import DesignError
+
+MOST = 4
+"""Calls at a time; others wait."""
+
+IDLE = 2
+"""Processes that are kept for later calls, as to start one takes seconds."""
+
+LONGEST = 1 << 30
+"""Of an answer. [B]"""
+
+Heard = Callable[[int, int, str], Awaitable[None]]
+"""Takes how many designs are done, of how many, and what to say beside it."""
+
+
+class Processes:
+    """Processes that answer calls; made in a running loop, and ended by `close`."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(MOST)
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._busy: set[asyncio.subprocess.Process] = set()
+
+    async def answer(self, tool: str, arguments: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
+        """What a tool answers: ``{"document": ...}``, or ``{"refused": LINE}``.
+
+        A call that is cancelled is stopped.
+        """
+        async with self._turns:
+            kept = [process for process in self._idle if process.returncode is None]
+            process = kept.pop() if kept else await _started()
+            self._idle = kept
+            self._busy.add(process)
+            try:
+                found = await _answer(process, tool, arguments, heard)
+            except BaseException:
+                _dismissed(process)
+                raise
+            finally:
+                self._busy.discard(process)
+            if process.returncode is not None or len(self._idle) >= IDLE:
+                _dismissed(process)
+            else:
+                self._idle.append(process)
+            return found
+
+    def close(self) -> None:
+        """Tells all processes to end; a call that is under way stops first."""
+        for process in (*self._idle, *self._busy):
+            _dismissed(process)
+
+
+async def _started() -> asyncio.subprocess.Process:
+    """A process of a session of its own: what ends the server ends its input, and so lets it put things in order."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "dse.tools.process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LONGEST,
+        start_new_session=True,
+    )
+
+
+async def _answer(process: asyncio.subprocess.Process, tool: str, arguments: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
+    while line := await process.stdout.readline():
+        found: dict[str, Any] = json.loads(line)
+        if "done" not in found:
+            return found
+        await heard(found["done"], found["total"], found["said"])
+    code = await process.wait()
+    raise DesignError(f"{tool}: its process ended with {code}, by a signal or for lack of memory; ask for less")
+
+
+def _dismissed(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
