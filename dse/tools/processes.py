@@ -30,8 +30,8 @@ class Processes:
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(MOST)
+        self._all: list[asyncio.subprocess.Process] = []
         self._idle: list[asyncio.subprocess.Process] = []
-        self._busy: set[asyncio.subprocess.Process] = set()
 
     async def answer(self, tool: str, arguments: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
         """What a tool answers: ``{"document": ...}``, or ``{"refused": LINE}``.
@@ -39,27 +39,34 @@ class Processes:
         A call that is cancelled is stopped.
         """
         async with self._turns:
-            kept = [process for process in self._idle if process.returncode is None]
-            process = kept.pop() if kept else await _started()
-            self._idle = kept
-            self._busy.add(process)
+            process = await self._taken()
             try:
                 found = await _answer(process, tool, arguments, heard)
             except BaseException:
                 _dismissed(process)
                 raise
-            finally:
-                self._busy.discard(process)
-            if process.returncode is not None or len(self._idle) >= IDLE:
-                _dismissed(process)
-            else:
+            if len(self._idle) < IDLE:
                 self._idle.append(process)
+            else:
+                _dismissed(process)
             return found
 
-    def close(self) -> None:
-        """Tells all processes to end; a call that is under way stops first."""
-        for process in (*self._idle, *self._busy):
+    async def close(self) -> None:
+        """Tells all processes to end, and waits for it; a call that is under way stops first."""
+        left = [process for process in self._all if process.returncode is None]
+        for process in left:
             _dismissed(process)
+        await asyncio.gather(*(process.communicate() for process in left))
+
+    async def _taken(self) -> asyncio.subprocess.Process:
+        """A process that waits for a call: one that answered before, or a new one."""
+        self._all = [process for process in self._all if process.returncode is None]
+        self._idle = [process for process in self._idle if process.returncode is None]
+        if self._idle:
+            return self._idle.pop()
+        process = await _started()
+        self._all.append(process)
+        return process
 
 
 async def _started() -> asyncio.subprocess.Process:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from contextlib import closing
 from typing import Any
 
 from mcp import types
@@ -38,10 +37,13 @@ def serve(*, allow_run: bool) -> None:
 
 
 async def _serve(allow_run: bool) -> None:
-    with closing(Processes()) as processes:
-        server = _server(processes, offered(allow_run=allow_run))
+    processes = Processes()
+    server = _server(processes, offered(allow_run=allow_run))
+    try:
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
+    finally:
+        await processes.close()
 
 
 def _server(processes: Processes, tools: dict[str, Tool]) -> Server[Any]:

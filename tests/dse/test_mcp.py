@@ -1,0 +1,417 @@
+"""What an assistant's client sees of `dse mcp`: tools, documents, refusals, progress; by the client of the library itself."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp import ClientSession, MCPError, StdioServerParameters, types
+from mcp.client.stdio import stdio_client
+
+from dse.options import parsed
+from dse.schemas import published
+from dse.space.errors import DesignError
+from dse.tools import TOOLS, checked
+from dse.tools.process import Reports
+from dse.tools.processes import Processes
+
+Typed = Callable[..., tuple[int, str, str]]
+COMMAND = [sys.executable, "-m", "dse.main", "mcp"]
+SMALL = ["screen.limit=48", "search=random", "search.budget=12", "verify=none", "workers=serial"]
+LONG = ["name=long", "screen.limit=32", "search=random", "search.budget=100000", "verify=none", "workers=serial"]
+READ = ["list", "evaluate", "front", "why", "whynot"]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client with a session; each call waits for its answer."""
+
+    portal: BlockingPortal
+    session: ClientSession
+    began: types.InitializeResult
+
+    def call(self, name: str, arguments: dict[str, Any] | None = None, **how: Any) -> types.CallToolResult:
+        return self.portal.call(lambda: self.session.call_tool(name, arguments or {}, **how))
+
+    def document(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What a tool answers, when text and structured content say the same and keep to the schema."""
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is no JSON")
+
+        found = self.call(name, arguments)
+        assert not found.is_error, found.content
+        text = found.content[0].text
+        assert json.loads(text, parse_constant=refuse) == found.structured_content
+        jsonschema.Draft202012Validator(published(TOOLS[name].document)).validate(found.structured_content)
+        return found.structured_content
+
+    def refused(self, name: str, **arguments: Any) -> str:
+        """The line by which a tool refuses."""
+        found = self.call(name, arguments)
+        assert found.is_error
+        assert found.structured_content is None
+        (text,) = [one.text for one in found.content]
+        assert text.startswith("dse: ")
+        assert "\n" not in text
+        return text
+
+
+@contextlib.asynccontextmanager
+async def connected(folder: Path, *flags: str) -> AsyncIterator[tuple[ClientSession, types.InitializeResult]]:
+    server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *flags], cwd=folder)
+    with (folder.parent / f"{folder.name}.log").open("a") as log:
+        async with stdio_client(server, errlog=log) as streams, ClientSession(*streams) as session:
+            yield session, await session.initialize()
+
+
+@contextlib.contextmanager
+def client(folder: Path, *flags: str) -> Iterator[Client]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(connected(folder, *flags)) as session:
+        yield Client(portal, *session)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("assistant")
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Client]]:
+    """A server that only reads, in a folder of its own."""
+    here = tmp_path_factory.mktemp("reading")
+    with client(here) as one:
+        yield here, one
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Client]:
+    with client(folder, "--allow-run") as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def ran(running: Client) -> tuple[dict[str, Any], list[tuple[float, float | None, str | None]]]:
+    """What a run answers, and the progress that was told of it."""
+    told: list[tuple[float, float | None, str | None]] = []
+
+    async def heard(done: float, total: float | None, said: str | None) -> None:
+        told.append((done, total, said))
+
+    found = running.call("run", {"study": "quickstart", "overrides": SMALL}, progress_callback=heard)
+    assert not found.is_error, found.content
+    return found.structured_content, told
+
+
+def test_a_server_says_who_it_is_and_how_to_search_with_it(reading: tuple[Path, Client]) -> None:
+    began = reading[1].began
+    assert began.server_info.name == "mesh-dse"
+    assert "mapping.both.tp=8" in began.instructions
+    assert "dse://options" in began.instructions
+
+
+def test_run_is_offered_only_where_it_is_allowed(reading: tuple[Path, Client], running: Client) -> None:
+    def names(one: Client) -> list[str]:
+        return [tool.name for tool in one.portal.call(one.session.list_tools).tools]
+
+    assert names(reading[1]) == READ
+    assert names(running) == [*READ, "run"]
+
+
+def test_a_tool_says_what_it_takes_and_answers_and_whether_it_writes(running: Client) -> None:
+    for tool in running.portal.call(running.session.list_tools).tools:
+        assert tool.output_schema == published(TOOLS[tool.name].document)
+        assert tool.annotations.read_only_hint == (tool.name != "run")
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        for schema in tool.input_schema["properties"].values():
+            assert schema["description"]
+            for example in schema["examples"]:
+                jsonschema.validate(example, schema)
+
+
+DESIGNS = [
+    [],
+    ["chip=a100", "model=llama3_405b"],
+    ["chip=wse2", "workload=gemv", "fidelity=events", "workload.shapes=[1x256x256]"],
+]
+
+
+@pytest.mark.parametrize("words", DESIGNS)
+def test_evaluate_answers_what_the_terminal_prints(words: list[str], reading: tuple[Path, Client], typed: Typed) -> None:
+    code, out, err = typed("evaluate", "--json", *words)
+    assert code == 0, err
+    assert reading[1].document("evaluate", overrides=words) == json.loads(out)
+
+
+def test_list_says_what_can_be_chosen_beside_its_document(reading: tuple[Path, Client]) -> None:
+    one = reading[1]
+    assert "quickstart" in [study["name"] for study in one.document("list")["studies"]]
+    (resource,) = one.portal.call(one.session.list_resources).resources
+    (said,) = one.portal.call(one.session.read_resource, resource.uri).contents
+    assert one.call("list").content[1].text == said.text
+    found = json.loads(said.text)
+    assert "h200" in found["chip"]
+    assert "llama3_8b" in found["model"]
+    assert "closed" in found["fidelity"]
+    assert found["metrics"]["tpot"]["unit"] == "s"
+
+
+@pytest.mark.parametrize("words", [["chip.l2.sise=64"], ["chip=a1000"], ["mapping.prefill.tp=x"], ["chip=a100", "study=nope"]])
+def test_what_is_wrong_is_refused_by_the_line_of_the_terminal(
+    words: list[str], reading: tuple[Path, Client], typed: Typed
+) -> None:
+    code, out, err = typed("evaluate", "--json", *words)
+    assert (code, out) == (2, "")
+    assert reading[1].refused("evaluate", overrides=words) == err.strip()
+
+
+HOSTILE = {
+    "+chip._target_=os.system": "names code",
+    "chip={_target_: os.system}": "names code",
+    "+x={a: [{_target_: os.system}]}": "names code",
+    "hydra.run.dir=/tmp/x": "sets how Hydra works",
+    "hydra/launcher=basic": "sets how Hydra works",
+    "--config-dir=/tmp": "a flag",
+    "--trust": "a flag",
+    "-m": "a flag",
+    "question=${oc.env:HOME}": "may read what is not in the configuration",
+    "chip=../../secret": "a file outside of its group",
+    "store=elsewhere.sqlite": "results are in ./runs",
+    "++run_dir=/tmp/x": "results are in ./runs",
+    "ray.address=ray://example.org:1": "a cluster is for people to choose",
+    "+ray={address: auto}": "a cluster is for people to choose",
+}
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+@pytest.mark.parametrize("tool", ["evaluate", "run"])
+def test_overrides_of_an_assistant_are_data(tool: str, word: str, running: Client, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    study = {"study": "quickstart"} if tool == "run" else {}
+    said = running.refused(tool, **study, overrides=[word])
+    assert HOSTILE[word] in said
+    assert "--trust" not in said.replace(word, "")
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["..", "../other", "/tmp", "runs/quickstart", ".hidden"])
+def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Path) -> None:
+    assert "is no name of a study" in running.refused("front", study=name)
+    assert running.refused("run", study="quickstart", overrides=[f"name={name}"]).startswith("dse: ")
+    assert not (folder / "runs" / name).is_file()
+    assert not (folder.parent / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("evaluate", {"overrides": "chip=a100"}, "is no list of texts"),
+        ("evaluate", {"overrides": [1]}, "is no list of texts"),
+        ("evaluate", {"override": []}, "did you mean 'overrides'"),
+        ("front", {}, "study is missing"),
+        ("front", {"study": 3}, "is no text"),
+        ("front", {"study": "waferllm_gemv"}, "run it first"),
+        ("why", {"design": "3"}, "say which study"),
+        ("why", {"study": "quickstart"}, "say which design"),
+        ("list", {"study": "quickstart"}, "no argument 'study'"),
+    ],
+)
+def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], said: str, running: Client) -> None:
+    assert said in running.refused(tool, **arguments)
+
+
+def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(reading: tuple[Path, Client]) -> None:
+    with pytest.raises(MCPError, match="did you mean 'evaluate'"):
+        reading[1].call("evalute")
+
+
+def test_a_server_that_only_reads_refuses_to_run_and_writes_nothing(reading: tuple[Path, Client]) -> None:
+    here, one = reading
+    assert "dse mcp --allow-run" in one.refused("run", study="quickstart", overrides=SMALL)
+    assert one.document("evaluate")["feasible"]  # it goes on
+    assert not list(here.iterdir())
+
+
+def test_a_run_answers_with_its_front_and_where_it_is(running: Client, ran: Any, folder: Path) -> None:
+    said, told = ran
+    jsonschema.Draft202012Validator(published("run")).validate(said)
+    assert (said["name"], said["state"]) == ("quickstart", "done")
+    assert Path(said["report"]) == folder / "runs/quickstart/report.html"
+    assert Path(said["report"]).is_file()
+    assert Path(said["results"]).is_file()
+    assert said["front"] == running.document("front", study="quickstart")
+    done = [one[0] for one in told]
+    assert done == sorted(set(done))
+    assert {str(one[2]).partition(":")[0] for one in told} == {"screen", "search"}
+
+
+QUESTIONS = [
+    ("front", {"study": "quickstart"}, ["explain", "--json", "quickstart"]),
+    ("why", {"study": "quickstart", "design": "1"}, ["explain", "--json", "quickstart", "--design", "1"]),
+    ("why", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["explain", "--json", "quickstart", "chip.cores=300"]),
+    ("why", {"overrides": ["chip=wse2", "workload=gemv"]}, ["explain", "--json", "chip=wse2", "workload=gemv"]),
+    ("whynot", {"study": "quickstart", "overrides": ["chip.cores=300"]}, ["whynot", "--json", "quickstart", "chip.cores=300"]),
+    ("list", {}, ["list", "--json"]),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "line"), QUESTIONS)
+def test_questions_about_a_run_are_answered_as_in_the_terminal(
+    tool: str, arguments: dict[str, Any], line: list[str], running: Client, ran: Any, folder: Path,
+    monkeypatch: pytest.MonkeyPatch, typed: Typed,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    code, out, err = typed(*line)
+    assert code == 0, err
+    assert running.document(tool, **arguments) == json.loads(out)
+
+
+def test_a_run_holds_nothing_up_and_stops_where_it_is_cancelled(running: Client, folder: Path) -> None:
+    under_way = running.portal.start_task_soon(running.session.call_tool, "run", {"study": "quickstart", "overrides": LONG})
+
+    def state() -> Any:
+        ran = [study["ran"] for study in running.document("list")["studies"] if study["name"] == "long"]
+        return ran[0]["state"] if ran and ran[0] else None
+
+    def until(wanted: str) -> None:
+        end = time.monotonic() + 60
+        while (now := state()) != wanted:
+            assert time.monotonic() < end, now
+            assert wanted == "interrupted" or not under_way.done()
+            time.sleep(0.2)
+
+    until("running")
+    running.portal.call(running.session.send_ping)
+    assert running.document("evaluate")["feasible"]
+    under_way.cancel()
+    until("interrupted")
+
+
+@contextlib.contextmanager
+def raw(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A server that was asked for a run of the quickstart study, by lines alone."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    asked = {"name": "run", "arguments": {"study": "quickstart", "overrides": words}, "_meta": {"progressToken": 7}}
+    lines = [
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": asked},
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*COMMAND, "--allow-run"], cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server:
+        assert server.stdin is not None
+        for line in lines:
+            print(json.dumps({"jsonrpc": "2.0", **line}), file=server.stdin, flush=True)
+        yield server
+
+
+def ended(server: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a server says after its client has gone, and what it complained of."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    assert server.stderr is not None
+    server.stdin.close()
+    said = server.stdout.read(), server.stderr.read()
+    assert server.wait(20) == 0
+    return said
+
+
+def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
+    """A run prints a table, of which nothing may come out, nor of anything that its processes say."""
+    with raw(tmp_path, SMALL) as server:
+        assert server.stdout is not None
+        said = []
+        while not said or said[-1].get("id") != 2:
+            said.append(json.loads(server.stdout.readline()))
+        rest, complaints = ended(server)
+    assert not rest
+    assert "feasible designs in the report" in complaints
+    assert "Traceback" not in complaints
+    assert all(one["jsonrpc"] == "2.0" for one in said)
+    assert [one["params"]["progressToken"] for one in said if one.get("method") == "notifications/progress"]
+    assert said[-1]["result"]["structuredContent"]["state"] == "done"
+
+
+def test_a_run_whose_client_goes_is_stopped_and_keeps_what_it_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
+) -> None:
+    with raw(tmp_path, LONG) as server:
+        assert server.stdout is not None
+        while '"search: ' not in server.stdout.readline():
+            assert server.poll() is None
+        complaints = ended(server)[1]
+    assert "what is finished is stored" in complaints
+    assert "Traceback" not in complaints
+    monkeypatch.chdir(tmp_path)
+    (study,) = [one for one in json.loads(typed("list", "--json")[1])["studies"] if one["name"] == "long"]
+    assert study["ran"]["state"] == "interrupted"
+
+
+async def unheard(done: int, total: int, said: str) -> None:
+    """Takes progress, and does nothing with it."""
+
+
+def test_a_call_whose_process_ends_is_refused_and_the_next_has_another() -> None:
+    async def killed() -> dict[str, Any]:
+        processes = Processes()
+        call = asyncio.create_task(processes.answer("evaluate", {}, unheard))
+        while not processes._all:
+            await asyncio.sleep(0.01)
+        processes._all[0].kill()
+        with pytest.raises(DesignError, match="its process ended with -9"):
+            await call
+        found = await processes.answer("evaluate", {"overrides": ["chip.cores=-1"]}, unheard)
+        await processes.close()
+        return found
+
+    assert asyncio.run(killed())["refused"].startswith("dse: ")
+
+
+def test_progress_only_grows_over_the_stages(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as out:
+        reports = Reports(out)
+        for what, total in (("screen", 3), ("search", 2)):
+            for done in range(total + 1):
+                reports.told(what, done, total, "")
+                reports.told(what, done, total, "")
+    found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [one["done"] for one in found] == [1, 3, 5]
+    assert [one["total"] for one in found] == [3, 3, 5]
+
+
+def test_without_the_library_it_is_said_how_to_install_it(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.delitem(sys.modules, "dse.tools.server", raising=False)
+    code, out, err = typed("mcp")
+    assert (code, out) == (2, "")
+    assert "pip install 'mesh-dse[mcp]'" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_word_too_many_is_one_line(typed: Typed) -> None:
+    code, out, err = typed("mcp", "quickstart")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_the_configuration_in_the_documents_names_a_command_that_there_is() -> None:
+    text = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    (server,) = json.loads(text.partition("```json .mcp.json\n")[2].partition("```")[0])["mcpServers"].values()
+    assert server["command"] == "dse"
+    name, *flags = server["args"]
+    assert (name, parsed(name, flags).allow_run) == ("mcp", False)
+
+
+def test_examples_of_arguments_are_taken() -> None:
+    for name, tool in TOOLS.items():
+        fields = tool.takes["properties"]
+        given = {key: schema["examples"][0] for key, schema in fields.items()}
+        assert checked(name, given) == given
