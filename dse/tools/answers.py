@@ -1,9 +1,10 @@
 """What the tools do: arguments of an assistant in, a published document out.
 
-What an assistant says is data, as that of any stranger: no flags, no code (`dse.strangers`), and no other place of results than
-./runs.
+What an assistant says is data, as that of any stranger: no flags, no code (`dse.strangers`), no file outside of the folder, as
+a message may quote a line of it, and no other place of results than ./runs.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ GROUPS = ("chip", "model", "mapping", "workload", "stack", "part", "space", "sea
 
 PLACES = ("store", "run_dir")
 """Fields that say where results are."""
+
+OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""")
+"""In a value: a path from the root, a URL, or a path that goes up."""
 
 
 def answer(name: str, arguments: Mapping[str, Any], told: Told) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def options() -> dict[str, Any]:
 
 
 def _words(name: str, overrides: list[str]) -> list[str]:
-    """Overrides as data, none of which says where results are or whose machines work."""
+    """Overrides as data, none of which says where results are, whose machines work, or a file that is not in the folder."""
     try:
         words = as_data(overrides, name)
     except DesignError as error:
@@ -73,6 +77,9 @@ def _words(name: str, overrides: list[str]) -> list[str]:
             raise DesignError(
                 f"{name}: {word!r}: a cluster is for people to choose; leave it out, and Ray starts on this machine"
             )
+        value = word.partition("=")[2]
+        if any(OUTSIDE.search(read) for read in (value, value.replace("\\", ""))):
+            raise DesignError(f"{name}: {word!r}: names a place outside of the folder of the server; bring the file there")
     return words
 
 

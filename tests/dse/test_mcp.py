@@ -21,6 +21,7 @@ from dse.options import parsed
 from dse.schemas import published
 from dse.space.errors import DesignError
 from dse.tools import TOOLS, checked
+from dse.tools.answers import OUTSIDE
 from dse.tools.process import Reports
 from dse.tools.processes import Processes
 
@@ -189,6 +190,13 @@ HOSTILE = {
     "++run_dir=/tmp/x": "results are in ./runs",
     "ray.address=ray://example.org:1": "a cluster is for people to choose",
     "+ray={address: auto}": "a cluster is for people to choose",
+    "model.from_hf=/etc/passwd": "outside of the folder",
+    "model.from_hf='/etc/passwd'": "outside of the folder",
+    "+workload={trace: /etc/passwd}": "outside of the folder",
+    "workload.trace=../../secret": "outside of the folder",
+    "workload.trace=runs/../../secret": "outside of the folder",
+    "workload.trace=~/secret": "outside of the folder",
+    "search.warm_start=[postgresql://example.org/db]": "outside of the folder",
 }
 
 
@@ -201,6 +209,14 @@ def test_overrides_of_an_assistant_are_data(tool: str, word: str, running: Clien
     assert HOSTILE[word] in said
     assert "--trust" not in said.replace(word, "")
     assert sorted(folder.rglob("*")) == before
+
+
+WORDS = ["2.4 TB/s", "[1,8]", "runs/a/results.sqlite", "tpot / 2", "ttft/2", "choice(1, 2)", "../s", "4 Hz", "a..b", "0..50 us"]
+
+
+@pytest.mark.parametrize("value", WORDS)
+def test_units_ranges_and_expressions_are_no_places(value: str) -> None:
+    assert bool(OUTSIDE.search(value)) == (value == "../s")
 
 
 @pytest.mark.parametrize("name", ["..", "../other", "/tmp", "runs/quickstart", ".hidden"])
