@@ -51,8 +51,8 @@ class Infeasible:
 
     @property
     def excess(self) -> float:
-        """Need / have - 1, what a sampler gets as the constraint; above 0 for what cannot be."""
-        return self.need / self.have - 1 if self.have else float("inf")
+        """Need / have - 1, what a sampler gets as the constraint; above 0 for what cannot be. None of nothing is no excess."""
+        return float(self.need / max(self.have, 1e-300) - 1)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {show(value, self.unit)}" for name, value in self.parts)

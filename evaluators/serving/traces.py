@@ -40,6 +40,7 @@ class Format(NamedTuple):
         unit: seconds in one of the arrival's; 0 for dates.
         hashes: column of block hashes; empty where there is none.
         ticks: whether the clock is coarse, so that requests may come at the same time.
+        tokens: columns of the tokens themselves, of the prompt and of the output; empty where there are none.
     """
 
     lines: str
@@ -49,11 +50,14 @@ class Format(NamedTuple):
     unit: float = 1.0
     hashes: str = ""
     ticks: bool = False
+    tokens: tuple[str, ...] = ()
 
 
 FORMATS = {
     "mooncake": Format("jsonl", "timestamp", "input_length", "output_length", 1e-3, "hash_ids", True),
-    "llmservingsim": Format("jsonl", "arrival_time_ns", "input_toks", "output_toks", 1e-9, ticks=True),
+    "llmservingsim": Format(
+        "jsonl", "arrival_time_ns", "input_toks", "output_toks", 1e-9, "", True, ("input_tok_ids", "output_tok_ids")
+    ),
     "azure": Format("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
     "burstgpt": Format("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
     "vidur": Format("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
@@ -63,6 +67,9 @@ FORMATS = {
 }
 """The first whose columns are all there is taken. Mooncake's clock ticks every 3 s, BurstGPT's every second, that of Azure's
 second trace finely, but not as finely as requests come; LLMServingSim's bursts come at once."""
+
+BLOCK = 16
+"""Tokens of a block where a file has the tokens themselves, vLLM's usual block; blocks that are not full have no name."""
 
 SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
@@ -110,6 +117,7 @@ class _Rows:
     counts: Any = field(default_factory=lambda: array("q", [0]))
     hashes: Any = field(default_factory=lambda: array("q"))
     lines: Any = field(default_factory=lambda: array("q"))
+    blocks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     bad: list[str] = field(default_factory=list)
     more: int = 0
     before: int = 0
@@ -131,6 +139,8 @@ class _Rows:
         arrival = self._time(number, row) if self.of.arrival else float("nan")
         if self.of.hashes:
             self._hash(number, row)
+        if self.of.tokens:
+            self._tokens(number, row)
         if prompt is not None and output is not None and arrival is not None:
             self.prompt.append(prompt)
             self.output.append(output)
@@ -189,6 +199,26 @@ class _Rows:
         self.hashes.extend(ids)
         self.counts.append(len(self.hashes))
 
+    def _tokens(self, number: int, row: dict[str, Any]) -> None:
+        """Names blocks of tokens by what they are and by the block before them."""
+        ids: list[int] = []
+        for column, count in zip(self.of.tokens, (self.of.prompt, self.of.output), strict=True):
+            some = row.get(column) or []
+            if not isinstance(some, list) or not all(type(entry) is int for entry in some):
+                self.fault(number, f"column {column}: {_shown(some)} is not a list of whole numbers")
+                ids = []
+                break
+            if some and _decimal(row.get(count)) != (len(some), True):
+                self.fault(number, f"column {column}: {len(some):,} tokens, where {count} is {_shown(row.get(count))}")
+            if not some:
+                break
+            ids += some
+        before = -1
+        for start in range(0, len(ids) - BLOCK + 1, BLOCK):
+            before = self.blocks.setdefault((before, tuple(ids[start : start + BLOCK])), len(self.blocks))
+            self.hashes.append(before)
+        self.counts.append(len(self.hashes))
+
     def requests(self) -> Requests:
         if self.bad:
             rest = f"; and {self.more} more" if self.more else ""
@@ -204,10 +234,11 @@ class _Rows:
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
         found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64), skipped=self.skipped)
-        if not self.of.hashes or not self.hashes:
+        if not self.hashes:
             return found
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
-        return replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
+        found = replace(found, starts=np.frombuffer(self.counts, np.int64), hashes=numbers)
+        return replace(found, block=BLOCK) if self.of.tokens else found
 
 
 def _zero(value: Any) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from dse.build import Question
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import LIMITS
+from dse.evaluators.evaluation import infeasible
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -95,6 +96,8 @@ def alike(question: Question, designs: list[Design]) -> int:
     together = evaluate(stacked(answered), question.workload, cases=True)
     for place, one in enumerate(alone):
         assert binding(together, place) == binding(one, 0)
+        worst = infeasible(answered[place], question.workload)
+        assert (worst.limit if worst else "") == binding(one, 0)
         for columns, single in ((together.columns, one.columns), (together.cases, one.cases)):
             for name, column in columns.items():
                 found, wanted = column[..., place], single[name][..., 0]

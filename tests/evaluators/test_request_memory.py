@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
 from dse.evaluators.account.services import devices, regions, whole_chip
+from dse.evaluators.evaluation import infeasible
 from dse.evaluators.judges import tile_serving
 from dse.evaluators.judges.tile_pipelines import fleet_of
 from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_level, two_paged
@@ -308,6 +309,7 @@ def test_prefixes_in_the_pool_are_shared_in_a_design(tmp_path: Path) -> None:
     def answered(*words: str) -> dict[str, float]:
         design, workload = asking(load_of(*SERVING)[1].model, f"workload.trace={trace}", *SHARING, *words)
         found = evaluate(stacked([design]), workload)
+        assert infeasible(design, workload) is None
         return {name: float(values[0]) for name, values in found.columns.items()}
 
     assert answered()["prefix_reused"] == pytest.approx((5 + 6) / 19)

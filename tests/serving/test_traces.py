@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,35 @@ def written(kind: str, rows: list[tuple[float, int, int, list[int]]]) -> str:
     return "\n".join([head, *body])
 
 
+few = st.lists(st.integers(0, 1), min_size=1, max_size=70)
+
+
+@given(st.lists(st.tuples(few, st.none() | few), min_size=1, max_size=8))
+def test_tokens_themselves_name_blocks_by_all_before_them(
+    tmp_path_factory: pytest.TempPathFactory, many: list[tuple[list[int], list[int] | None]]
+) -> None:
+    """As many leading blocks are equal as two requests have whole blocks of equal tokens; generated ones count."""
+    rows = []
+    for number, (prompt, output) in enumerate(many):
+        row = {"input_toks": len(prompt), "output_toks": len(output or [1]), "arrival_time_ns": number, "input_tok_ids": prompt}
+        rows.append(row | ({} if output is None else {"output_tok_ids": output}))
+    path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(path)
+    if not len(found.starts):
+        assert all(len(prompt) + len(output or []) < 16 for prompt, output in many)
+        return
+    assert found.block == 16
+    named = [found.hashes[start:end].tolist() for start, end in pairwise(found.starts)]
+    said = [prompt + (output or []) for prompt, output in many]
+    assert [len(some) for some in named] == [len(tokens) // 16 for tokens in said]
+    for (one, here), (two, there) in product(zip(named, said, strict=True), repeat=2):
+        alike = next((k for k, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
+        equal = next((k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+        assert equal == alike // 16
+        assert set(one[equal:]).isdisjoint(two[equal:])
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @given(given_rows=timed)
 def test_what_is_written_is_read(
@@ -73,6 +103,14 @@ BAD = [
     ("in,out\n5,5\n", "row 1: no known columns; there are in, out; known are .*num_prefill_tokens"),
     ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
+    (
+        '{"arrival_time_ns": 0, "input_toks": 5, "output_toks": 1, "input_tok_ids": [1, 2]}\n',
+        "row 1, column input_tok_ids: 2 tokens, where input_toks is 5",
+    ),
+    (
+        '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": "x"}\n',
+        "row 1, column input_tok_ids: 'x' is not a list of whole numbers",
+    ),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"timestamp": 0, "inp', "row 2, not a JSON object"),
     ("arrival,prompt,output\n", "no requests"),
     ("", "no known columns; there are nothing"),
