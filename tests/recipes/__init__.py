@@ -33,7 +33,7 @@ class Recipe:
     lines: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
-BINARY = (ROOT / "tests/extension/installed/binary_lines/__init__.py").read_text()
+BINARY = (ROOT / "studies/template/my_mesh/binary.py").read_text()
 
 RECIPES: dict[str, Recipe] = {
     "a kernel: a file, and its name in the registry": Recipe(

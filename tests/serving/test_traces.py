@@ -67,6 +67,18 @@ def test_tokens_themselves_name_blocks_by_all_before_them(
         assert set(one[equal:]).isdisjoint(two[equal:])
 
 
+def test_tokens_count_as_far_as_they_are_said(tmp_path: Path) -> None:
+    rows = [
+        {"input_toks": 100, "output_toks": 40, "arrival_time_ns": 0, "input_tok_ids": list(range(count))}
+        for count in (40, 0, 100)
+    ]
+    rows[0] |= {"output_tok_ids": list(range(40))}
+    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(tmp_path / "trace.jsonl")
+    assert np.diff(found.starts).tolist() == [2, 0, 6]
+    assert found.hashes[:2].tolist() == found.hashes[2:4].tolist()
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @given(given_rows=timed)
 def test_what_is_written_is_read(
@@ -104,8 +116,8 @@ BAD = [
     ('{"timestamp": 0, "input_length": 5}\n', "no known columns"),
     ('{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]}\n', "row 1, column hash_ids"),
     (
-        '{"arrival_time_ns": 0, "input_toks": 5, "output_toks": 1, "input_tok_ids": [1, 2]}\n',
-        "row 1, column input_tok_ids: 2 tokens, where input_toks is 5",
+        '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": [1, 2]}\n',
+        "row 1, column input_tok_ids: 2 tokens, where input_toks is 1",
     ),
     (
         '{"arrival_time_ns": 0, "input_toks": 1, "output_toks": 1, "input_tok_ids": "x"}\n',
