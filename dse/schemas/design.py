@@ -1,6 +1,6 @@
 """What is said of designs that are asked directly: `dse evaluate`, `dse compare` and `dse capacity`."""
 
-from dse.schemas.words import METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
+from dse.schemas.words import KIND, METRICS, Schema, closed, each, flag, maybe, named, number, one_of, scalar, text, whole
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
@@ -30,12 +30,7 @@ BAND = closed(
         "metric": text(),
         "value": maybe(number("of this answer, in `unit`")),
         "unit": text("of `value` and `measured`"),
-        "chip": text(),
-        "software": text("mapping and stack, and the algorithm of a kernel by itself"),
-        "question": text("static, serving, gemm and others"),
-        "phase": text("prefill, decode, whole, chip, or the question"),
-        "measure": text("time, or a metric"),
-        "fidelity": text(),
+        **KIND,
         "low": maybe(number("simulated over measured less 1, the lower end of rows of this kind")),
         "high": maybe(number("the same, the upper end")),
         "measured": maybe(each(maybe(number()), "where this answer would be measured, from and to, in `unit`")),

@@ -1,20 +1,8 @@
 """What is said of published and measured rows: `dse validate` and `dse calibrate`."""
 
-from dse.schemas.words import Schema, closed, each, flag, maybe, named, number, one_of, pair, text, whole
+from dse.schemas.words import KIND, Schema, closed, each, flag, maybe, named, number, one_of, pair, text, whole
 
 ROLE = one_of(["calibration", "check", "report"], "what the row is for")
-
-KIND = closed(
-    {
-        "chip": text(),
-        "software": text("mapping and stack, and the algorithm of a kernel by itself"),
-        "question": text("static, serving, gemm and others"),
-        "phase": text("prefill, decode, whole, chip, or the question"),
-        "measure": text("time, or a metric"),
-        "fidelity": text(),
-    },
-    "what the row is a figure of",
-)
 
 ROW = {
     "id": text(),
@@ -27,7 +15,7 @@ ROW = {
     "error": maybe(number("simulated over published less 1; 0 inside a published range")),
     "note": text(),
     "fits": flag("whether every limit holds"),
-    "kind": KIND,
+    "kind": closed(KIND, "what the row is a figure of"),
     "compares": flag("whether it is a design's over a baseline's"),
     "order": flag("whether the published range is so wide that it says an order, no figure"),
     "seconds": number("s; that it took to simulate"),

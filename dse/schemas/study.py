@@ -82,15 +82,20 @@ NEXT = closed(
     }
 )
 
+ASKED = {
+    "knobs": KNOBS,
+    "fidelity": text(),
+    "objectives": OBJECTIVES,
+    "metrics": METRICS,
+    "feasible": flag(),
+    "breaks": BREAKS,
+}
+"""Keys of a design that somebody asks about."""
+
 EXPLAIN: Schema = closed(
     {
         "design": text("number in the report, or what was typed"),
-        "knobs": KNOBS,
-        "fidelity": text(),
-        "objectives": OBJECTIVES,
-        "metrics": METRICS,
-        "feasible": flag(),
-        "breaks": BREAKS,
+        **ASKED,
         "shares_of_time": SHARES,
         "steps": each(STEP),
         "knobs_that_change_nothing": each(text()),
@@ -142,12 +147,7 @@ HOP = closed(
 WHYNOT: Schema = closed(
     {
         "design": text("what was typed"),
-        "knobs": KNOBS,
-        "fidelity": text(),
-        "objectives": OBJECTIVES,
-        "metrics": METRICS,
-        "feasible": flag(),
-        "breaks": BREAKS,
+        **ASKED,
         "outside_the_study": named(
             closed({"study": scalar(), "here": scalar()}), "what no knob of the study moves, in SI, by address"
         ),

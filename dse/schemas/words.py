@@ -97,3 +97,13 @@ FIELD = {
 """A knob's value."""
 
 KNOBS = named(FIELD, "values by address, as overrides name them")
+
+KIND = {
+    "chip": text(),
+    "software": text("mapping and stack, and the algorithm of a kernel by itself"),
+    "question": text("static, serving, gemm and others"),
+    "phase": text("prefill, decode, whole, chip, or the question"),
+    "measure": text("time, or a metric"),
+    "fidelity": text(),
+}
+"""Keys of what a measured row, or an answer, is a figure of."""
