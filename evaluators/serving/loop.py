@@ -199,8 +199,9 @@ def serve(
             raise DesignError(
                 f"mapping.serving.block: blocks of {pool.memory.block} tokens do not divide the {requests.block} of a hash"
             )
+    asked = _asked(requests, sent, pooled=any(pool.pooled for pool in pools))
     state = fresh(
-        _asked(requests, sent), requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
+        asked, requests.hashes.astype(np.int64), _pools(pools, requests), _windows(pools),
         [pool.shares for pool in pools], sent.channels, OCTAVES * PER_OCTAVE, log,
     )  # fmt: skip
     never = _never(requests, pools)
@@ -217,11 +218,14 @@ def serve(
     return Served(requests, tuple(pools), state, sent, ended == STOPPED, routing=routing)
 
 
-def _asked(requests: Requests, sent: Transfer) -> Array:
+def _asked(requests: Requests, sent: Transfer, *, pooled: bool) -> Array:
     asked = records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
     asked["sending"] = sent.seconds(requests.prompt)
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
+        if not pooled:  # a part of the memory keeps prompts alone
+            whole = np.minimum(asked["hashed"], asked["prompt"] // requests.block)
+            asked["hashed"] = np.where(requests.spans == asked["prompt"], asked["hashed"], whole)
         asked["span"] = requests.spans
     return asked
 

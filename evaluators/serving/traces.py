@@ -214,7 +214,9 @@ class _Rows:
             ids += some
             if len(some) < said:  # what comes after the last that is said nobody knows
                 break
-        before = -1
+        before, prompt = -1, int(_decimal(row.get(self.of.prompt))[0])
+        if len(ids) // BLOCK == -(-prompt // BLOCK):  # so many would be the prompt's own, the last of them not whole
+            ids = ids[:prompt]
         for start in range(0, len(ids) - BLOCK + 1, BLOCK):
             before = self.blocks.setdefault((before, tuple(ids[start : start + BLOCK])), len(self.blocks))
             self.hashes.append(before)

@@ -19,6 +19,9 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
     requests = []
     for r in range(len(many)):
         hashes = list(many.hashes[many.starts[r] : many.starts[r + 1]]) if len(many.starts) else []
+        prompt = int(many.prompt[r])
+        if not any(pool.pooled for pool in pools) and len(hashes) != ceil(prompt / many.block):
+            hashes = hashes[: prompt // many.block]
         requests.append(
             {
                 "name": r, "arrival": float(many.arrival[r]), "prompt": int(many.prompt[r]), "output": int(many.output[r]),

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, serve
+from dse.evaluators.serving.policy import POLICIES
+from dse.evaluators.serving.price import constant
 from dse.evaluators.serving.traces import FORMATS, read
 from dse.space.errors import DesignError
 from dse.space.requests import PROCESSES, Requests, requests
@@ -53,17 +58,22 @@ def test_tokens_themselves_name_blocks_by_all_before_them(
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read(path)
+    said = [prompt + (output or []) for prompt, output in many]
+    # so many blocks as a prompt would have with one that is not whole are those of the prompt alone
+    wanted = [
+        len(prompt if len(tokens) // 16 == -(-len(prompt) // 16) else tokens) // 16
+        for tokens, (prompt, _) in zip(said, many, strict=True)
+    ]
     if not len(found.starts):
-        assert all(len(prompt) + len(output or []) < 16 for prompt, output in many)
+        assert not any(wanted)
         return
     assert found.block == 16
     named = [found.hashes[start:end].tolist() for start, end in pairwise(found.starts)]
-    said = [prompt + (output or []) for prompt, output in many]
-    assert [len(some) for some in named] == [len(tokens) // 16 for tokens in said]
+    assert [len(some) for some in named] == wanted
     for (one, here), (two, there) in product(zip(named, said, strict=True), repeat=2):
         alike = next((k for k, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
         equal = next((k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-        assert equal == alike // 16
+        assert equal == min(alike // 16, len(one), len(two))
         assert set(one[equal:]).isdisjoint(two[equal:])
 
 
@@ -309,3 +319,16 @@ def test_rates_that_are_none_are_refused() -> None:
             requests([(1, 1)]).scaled(value)
     with pytest.raises(DesignError, match="did you mean 'poisson'"):
         requests([(1, 1)]).arriving("poison")
+
+
+def test_a_part_of_the_memory_keeps_prompts_alone(tmp_path: Path) -> None:
+    """Blocks with generated tokens are there for who comes later in the pool, and not where prompts are kept apart."""
+    rows = [
+        {"input_toks": 20, "output_toks": 28, "input_tok_ids": list(range(20)), "output_tok_ids": list(range(20, 48))},
+        {"input_toks": 60, "output_toks": 1, "input_tok_ids": list(range(60))},
+    ]
+    lines = [json.dumps(row | {"arrival_time_ns": place * 10**12}) + "\n" for place, row in enumerate(rows)]
+    (tmp_path / "trace.jsonl").write_text("".join(lines))
+    asked, pool = read(tmp_path / "trace.jsonl"), Pool(constant(1.0), POLICIES["prefill_first"], Memory(100, 16))
+    assert serve(asked, [replace(pool, prefix=50)])["hit"].tolist() == [0, 16]
+    assert serve(asked, [replace(pool, pooled=True)])["hit"].tolist() == [0, 32]
