@@ -7,6 +7,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast, dataclass_transform
 
+import numpy as np
+
 from dse.space.errors import DesignError, nearest
 
 T = TypeVar("T")
@@ -90,6 +92,21 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]
     found: list[tuple[str, Any, Field[Any]]] = []
     _gather(value, prefix, found)
     return iter(found)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two value objects have the same leaves, in all designs that these are of.
+
+    >>> from dse.space.layers import Reach
+    >>> equal(Reach(), Reach())
+    True
+    """
+    both = [[(address, value) for address, value, _ in leaves(of)] for of in (one, other)]
+    return (
+        type(one) is type(other)
+        and len(both[0]) == len(both[1])
+        and all(a == b and np.array_equal(left, right) for (a, left), (b, right) in zip(*both, strict=True))
+    )
 
 
 def _gather(value: Any, prefix: str, found: list[tuple[str, Any, Field[Any]]]) -> None:

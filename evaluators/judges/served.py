@@ -3,7 +3,7 @@
 A kind of chip says of one design and one load what came of it; its iterations are priced as a table.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, cast
@@ -41,6 +41,10 @@ ERRORS: dict[tuple[Any, ...], Error] = {}
 """Of tables, as far as their points are asked for."""
 
 
+Part = tuple[Array, Design]
+"""Rows of a design of several, and the design that these are."""
+
+
 class Mean(NamedTuple):
     """Iterations of the instances of a pool, those with prompts or those without, and what the mean one is made of.
 
@@ -48,18 +52,20 @@ class Mean(NamedTuple):
         prompts: which of them.
         times: how many.
         prompt, prompt_context, decodes, context, spilled: as in `price.AXES`.
+
+    Numbers, or of shape (designs,).
     """
 
     prompts: bool
-    times: float
-    prompt: float
-    prompt_context: float
-    decodes: float
-    context: float
-    spilled: float
+    times: Any
+    prompt: Any
+    prompt_context: Any
+    decodes: Any
+    context: Any
+    spilled: Any
 
     @property
-    def composition(self) -> tuple[float, ...]:
+    def composition(self) -> tuple[Any, ...]:
         """The axes of a price."""
         return self[2:]
 
@@ -82,34 +88,50 @@ def judged(
     design: Design,
     workload: Workload,
     limits: Callable[[Design, Load], list[Limit]],
-    metrics: Callable[[Design, Load], dict[str, float]],
+    metrics: Callable[[Design, Load], dict[str, Any]],
+    parts: Callable[[Design], Iterable[Part]] | None = None,
 ) -> list[Judged]:
-    """Metrics and limits, load by load and design by design; leaves of shape (designs,).
+    """Metrics and limits, load by load and part by part; leaves of shape (designs,).
 
     Limits come first: nothing is played on a design that breaks one under any load, and it has no metrics.
+
+    Args:
+        design, workload: what is asked.
+        limits, metrics: of a part, numbers or of shape (rows,); metrics only of those rows that keep all limits.
+        parts: of a design; None for each row by itself.
     """
-    loads = cast(tuple[Load, ...], workload.cases)
-    singles = list(_singles(design))
-    bounds = [[limits(single, load) for load in loads] for single in singles]
-    held = all(load.longest <= load.model.max_position for load in loads)
-    made = [silicon.limits(single.chip) for single in singles]
-    kept = [
-        all(limit.need <= limit.have for some in (*of, also) for limit in some) for of, also in zip(bounds, made, strict=True)
-    ]
-    played = [held and fits for fits in kept]
+    loads, some = cast(tuple[Load, ...], workload.cases), list((parts or _singles)(design))
+    size = sum(len(rows) for rows, _ in some)
+    bounds = [stacked(size, [(rows, limits(part, load)) for rows, part in some]) for load in loads]
+    fits = np.full(size, all(load.longest <= load.model.max_position for load in loads))
+    for limit in (*(limit for of in bounds for limit in of), *silicon.limits(design.chip)):
+        fits &= np.asarray(limit.need <= limit.have)
+    left = [(rows, rows[fits[rows]], part) for rows, part in some if fits[rows].any()]
+    played = [(kept, part if len(kept) == len(rows) else picked(part, np.flatnonzero(fits[rows]))) for rows, kept, part in left]
     found = []
     for row, load in enumerate(loads):
-        answers = [now(metrics(single, load)) if can else {} for single, can in zip(singles, played, strict=True)]
-        names = dict.fromkeys(name for values in answers for name in values)
-        columns = {name: np.array([values.get(name, np.nan) for values in answers]) for name in names}
-        found.append(Judged((row,), columns, _stacked([of[row] for of in bounds])))
+        columns: dict[str, Array] = {}
+        for rows, part in played:
+            for name, values in now(metrics(part, load)).items():
+                columns.setdefault(name, np.full(size, np.nan))[rows] = values
+        found.append(Judged((row,), columns, bounds[row]))
     return found
 
 
 def limited(design: Design, workload: Workload, limits: Callable[[Design, Load], list[Limit]]) -> list[Limit]:
     """Limits alone, load by load; leaves of shape (designs,)."""
-    singles, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
-    return [limit for load in loads for limit in _stacked([limits(single, load) for single in singles])]
+    some, loads = list(_singles(design)), cast(tuple[Load, ...], workload.cases)
+    return [limit for load in loads for limit in stacked(len(some), [(rows, limits(part, load)) for rows, part in some])]
+
+
+def picked(design: Design, rows: Array, apart: tuple[str, ...] = ()) -> Design:
+    """Some of a design's rows: leaves of shape (rows,), but numbers where there is one, and below `apart`, where all agree."""
+    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    changes = {}
+    for address, column in columns.items():
+        values = column[rows % len(column)]
+        changes[address] = values[0].item() if len(rows) == 1 or address.startswith(apart) else values
+    return replaced(design, changes) if changes else design
 
 
 def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | None:
@@ -323,33 +345,41 @@ def _flows(served: Served, names: Sequence[str]) -> list[Flow]:
     return found
 
 
-def _stacked(limits: Sequence[Sequence[Limit]]) -> list[Limit]:
-    """Limits of each of several designs as limits of arrays; those that a design does not have bind it to nothing."""
-    places: dict[tuple[str, int], dict[int, Limit]] = {}
-    for row, some in enumerate(limits):
+def stacked(size: int, limits: Sequence[tuple[Array, Sequence[Limit]]]) -> list[Limit]:
+    """Limits of parts of a design as limits of arrays; those that a part does not have bind it to nothing.
+
+    Args:
+        size: rows of the design.
+        limits: rows of a part, and its limits, numbers or of shape (rows,).
+    """
+    places: dict[tuple[str, int], list[tuple[Array, Limit]]] = {}
+    for rows, some in limits:
         seen: dict[str, int] = {}
         for limit in some:
             seen[limit.address] = seen.get(limit.address, 0) + 1
-            places.setdefault((limit.address, seen[limit.address]), {})[row] = limit
-    rows, found = range(len(limits)), []
+            places.setdefault((limit.address, seen[limit.address]), []).append((rows, limit))
+
+    def column(of: list[tuple[Array, Limit]], value: Callable[[Limit], Any], otherwise: float) -> Array:
+        found = np.full(size, otherwise)
+        for rows, limit in of:
+            found[rows] = value(limit)
+        return found
+
+    found = []
     for (address, _), of in places.items():
-        any_one = next(iter(of.values()))
+        any_one = of[0][1]
         parts = tuple(
-            (name, np.array([float(of[row].parts[at][1]) if row in of else 0.0 for row in rows]))
+            (name, column(of, lambda limit, at=at: limit.parts[at][1], 0.0))  # type: ignore[misc]
             for at, (name, _) in enumerate(any_one.parts)
         )
-        need, have = (
-            np.array([float(getattr(of[row], name)) if row in of else other for row in rows])
-            for name, other in (("need", 0.0), ("have", 1.0))
-        )
+        need, have = column(of, lambda limit: limit.need, 0.0), column(of, lambda limit: limit.have, 1.0)
         found.append(Limit(address, need, have, any_one.unit, parts))
     return found
 
 
-def _singles(design: Design) -> Iterator[Design]:
+def _singles(design: Design) -> Iterator[Part]:
     """Each of a design's rows by itself."""
-    columns = {address: value for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
-    size = max((len(np.ravel(value)) for value in columns.values()), default=1)
+    size = max((np.size(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=1)
     for row in range(size):
-        picked = {a: np.ravel(v)[row % len(np.ravel(v))].item() for a, v in columns.items()}
-        yield replaced(design, picked) if picked else design
+        rows = np.array([row])
+        yield rows, picked(design, rows)

@@ -7,6 +7,7 @@ as a table, and played by the loop. Where pools are parts of one chip, its pipel
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import cast
@@ -15,14 +16,14 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.services import Done
-from dse.evaluators.judges import served, steady
+from dse.evaluators.account.services import Done, several
+from dse.evaluators.judges import balanced, served, steady
+from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
-from dse.evaluators.serving.kvcache import paged, prefixes
-from dse.evaluators.serving.loop import Deployment, Pool, Served
+from dse.evaluators.serving.kvcache import paged
+from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
-from dse.evaluators.serving.state import Transfer
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
@@ -47,6 +48,8 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits, load by load and design by design; leaves of shape (designs,)."""
     service = service_of(design)
+    if fidelity == STEADY and getattr(service, "TOGETHER", False):
+        return served.judged(design, workload, _limits, partial(balanced.metrics, service), balanced.alike)
     metrics = getattr(service, "metrics", _metrics)
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
@@ -130,9 +133,9 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
     """
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, steady.PRICES if fidelity == STEADY else fidelity)
-    counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
     pools, off = [], Error(0.0, 0.0, 0)
-    for (rule, batch), of, count in zip(policies(serving), instances, counts, strict=True):
+    for group in groups(serving, instances):
+        of, rule, batch, _ = group
         price, here = served.table(
             of.pricing,
             rule,
@@ -143,23 +146,9 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
             key=of.key,
         )
         off = max(off, here)
-        free = of.free - float(serving.reserved)
-        kept = free * float(serving.prefix)
-        memory = paged(
-            free - kept, of.room, block=int(serving.block), host_bandwidth=float(serving.host), longest=served.longest(load)
-        )
-        memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
-        known = prefixes(kept, of.room, load.requests.block, int(serving.snapshot or 0))
-        pools.append(Pool(price, rule, memory, count, batch=batch, **known._asdict(), pooled=serving.reuse == "pool"))
-    if load.speculation:  # whoever only prefills makes first tokens alone
-        said = load.speculation
-        pools[-1] = replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)
-    transfer = None
-    if len(pools) == 2:
-        way, latency = service.transfer(design, load)
-        # an instance sends or takes one cache at a time
-        transfer = Transfer(way.growing, latency, min(counts), True, fixed=way.fixed, windows=way.windows)
-    return Deployment(tuple(pools), transfer, serving.routing), off
+        pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
+    way = service.transfer(design, load) if len(pools) == 2 else None
+    return deployment(serving, pools, load, way and (way[0].at(0), way[1])), off
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:
@@ -176,6 +165,9 @@ def _limits(design: Design, load: Load) -> list[Limit]:
     asked, reserved = int(getattr(serving, "blocks", 0)), float(getattr(serving, "reserved", 0.0))
     if not (asked or reserved) or any(np.any(limit.need > limit.have) for limit in found):
         return found
+    if several(design):
+        rows = [np.array([row]) for row in range(several(design))]
+        return served.stacked(len(rows), [(row, _limits(served.picked(design, row), load)) for row in rows])
     for of in service_of(design).instances(design, load, "closed"):
         left = of.free - float(of.room.of(longest))
         found.append(Limit("mapping.serving.reserved", reserved, left, "B"))

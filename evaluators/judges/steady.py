@@ -88,7 +88,11 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
     values = measured(found, load.requests, Slo(load.ttft, load.tpot))
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
-    return Steady(values, _means(found, load.requests, len(of.pools)), float(found["span"]))
+    made = [
+        [Mean(mean.prompts, *map(float, mean[1:])) for mean in pool if mean.times]
+        for pool in means(found, load.requests, len(of.pools))
+    ]
+    return Steady(values, made, float(found["span"]))
 
 
 def far(means: Sequence[Sequence[Mean]]) -> float:
@@ -115,16 +119,18 @@ def explained(means: list[list[Mean]], areas: dict[str, Any], operators: Callabl
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), areas, {})
 
 
-def _means(found: Any, requests: Requests, pools: int) -> list[list[Mean]]:
-    """Iterations that make all tokens of all requests."""
-    chunks, tokens = len(requests) * float(found["chunks"]), float(found["tokens"])
-    together, beside, far = float(found["together"]), float(found["beside"]), float(found["spilled"])
+def means(found: Any, requests: Requests, pools: int) -> list[list[Mean]]:
+    """Iterations that make all tokens of all requests, of one record of `standing.STANDING` or of several.
+
+    Those with prompts, and those of decodes alone, which there may be none of.
+    """
+    chunks, tokens = len(requests) * found["chunks"], found["tokens"]
+    together, beside, far = found["together"], found["beside"], found["spilled"]
     further = requests.output - 1.0
     left, read = float(further.sum()), float((further * (requests.prompt + requests.output / 2)).sum())
     context = read / left if left else 0.0
-    own = float(found["past"]) + (tokens + 1) / 2
-    prompts = Mean(True, chunks / together, tokens * together, own, beside, context if beside else 0.0, far)
-    alone = max(0.0, left - prompts.times * beside)
-    decodes = Mean(False, alone / max(float(found["decodes"]), 1.0), 0.0, 0.0, max(float(found["decodes"]), 1.0), context, far)
-    some = [decodes] if decodes.times else []
-    return [[prompts, *some]] if pools == 1 else [[prompts], some]
+    own, many = found["past"] + (tokens + 1) / 2, np.maximum(found["decodes"], 1.0)
+    prompts = Mean(True, chunks / together, tokens * together, own, beside, np.where(beside > 0, context, 0.0), far)
+    alone = np.maximum(0.0, left - prompts.times * beside)
+    decodes = Mean(False, alone / many, 0.0, 0.0, many, context, far)
+    return [[prompts, decodes]] if pools == 1 else [[prompts], [decodes]]

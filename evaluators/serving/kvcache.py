@@ -5,12 +5,14 @@ where follows from when it was written: a request's cache grows into free blocks
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Any, NamedTuple
 
-from dse.space.elementwise import maximum, minimum
+import numpy as np
+
+from dse.space.elementwise import maximum, minimum, where
 from dse.space.errors import DesignError
 from dse.space.layers import by_reach, layers
 from dse.space.model import Model
@@ -26,11 +28,13 @@ class Room(NamedTuple):
         growing: of each position, in layers that keep all. [B]
         fixed: of states, whatever its length. [B]
         windows: of layers that keep the last positions, or those of a chunk: how many, and bytes of each. [token], [B]
+
+    Bytes are of one design, or of several in the shape (designs,).
     """
 
-    growing: float
-    fixed: float = 0.0
-    windows: tuple[tuple[int, float], ...] = ()
+    growing: Any
+    fixed: Any = 0.0
+    windows: tuple[tuple[int, Any], ...] = ()
 
     def of(self, positions: Any) -> Any:
         """Bytes of a request with so many positions. [B]
@@ -41,13 +45,37 @@ class Room(NamedTuple):
         return self.growing * positions + self.fixed + sum(nbytes * minimum(positions, most) for most, nbytes in self.windows)
 
     @property
-    def position(self) -> float:
+    def position(self) -> Any:
         """Of a position, in all layers that keep some. [B]"""
         return self.growing + sum(nbytes for _, nbytes in self.windows)
 
-    def times(self, each: float) -> "Room":
+    def at(self, row: int) -> "Room":
+        """Of one design, where numbers are of several, shape (designs,)."""
+        windows = tuple((most, picked(nbytes, row)) for most, nbytes in self.windows)
+        return Room(picked(self.growing, row), picked(self.fixed, row), windows)
+
+    def times(self, each: Any) -> "Room":
         """So many times as much, or so many seconds a byte."""
         return Room(self.growing * each, self.fixed * each, tuple((most, nbytes * each) for most, nbytes in self.windows))
+
+
+def picked(values: Any, row: int) -> float:
+    """Of a design, where a number may be the same for all.
+
+    >>> picked(2.0, 1), picked(np.array([3.0, 4.0]), 1)
+    (2.0, 4.0)
+    """
+    return float(values[row]) if np.ndim(values) and len(values) > 1 else float(values)
+
+
+def fullest(rooms: Sequence[Room], positions: int) -> Room:
+    """Design by design, the one of some where a request of so many positions has most; the first one of equals."""
+    found = rooms[0]
+    for other in rooms[1:]:
+        more = other.of(positions) > found.of(positions)
+        windows = tuple((most, where(more, b, a)) for (most, a), (_, b) in zip(found.windows, other.windows, strict=True))
+        found = Room(where(more, other.growing, found.growing), where(more, other.fixed, found.fixed), windows)
+    return found
 
 
 def room_of(model: Model, held: Callable[[Any, float], Any]) -> Room:
@@ -55,16 +83,18 @@ def room_of(model: Model, held: Callable[[Any, float], Any]) -> Room:
 
     Args:
         model: what is served.
-        held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both. [B]
+        held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both, and
+            of one design or of several. [B]
     """
-    growing, windows = 0.0, dict[int, float]()
+    windows = dict[int, Any]()
+    growing: Any = 0.0
     for reach in layers(model).reaches:
-        nbytes = float(held(by_reach(model, lambda other, this=reach: float(other == this)), 0.0))  # type: ignore[misc]
-        growing += nbytes * reach.grows
+        nbytes = held(by_reach(model, lambda other, this=reach: float(other == this)), 0.0)  # type: ignore[misc]
+        growing = growing + nbytes * reach.grows
         most = reach.window or reach.chunk
-        if most and nbytes:
+        if most and np.any(nbytes):
             windows[most] = windows.get(most, 0.0) + nbytes
-    fixed = float(held(by_reach(model, lambda reach: 0.0), 1.0))
+    fixed = held(by_reach(model, lambda reach: 0.0), 1.0)
     return Room(growing, fixed, tuple(sorted(windows.items())))
 
 

@@ -88,23 +88,46 @@ def tabled(pricing: Pricing, axes: Sequence[Array]) -> Price:
     Raises:
         DesignError: an axis that does not rise, or a composition that takes no time.
     """
+    return stored(pricing(*points(axes)), axes)
+
+
+def points(axes: Sequence[Array]) -> list[Array]:
+    """All combinations of the axes' values, each axis along a dimension of its own.
+
+    Raises:
+        DesignError: an axis that does not rise.
+    """
     for name, values in zip(AXES, axes, strict=True):
         if len(values) < 1 or (np.diff(values) <= 0).any():
             raise DesignError(f"price table: the values of {name} must rise; they are {np.asarray(values).tolist()}")
-    sizes = np.array([len(values) for values in axes])
-    points = np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True)
-    idle = np.broadcast_to((points[0] == 0) & (points[2] == 0), sizes).ravel()
-    table = np.broadcast_to(np.asarray(pricing(*points), float), sizes).flatten()
+    return list(np.meshgrid(*(np.asarray(values, float) for values in axes), indexing="ij", sparse=True))
+
+
+def stored(values: Array, axes: Sequence[Array], *, least: float = np.finfo(float).tiny) -> Price:
+    """A table of what is known at all points of some axes.
+
+    Args:
+        values: at `points(axes)`, in a shape that broadcasts to theirs.
+        axes: rising values of each of `AXES`.
+        least: of a composition that has something; beside times, what compositions spend may be nothing.
+
+    Raises:
+        DesignError: a composition below it.
+    """
+    sizes = np.array([len(some) for some in axes])
+    idle = np.zeros(sizes, bool)
+    idle[np.asarray(axes[0]) == 0, :, np.asarray(axes[2]) == 0] = True
+    idle, table = idle.ravel(), np.broadcast_to(np.asarray(values, float), sizes).flatten()
     # an iteration of nothing is never asked for, but stands at a corner of cells that are
     table[idle & ~np.isfinite(table)] = 0.0
-    if not (np.isfinite(table).all() and (table[~idle] > 0).all()):
-        bad = int(np.argmax(~np.isfinite(table) | ((table <= 0) & ~idle)))
+    if not (np.isfinite(table).all() and (table[~idle] >= least).all()):
+        bad = int(np.argmax(~np.isfinite(table) | ((table < least) & ~idle)))
         place = np.unravel_index(bad, sizes)
-        where = ", ".join(f"{name} {values[at]:g}" for name, values, at in zip(AXES, axes, place, strict=True))
+        where = ", ".join(f"{name} {some[at]:g}" for name, some, at in zip(AXES, axes, place, strict=True))
         raise DesignError(f"price table: {table[bad]!r} s for {where}; every iteration takes time")
     grid = np.zeros((len(AXES), sizes.max()))
-    for row, values in zip(grid, axes, strict=True):
-        row[: len(values)] = values
+    for row, some in zip(grid, axes, strict=True):
+        row[: len(some)] = some
     return _price(np.zeros(6), grid, sizes, table)
 
 

@@ -9,8 +9,12 @@ Each module has
     devices(design)                                     chips of all instances
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
     used(design, load, done, seconds, fidelity)         metrics of what is used, of iterations `done` in some time
+                                                        (and `spent`, where instances say what else compositions spend)
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
     remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
+
+One that says TOGETHER takes designs of one structure as well, whose leaves have the shape (designs,) but for those of
+`mapping.serving`: what it answers broadcasts over them, and prices have an axis more, the last one.
 
 An iteration is known by its composition: tokens of prompts and positions that each attends to, decoding requests and positions
 that each reads (`serving/price.py`). ``done`` are pools, each a list of (times, composition).
@@ -18,6 +22,8 @@ that each reads (`serving/price.py`). ``done`` are pools, each a list of (times,
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.evaluators.serving.kvcache import Room
 from dse.evaluators.serving.price import Pricing, spread
@@ -49,21 +55,28 @@ def priced_by(design: Design, load: Load, *others: Any, without: tuple[str, ...]
     return hashed([*of, told(load.model), *map(repr, (*lengths, load.guesses, *others))])
 
 
+def several(design: Design) -> int:
+    """Designs that the leaves are of; 0 where they are numbers, of one."""
+    return max((len(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=0)
+
+
 class Instance(NamedTuple):
     """An instance of the model, of a pool of instances that are alike.
 
     Attributes:
-        pricing: seconds of iterations.
+        pricing: seconds of iterations; shape (..., designs) of several designs.
         free: for caches, of what holds them: beside weights and activations. [B]
         room: what a request has there.
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
         checks: compositions between them at which the table is compared with prices.
         key: equal for instances of equal prices, whatever design they are of.
+        more: seconds and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
     """
 
     pricing: Pricing
-    free: float
+    free: Any
     room: Room
     axes: Callable[[int, int, int, int], list[Array]] = spread
     checks: int = COMPOSITIONS
     key: str = ""
+    more: Pricing | None = None

@@ -5,7 +5,8 @@ by the plan of prefill where it has prompts, else by that of decode.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.devices import area_parts as area_parts
 from dse.evaluators.account.devices import done_in, port_limit, refuse_heads, seconds, step
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by
+from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
@@ -24,12 +25,12 @@ from dse.evaluators.machine.machine import of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
 from dse.evaluators.readers.price import Timed
-from dse.evaluators.serving.kvcache import Room, room_of
+from dse.evaluators.serving.kvcache import Room, fullest, room_of
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import Pooled, of_pool
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, maximum, minimum, where
 from dse.space.fields import replaced
 from dse.space.layers import Reach, by_reach
 from dse.space.limits import Infeasible, Limit
@@ -38,12 +39,14 @@ from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
 
+TOGETHER = True
+
 
 def limits(design: Design, load: Load) -> list[Limit]:
     """Memory for a request alone, ports, and one parallelism where the same dies do both phases."""
     chip, mapping = _of(design)
     refuse_heads(load.model, mapping.prefill, mapping.decode)
-    held = max((_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)), key=lambda one: one.total)
+    held = reduce(_fuller, (_held(design, load, plan.tp, load.longest - 1) for plan in _plans(mapping)))
     # a request alone must fit: beside more of them, requests wait
     parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
     tp = (mapping.prefill.tp, mapping.decode.tp)
@@ -51,7 +54,7 @@ def limits(design: Design, load: Load) -> list[Limit]:
     return [
         Limit("chip.hbm.capacity", sum(value for _, value in parts), chip.hbm.capacity, "B", parts),
         port_limit(chip, mapping.prefill, mapping.decode),
-        Limit("mapping.decode.tp", max(shared), min(shared), "1"),
+        Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
     ]
 
 
@@ -61,11 +64,13 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 
     def instance(tp: Any) -> Instance:
         def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-            return _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+            found = _seconds(design, load, tp, prompt, prompt_context, decodes, context)
+            return found if several(design) else found[..., 0]
 
         held = _held(design, load, tp, 0)
-        free = float(chip.hbm.capacity) - held.weights - held.activations
-        key = priced_by(design, load, float(tp), without=(*HERE, "mapping.prefill.tp", "mapping.decode.tp"))
+        free = chip.hbm.capacity - held.weights - held.activations
+        without = (*HERE, "mapping.prefill.tp", "mapping.decode.tp")
+        key = "" if several(design) else priced_by(design, load, float(tp), without=without)
         return Instance(pricing, free, _room(design, load, tp), key=key)
 
     return tuple(instance(plan.tp) for plan in _plans(mapping))
@@ -74,18 +79,18 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
 def transfer(design: Design, load: Load) -> tuple[Room, float]:
     """Every die sends or takes its share of a cache by a port of its own."""
     chip, mapping = _of(design)
-    fullest = max((_room(design, load, plan.tp) for plan in _plans(mapping)), key=lambda room: float(room.of(load.longest)))
-    pace = float(chip.network.bandwidth) * float(mapping.stack.network_achieved)
-    return fullest.times(1 / pace), float(chip.network.latency)
+    room = fullest([_room(design, load, plan.tp) for plan in _plans(mapping)], load.longest)
+    pace = chip.network.bandwidth * mapping.stack.network_achieved
+    return room.times(1 / pace), float(chip.network.latency)
 
 
-def areas(design: Design) -> tuple[float, float]:
+def areas(design: Design) -> tuple[Any, Any]:
     """Of one die, and of those of all instances. [mm2]"""
     chip, _ = _of(design)
-    return float(area.die(chip)), float(area.total(chip)) * devices(design)
+    return area.die(chip), area.total(chip) * devices(design)
 
 
-def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
+def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str) -> dict[str, Any]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
     engines, cache, _ = pooled(chip, mapping)
@@ -97,16 +102,16 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
             here = done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
-            work = work.plus(here.times(count * float(plan.tp)).summed())
+            work = work.plus(_over_designs(here.times(count * plan.tp), several(design)))
     dies = devices(design)
     values = {
-        "utilisation": 2.0 * float(work.macs) * float(matrix) / (dies * seconds),
-        "hbm_utilisation": float(work.memory_bytes) / (dies * float(chip.hbm.bandwidth) * seconds),
+        "utilisation": 2.0 * work.macs * matrix / (dies * seconds),
+        "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
     }
-    if chip.power:
-        values["power_energy"] = float(chip.power) * dies * seconds
+    if np.any(chip.power):
+        values["power_energy"] = chip.power * dies * seconds
     tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, lambda: [(float(of_pool(work, chip)), seconds)], tokens, chips=dies)
+    return values | of_phases(chip, lambda: [(of_pool(work, chip), seconds)], tokens, chips=dies)
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
@@ -121,10 +126,10 @@ def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     return ""
 
 
-def devices(design: Design) -> float:
+def devices(design: Design) -> Any:
     """Chips of all instances."""
     _, mapping = _of(design)
-    return float(mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp)
+    return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
 
 
 def _plans(mapping: Mapping) -> tuple[Plan, ...]:
@@ -135,20 +140,31 @@ def _plans(mapping: Mapping) -> tuple[Plan, ...]:
 def _seconds(
     design: Design, load: Load, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
 ) -> Array:
-    """Seconds of iterations, in the shape that their counts broadcast to; NaN for those of nothing."""
+    """Seconds of iterations, in the shape that their counts broadcast to and designs; NaN for those of nothing."""
     counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
     prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
-    found = np.full(len(prompt), np.nan)
+    found = np.full((len(prompt), max(several(design), 1)), np.nan)
     for name, here in (("prefill", prompt > 0), ("decode", (prompt == 0) & (decodes > 0))):
         if here.any():
             columns = [column[here][:, None] for column in (prompt, prompt_context, decodes, context)]
-            found[here] = np.broadcast_to(seconds(_timeline(design, load, name, tp, *columns)), columns[0].shape)[:, 0]
-    return found.reshape(counts[0].shape)
+            found[here] = seconds(_timeline(design, load, name, tp, *columns))
+    return found.reshape(*counts[0].shape, -1)
 
 
 def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tuple[Timed, ...]:
-    phase = "prefill" if made_of[0] > 0 else "decode"
-    return _timeline(design, load, phase, tp, *(np.array([[count]]) for count in made_of[:4]))
+    phase = "prefill" if np.any(made_of[0]) else "decode"
+    return _timeline(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
+
+
+def _over_designs(work: Pooled, designs: int) -> Pooled:
+    """Of one iteration, numbers or arrays of shape (designs,)."""
+    return Pooled(*(np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value)) for value in work))
+
+
+def _fuller(one: Footprint, other: Footprint) -> Footprint:
+    """Design by design, that of which a die holds more."""
+    more, names = other.total > one.total, [of.name for of in fields(Footprint)]
+    return Footprint(**{name: where(more, getattr(other, name), getattr(one, name)) for name in names})
 
 
 def _timeline(design: Design, load: Load, phase: str, tp: Any, *made_of: Array) -> tuple[Timed, ...]:

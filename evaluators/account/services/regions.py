@@ -239,9 +239,9 @@ def _held(design: Design, load: Load, phase: str) -> tuple[Held, Held]:
 def _free(design: Design, load: Load, phase: str, room: Room) -> float:
     """Bytes of caches and states for which a phase leaves room; of states alone as many as the fullest core has room for."""
     if room.position:
-        return _room(design, load, phase) * room.position
+        return _room(design, load, phase) * float(room.position)
     sram, held = float(_of(design)[0].core.sram), _held(design, load, phase)
-    return (
+    return float(
         min(max(float(sram - of.total + of.states), 0.0) / float(of.per_sequence) for of in held if of.per_sequence)
         * room.fixed
     )

@@ -20,7 +20,7 @@ from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import Composition, Done, Instance, priced_by
+from dse.evaluators.account.services import Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
@@ -41,15 +41,18 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
-from dse.space.elementwise import Array
-from dse.space.fields import replaced
+from dse.space.elementwise import Array, maximum, where
+from dse.space.fields import equal, replaced
 from dse.space.layers import by_reach, layers, two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
 from dse.space.model import Model
+from dse.space.remember import same
 from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
+
+TOGETHER = True
 
 CHECKS = 20
 """Compositions at which a table's error is measured: each takes a search for slices of every operator."""
@@ -70,13 +73,15 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     """Chips of each pool."""
     chip, mapping = _of(design)
     parts = [dict(here) for here, _ in _held(design, load).values()]
-    free = float(memory_of(chip)) - parts[0]["weights"] - max(part["activations"] for part in parts)
+    free = memory_of(chip) - parts[0]["weights"] - max(part["activations"] for part in parts)
     room, found = _room(design, load), []
     for rule, batch in policies(mapping.serving):
         axes = _axes(load, most_prompts(rule, batch, load.longest), batch)
-        pricing = _pricing(design, load, fidelity, axes)
-        key = priced_by(design, load, fidelity)
-        found.append(Instance(pricing, free, room, lambda *largest, axes=axes: axes, CHECKS, key))
+        key = "" if several(design) else priced_by(design, load, fidelity)
+        of = _pricing(design, load, fidelity, axes)
+        found.append(
+            Instance(partial(_seconds, of, several(design)), free, room, lambda *largest, axes=axes: axes, CHECKS, key, of)
+        )
     return tuple(found)
 
 
@@ -85,10 +90,10 @@ def transfer(design: Design, load: Load) -> tuple[Room, float]:
     return _room(design, load).times(1 / float(_of(design)[1].serving.host)), 0.0
 
 
-def areas(design: Design) -> tuple[float, float]:
+def areas(design: Design) -> tuple[Any, Any]:
     """Of one die, and of those of all chips. [mm2]"""
     chip = _of(design)[0]
-    return float(area.die(chip)), float(area.total(chip)) * devices(design)
+    return area.die(chip), area.total(chip) * devices(design)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
@@ -96,29 +101,27 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_of(design)[0])
 
 
-def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
-    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done."""
+def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, spent: Array | None = None) -> dict[str, Any]:
+    """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
+
+    `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
+    """
     chip, _ = _of(design)
-    activity, operations = Activity(), 0.0
-    for times, made_of in (one for pool in done for one in pool):
-        _, work, flop = sums(_iteration(design, load, made_of, fidelity))
-        activity, operations = activity + work * times, operations + flop * times
+    if spent is None:
+        each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
+        spent = sum((times * _spent(design, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT) - 1))
+    joules, memory_bytes, hop_bytes, operations = spent
     whole = devices(design) * seconds
-    rows, cols, engine = float(chip.mesh.rows), float(chip.mesh.cols), chip.tile.matrix
-    peak = 2.0 * rows * cols * float(engine.rows * engine.cols * chip.clock)
-    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * float(chip.noc.word_bytes * chip.clock / chip.noc.word)
+    rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
+    peak = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
+    links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
     tokens = float(load.requests.output.sum())
     return {
         "utilisation": operations / (peak * whole),
-        "hbm_utilisation": float(activity.memory_bytes) / (float(memory_channels(chip) * chip.hbm.channel_bandwidth) * whole),
-        "noc_utilisation": float(activity.hop_bytes) / (links * whole) if links else 0.0,
-        "sram_used": float(most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds)),
-        **of_phases(
-            chip,
-            lambda: [(float(dynamic(activity, chip, itemsize_of(_of(design)[1]))), seconds)],
-            tokens,
-            chips=devices(design),
-        ),
+        "hbm_utilisation": memory_bytes / (memory_channels(chip) * chip.hbm.channel_bandwidth * whole),
+        "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
+        "sram_used": most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds),
+        **of_phases(chip, lambda: [(joules, seconds)], tokens, chips=devices(design)),
     }
 
 
@@ -139,8 +142,12 @@ ATTENDING = ("attention", "index")
 """Operators that depend on how long requests are."""
 
 
+SPENT = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
+"""What parts of an iteration take, in units s, J, B, B x hop and FLOP: an axis of that length, before one of designs."""
+
+
 class _Prices(NamedTuple):
-    """Seconds of parts of an iteration, each shape priced once.
+    """What parts of an iteration spend, each shape priced once; shapes (SPENT, designs).
 
     Attributes:
         layers: all but attention and the head, of so many tokens of some sequences.
@@ -149,18 +156,27 @@ class _Prices(NamedTuple):
         tokens: likewise of one token of each, of (requests, keys).
     """
 
-    layers: Callable[[int, int], float]
-    head: Callable[[int], float]
-    prompts: Callable[[int, int, int], float]
-    tokens: Callable[[int, int], float]
+    layers: Callable[[int, int], Array]
+    head: Callable[[int], Array]
+    prompts: Callable[[int, int, int], Array]
+    tokens: Callable[[int, int], Array]
+
+
+def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
+    """Seconds alone of what compositions spend; of one design, without its axis."""
+    found = spent(*counts)[..., 0, :]
+    return found if several else found[..., 0]
 
 
 def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
-    """Seconds of compositions, by tables of a part each: attention, and what depends on tokens or requests alone."""
+    """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
+
+    Counts broadcast together; what is found has axes of `SPENT` and of designs more.
+    """
     mapping, latent = _of(design)[1], two_forms(load.model)
     lengths = 2 * axes[1][1:] - 1
     first = _prices(design, load, "prefill", fidelity, lengths)
-    alike_plans = mapping.prefill == mapping.decode and not latent
+    alike_plans = equal(mapping.prefill, mapping.decode) and not latent
     then = first if alike_plans else _prices(design, load, "decode", fidelity, lengths)
     between = partial(_between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
 
@@ -170,16 +186,17 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
         prompts = _each(first.prompts, count, np.rint(own), keys)
-        tokens = np.where(at_once > 0, _each(then.tokens, at_once, cached), 0.0)
-        alone = np.where(at_once > 0, _each(then.layers, at_once, at_once) + _each(then.head, at_once) + tokens, 0.0)
+        decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
+        tokens = np.where(decoding, _each(then.tokens, at_once, cached), 0.0)
+        alone = np.where(decoding, _each(then.layers, at_once, at_once) + _each(then.head, at_once) + tokens, 0.0)
         if latent:
             mixed = _each(first.layers, new, count) + _each(first.head, count) + prompts + alone
         else:
-            beside = tokens if first is then else np.where(at_once > 0, _each(first.tokens, at_once, cached), 0.0)
+            beside = tokens if first is then else np.where(decoding, _each(first.tokens, at_once, cached), 0.0)
             # compositions that a table is compared with are priced as they are
             of = _each if prompt.ndim == 1 else between
             mixed = of(lambda many: first.layers(many, 1), new + at_once) + of(first.head, count + at_once) + prompts + beside
-        return np.where(new > 0, mixed, np.where(at_once > 0, alone, np.nan))
+        return np.where(some, mixed, np.where(decoding, alone, np.nan))
 
     return pricing
 
@@ -190,57 +207,84 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     on = On(model, chip, plan, itemsize, {}, _kept(design, load)[phase])
     machine, reader = of_tiles(chip), reader_of(fidelity)
 
-    def seconds(of: Sequence[Block]) -> float:
-        return float(sums(timed(of, machine, reader))[0])
+    def spent(of: Sequence[Block]) -> Array:
+        return _spent(design, timed(of, machine, reader))
 
     def attention(some: Attend, on: On = on) -> list[tuple[float, Any]]:
-        """How often each job of attention and of indexers runs; all others depend on tokens and sequences alone."""
+        """How often each call of attention and of indexers runs; all others depend on tokens and sequences alone."""
         calls = ((block.times, of) for block in blocks(_step(phase, 1, 1), some, on) for of in block.calls)
-        return [(times, of.job) for times, of in calls if of.name in ATTENDING]
+        return [(times, of) for times, of in calls if of.name in ATTENDING]
 
-    def attending(some: Attend, on: On = on) -> float:
-        return sum(times * float(reader.job(job).seconds) for times, job in attention(some, on))
+    def attending(some: Attend, on: On = on) -> Array:
+        seconds: Any = 0.0
+        activity, operations = Activity(), 0.0
+        for times, call in attention(some, on):
+            cost = reader.job(call.job)
+            assert cost.activity is not None
+            seconds, activity = seconds + times * cost.seconds, activity + cost.activity * times
+            operations += times * call.flop
+        return _together_spent(design, seconds, activity, operations)
 
     @cache
     def sliced(length: int) -> list[On]:
-        several = (job for requests in (1, SEVERAL) for _, job in attention(_prompts(model, requests, length, length)))
-        found = [of.tiling for of in map(asked, several) if isinstance(of, Job)]
+        alike = (of.job for requests in (1, SEVERAL) for _, of in attention(_prompts(model, requests, length, length)))
+        found = [of.tiling for of in map(asked, alike) if isinstance(of, Job)]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
 
     @cache
-    def others(tokens: int, sequences: int) -> float:
-        return seconds([of for of in blocks(_step(phase, tokens, sequences), nobody, on) if of.name != "head"])
+    def others(tokens: int, sequences: int) -> Array:
+        return spent([of for of in blocks(_step(phase, tokens, sequences), nobody, on) if of.name != "head"])
 
     @cache
-    def head(requests: int) -> float:
-        return seconds([of for of in blocks(_step(phase, 1, requests), nobody, on) if of.name == "head"])
+    def head(requests: int) -> Array:
+        return spent([of for of in blocks(_step(phase, 1, requests), nobody, on) if of.name == "head"])
 
     @cache
-    def prompts(requests: int, queries: int, keys: int) -> float:
+    def prompts(requests: int, queries: int, keys: int) -> Array:
         near = lengths[np.abs(np.log(lengths / queries)).argmin()]
-        return min(attending(_prompts(model, requests, queries, keys), some) for some in sliced(int(near)))
+        found = np.stack([attending(_prompts(model, requests, queries, keys), some) for some in sliced(int(near))])
+        quickest = found[:, 0].argmin(axis=0)
+        return np.asarray(np.take_along_axis(found, quickest[None, None, :], axis=0)[0])
 
     @cache
-    def tokens(requests: int, keys: int) -> float:
+    def tokens(requests: int, keys: int) -> Array:
         return attending(_token(model, requests, float(keys)))
 
     return _Prices(others, head, prompts, tokens)
 
 
-def _between(known: Array, seconds: Callable[[int], float], counts: Array) -> Array:
-    """Of counts, evenly between those that are known."""
-    here = np.array([seconds(int(count)) for count in known])
-    slope = (here[-1] - here[-2]) / (known[-1] - known[-2])
-    found = np.interp(counts, known, here) + slope * np.maximum(counts - known[-1], 0.0)
+def _spent(design: Design, of: list[Timed]) -> Array:
+    """What blocks spend, shape (SPENT, designs)."""
+    return _together_spent(design, *sums(of))
+
+
+def _together_spent(design: Design, seconds: Any, activity: Activity, operations: float) -> Array:
+    chip, mapping = _of(design)
+    joules = dynamic(activity, chip, itemsize_of(mapping))
+    found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
+    return np.array([np.broadcast_to(value, max(several(design), 1)) for value in found])
+
+
+def _between(known: Array, spent: Callable[[int], Array], counts: Array) -> Array:
+    """Of counts, evenly between those that are known; beyond the last one time goes on as before it, and work in proportion."""
+    here = np.array([spent(int(count)) for count in known])
+    place = np.clip(np.searchsorted(known, counts, side="right") - 1, 0, len(known) - 2)
+    slope = np.diff(here, axis=0) / np.diff(known)[:, None, None]
+    slope = np.concatenate([slope, here[-1:] / known[-1]])  # other tilings move less: a difference may be negative
+    slope[-1, 0] = slope[-2, 0]
+    place = np.where(counts > known[-1], len(known) - 1, place)
+    # what is less than the first one is asked for where there is nothing, and is left out
+    found = here[place] + slope[place] * np.maximum(counts - known[place], 0.0)[..., None, None]
     return np.asarray(found)
 
 
-def _each(seconds: Callable[..., float], *counts: Array) -> Array:
-    """Of whole numbers, 1 at least, that broadcast together; each combination of them once."""
+def _each(spent: Callable[..., Array], *counts: Array) -> Array:
+    """Of whole numbers, 1 at least, that broadcast together; each combination of them once. Shape (..., SPENT, designs)."""
     together = np.broadcast_arrays(*(np.maximum(count, 1.0) for count in counts))
     some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
-    return np.array([seconds(*(int(count) for count in row)) for row in some])[np.ravel(place)].reshape(together[0].shape)
+    found = np.array([spent(*(int(count) for count in row)) for row in some])
+    return found[np.ravel(place)].reshape(*together[0].shape, *found.shape[1:])
 
 
 def _axes(load: Load, prompts: int, batch: int) -> list[Array]:
@@ -316,6 +360,7 @@ def _step(phase: str, tokens: float, requests: float) -> Step:
     return Step(phase, float(tokens), float(requests), 0.0, 0.0)
 
 
+@same
 def _held(design: Design, load: Load) -> dict[str, Held]:
     """By phase, what memories hold in the largest iteration, and for the longest request."""
     (_, mapping), longest = _of(design), load.longest - 1
@@ -365,10 +410,10 @@ def _room(design: Design, load: Load) -> Room:
     return room_of(load.model, nbytes)
 
 
-def devices(design: Design) -> float:
+def devices(design: Design) -> Any:
     """Chips of all instances."""
     serving = _of(design)[1].serving
-    return float(serving.instances + serving.prefill_instances)
+    return serving.instances + serving.prefill_instances
 
 
 def _of(design: Design) -> tuple[Chip, Mapping]:

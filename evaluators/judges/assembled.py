@@ -1,0 +1,61 @@
+"""What serves a load, put together: pools of instances with prices and memory, and the way of caches between them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dse.evaluators.account.services import Instance
+from dse.evaluators.judges.served import longest
+from dse.evaluators.serving.kvcache import Room, paged, prefixes
+from dse.evaluators.serving.loop import Deployment, Pool
+from dse.evaluators.serving.policy import Policy, policies
+from dse.evaluators.serving.price import Price
+from dse.evaluators.serving.state import Transfer
+from dse.space.mapping import Serving
+from dse.space.workload import Load
+
+
+class Group(NamedTuple):
+    """Instances that are alike: what they are, how they form iterations of how many requests, and how many there are."""
+
+    of: Instance
+    rule: Policy
+    batch: int
+    instances: int
+
+
+def groups(serving: Serving, instances: Sequence[Instance]) -> list[Group]:
+    """Those of each pool: that prefills, if any does so alone, and that decodes."""
+    counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
+    return [Group(of, *rule, count) for rule, of, count in zip(policies(serving), instances, counts, strict=True)]
+
+
+def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, room: Room) -> Pool:
+    """A pool of one design.
+
+    Args:
+        serving, group, load: of one design or of several, whose serving is the same.
+        price: of iterations.
+        free, room: of an instance, for caches, and of a request. [B]
+    """
+    free -= float(serving.reserved)
+    kept = free * float(serving.prefix)
+    memory = paged(free - kept, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest(load))
+    memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
+    known = prefixes(kept, room, load.requests.block, int(serving.snapshot or 0))
+    pooled = serving.reuse == "pool"
+    return Pool(price, group.rule, memory, group.instances, batch=group.batch, **known._asdict(), pooled=pooled)
+
+
+def deployment(serving: Serving, pools: list[Pool], load: Load, way: tuple[Room, float] | None) -> Deployment:
+    """Pools of one design; where there are two, `way` is what a request has on its way between them, and its start. [s]"""
+    if load.speculation:  # whoever only prefills makes first tokens alone
+        said = load.speculation
+        pools = [*pools[:-1], replace(pools[-1], guesses=said.tokens, acceptance=said.acceptance, seed=load.seed)]
+    transfer = None
+    if way is not None:
+        sent, latency = way
+        # an instance sends or takes one cache at a time
+        channels = min(of.instances for of in pools)
+        transfer = Transfer(sent.growing, latency, channels, True, fixed=sent.fixed, windows=sent.windows)
+    return Deployment(tuple(pools), transfer, serving.routing)

@@ -1,0 +1,114 @@
+"""Designs of one structure at fidelity=steady, all at once: prices broadcast over them, and the pools of each are balanced.
+
+Leaves have the shape (designs,), but for those of `mapping.serving`, on which all designs that come together agree.
+"""
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account.metrics import per_area
+from dse.evaluators.account.services import HERE, several
+from dse.evaluators.judges import steady
+from dse.evaluators.judges.assembled import Group, deployment, groups, pool
+from dse.evaluators.judges.served import longest, picked
+from dse.evaluators.serving.kvcache import picked as number
+from dse.evaluators.serving.measures import Slo
+from dse.evaluators.serving.policy import most_prompts
+from dse.evaluators.serving.price import Price, points, stored
+from dse.evaluators.serving.priced import interpolated
+from dse.evaluators.serving.standing import measured, standing
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import leaves
+from dse.space.workload import Load
+
+Tables = tuple[Price, ...]
+"""Of seconds, and of what else compositions spend."""
+
+MOST_TABLES = 256
+TABLES: dict[tuple[Any, ...], Tables] = {}
+"""Of designs that came by themselves, by the key of their prices and the points; those used last at the end."""
+
+
+def alike(design: Design) -> Iterator[tuple[Array, Design]]:
+    """Rows of a design that are served in the same way, and the design that these are."""
+    columns = {address: np.ravel(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    apart = [column for address, column in columns.items() if address.startswith(HERE)]
+    size = max((len(column) for column in columns.values()), default=1)
+    said = np.array([np.broadcast_to(column, size) for column in apart] or [np.zeros(size)])
+    kinds, which = np.unique(said, axis=1, return_inverse=True)
+    for kind in range(kinds.shape[1]):
+        rows = np.flatnonzero(np.ravel(which) == kind)
+        yield rows, picked(design, rows, HERE)
+
+
+def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
+    """What designs are worth that keep all limits; numbers, or of shape (designs,)."""
+    steady.refuse(load)
+    serving, size = design.mapping.serving, max(several(design), 1)
+    parts = groups(serving, service.instances(design, load, steady.PRICES))
+    tables = [_tables(of, load, size) for of in parts]
+    way = service.transfer(design, load) if len(parts) == 2 else None
+    deployments = []
+    for row in range(size):
+        pools = [
+            pool(serving, part, load, table[row][0], number(part.of.free, row), part.of.room.at(row))
+            for part, table in zip(parts, tables, strict=True)
+        ]
+        deployments.append(deployment(serving, pools, load, way and (way[0].at(row), number(way[1], row))))
+    found = standing(deployments, load.requests, load.ttft)
+    worth = _worth(found, load, *service.areas(design))
+    made = steady.means(found, load.requests, len(parts))
+    done = [[(mean.times, mean.composition) for mean in some] for some in made]
+    beside = {"spent": _spent(done, tables)} if parts[0].of.more else {}
+    used: dict[str, Any] = service.used(design, load, done, found["span"], steady.PRICES, **beside)
+    return worth | used | {"devices": service.devices(design)}
+
+
+def _tables(group: Group, load: Load, size: int) -> list[Tables]:
+    """Design by design, few points of the axes that the loop has."""
+    of, most = group.of, longest(load) + 1
+    axes = steady.coarse(of.axes)(most_prompts(group.rule, group.batch, most), most, group.batch, most)
+    place = (of.key, *(values.tobytes() for values in axes))
+    if of.key and place in TABLES:
+        TABLES[place] = TABLES.pop(place)
+        return [TABLES[place]]
+    shape, counts = [len(values) for values in axes], points(axes)
+    found = np.asarray((of.more or of.pricing)(*counts), float)
+    values = found.reshape(*found.shape[:5], -1, size)
+    values = np.broadcast_to(values, (*shape, *values.shape[5:]))
+    tables = [
+        tuple(stored(values[..., what, row], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2]))
+        for row in range(size)
+    ]
+    if of.key:
+        TABLES[place] = tables[0]
+        while len(TABLES) > MOST_TABLES:
+            TABLES.pop(next(iter(TABLES)))
+    return tables
+
+
+def _worth(found: Array, load: Load, die: Any, system: Any) -> dict[str, Array]:
+    """Metrics of records of the steady state, shape (designs,)."""
+    slo = Slo(load.ttft, load.tpot)
+    each = []
+    for row, record in enumerate(found):
+        values = measured(record, load.requests, slo)
+        areas = per_area(values["throughput"], float("nan"), number(die, row), number(system, row))
+        each.append(values | {name: area for name, area in areas.items() if area == area})
+    return {name: np.array([values[name] for values in each]) for name in each[0]}
+
+
+def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[list[Tables]]) -> Array:
+    """What iterations spend beside their time, shape (what, designs)."""
+    found = np.zeros((len(tables[0][0]) - 1, len(tables[0])))
+    for some, of in zip(done, tables, strict=True):
+        for times, made_of in some:
+            at = np.array([np.broadcast_to(count, len(of)) for count in made_of], float).T
+            for row in np.flatnonzero(times > 0):
+                here = tuple(at[row].tolist())
+                found[:, row] += times[row] * np.array([interpolated(price, here) for price in of[row][1:]])
+    return found
