@@ -1,0 +1,91 @@
+"""The site of the documents: it builds without a warning, and nothing is fetched from elsewhere when it is read."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FETCHED = {"stylesheet", "preload", "prefetch", "modulepreload", "preconnect", "dns-prefetch", "icon", "manifest"}
+"""Links of a page's head that a browser follows by itself."""
+OUTSIDE = re.compile(r"^\s*(?:https?:)?//", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as the documents say, elsewhere."""
+    there = tmp_path_factory.mktemp("site") / "site"
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", "docs/mkdocs.yml", "--site-dir", str(there)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stdout + done.stderr
+    return there
+
+
+class Assets(HTMLParser):
+    """What a browser fetches of others to show a page, as `found`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        said = {name: value or "" for name, value in attrs}
+        if tag == "link" and not FETCHED & set(said.get("rel", "").lower().split()):
+            return
+        names = ("src", "srcset", "poster", "data", "href") if tag in ("link", "use", "image") else ("src", "srcset", "data")
+        self.found += [said[name] for name in names if OUTSIDE.match(said.get(name, ""))]
+        self.found += imported(said.get("style", ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "style":
+            self.found += imported(data)
+
+
+def imported(style: str) -> list[str]:
+    """What a sheet of styles fetches of others."""
+    found = re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", style)
+    return [one or other for one, other in found if OUTSIDE.match(one or other)]
+
+
+def outside(page: str) -> list[str]:
+    """What a page fetches of others."""
+    assets = Assets()
+    assets.feed(page)
+    return assets.found
+
+
+def test_no_page_fetches_anything_of_others(site: Path) -> None:
+    pages = {path: outside(path.read_text()) for path in site.rglob("*.html")}
+    styles = {path: imported(path.read_text()) for path in site.rglob("*.css")}
+    assert len(pages) > 50
+    assert styles
+    assert not {str(path): found for path, found in (pages | styles).items() if found}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<script src="https://a.example/x.js"></script>',
+        '<link rel="stylesheet" href="//a.example/x.css">',
+        '<link rel="preconnect" href="https://a.example">',
+        '<style>@import "https://a.example/x.css";</style>',
+        '<p style="background: url(https://a.example/x.png)">',
+        '<img src="http://a.example/x.png">',
+    ],
+)
+def test_what_is_fetched_of_others_is_found(page: str) -> None:
+    assert outside(page)
+    assert not outside(re.sub(r"(https?:)?//a\.example/?", "", page))
+
+
+def test_every_document_and_study_is_a_page(site: Path) -> None:
+    """Each page is a folder of the site at the path that the document has in the repository."""
+    documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/*/README.md"), ROOT / "README.md"]
+    for path in documents:
+        place = path.relative_to(ROOT)
+        page = site / (place.parent if place.name == "README.md" else place.with_suffix("")) / "index.html"
+        assert page.exists(), place
