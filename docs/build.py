@@ -1,17 +1,30 @@
 """What mkdocs asks while it builds the site: which files of the repository are pages, and where they stand in it.
 
 Files keep their paths, so that README.md is the first page, and a link that works in the repository works in the site.
+Reports of small studies are made by running them.
 """
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "studies/*/README.md", "studies/*/*.svg")
 PATTERNS += ("studies/*/*.png",)
+
+GALLERY = "docs/gallery.md"
+SMALL = {
+    "quickstart": ("screen.limit=128", "search.budget=32"),
+    "waferllm_gemv": ("workload.shapes=[1x2048x2048]", "verify.designs=2", "verify.off_front=2"),
+}
+"""Studies of the gallery, and what makes each short."""
 
 
 def sources() -> Iterator[str]:
@@ -32,4 +45,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The repository's files beside those of `docs/assets`."""
     for path in sources():
         files.append(File(path, str(ROOT), config.site_dir, config.use_directory_urls))
+    for study, less in SMALL.items():
+        files.append(File.generated(config, f"docs/reports/{study}.html", content=report(study, less)))
     return files
+
+
+def report(study: str, less: tuple[str, ...]) -> bytes:
+    """The report of a study that is run for it, in a folder that is removed.
+
+    Raises:
+        CalledProcessError: it did not run; what it said is printed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "dse.main", "run", f"study={study}", "workers=serial", *less]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        subprocess.run(words, cwd=folder, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
+        return (Path(folder) / "runs" / study / "report.html").read_bytes()
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The gallery's names of studies become links to their reports, which the repository does not have."""
+    if page.file.src_uri != GALLERY:
+        return markdown
+    for study in SMALL:
+        markdown = markdown.replace(f"\n| {study} |", f"\n| [{study}](reports/{study}.html) |")
+    return markdown

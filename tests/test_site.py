@@ -128,3 +128,12 @@ def public_of(place: str, member: Any) -> set[str]:
     """A class with its public methods that have a docstring, or a function."""
     methods = vars(member).items() if inspect.isclass(member) else ()
     return {place} | {f"{place}.{name}" for name, of in methods if name[0] != "_" and inspect.isfunction(of) and of.__doc__}
+
+
+def test_the_gallery_links_to_a_report_of_each_study(site: Path) -> None:
+    linked = re.findall(r'href="([^"]*reports/(\w+)\.html)"', (site / "docs/gallery/index.html").read_text())
+    assert len(linked) >= 2
+    for address, study in linked:
+        text = (site / "docs/gallery" / address).read_text()
+        assert study in text
+        assert "Plotly" in text
