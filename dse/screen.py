@@ -46,6 +46,9 @@ LEFT = b"left"
 FEW = 16
 """Designs that serve requests evaluated at once: each takes a fraction of a second."""
 
+TOGETHER = 512
+"""Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together."""
+
 CACHE_ROWS = 8_192
 """Rows evaluated at once, over the steps of the largest case list: arrays of this size stay in a core's cache."""
 
@@ -193,7 +196,8 @@ def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -
     excess = np.empty(size)
     left: set[str] = set()
     done = 0
-    parts = space.parts(columns, FEW if _served(study) else rows)
+    few = TOGETHER if study.screening == "steady" else FEW
+    parts = space.parts(columns, few if _served(study) else rows)
     each = [{address: column[part] for address, column in columns.items()} for part in parts]
     for part, outcomes in _each(study, each, parts):
         for name, column in outcomes.columns.items():
