@@ -1,0 +1,88 @@
+"""Designs of one structure that are balanced together are what each of them is by itself."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question, question
+from dse.compose import compose, folder_of
+from dse.evaluators import evaluate
+from dse.evaluators.evaluation import Outcomes
+from dse.evaluators.judges import balanced
+from dse.evaluators.judges.served import picked
+from dse.space.design import Design, Designs
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from dse.space.software import SERVED_DEVICES, SERVED_WHOLE_CHIP, software_of
+
+
+@cache
+def asked() -> Question:
+    """The space of the study over all papers' machines, and its load, shorter."""
+    config = compose(["study=mesh_llm", "workload.requests=40"])
+    return question(config, folder_of(config))
+
+
+def drawn(software: str, seed: int, most: int) -> Design:
+    """Designs of one structure that are served in the same way: as many as random samples of the space have."""
+    space = asked().space
+    sample = space.stack(space.sample(np.random.default_rng(seed).random((400, len(space.knobs)))))
+    kinds = [part for _, of in sample.groups if software_of(of.mapping) == software for part in balanced.alike(of)]
+    rows, of = max(kinds, key=lambda part: len(part[0]))
+    return picked(of, np.arange(len(rows))[:most])
+
+
+def answered(design: Design, count: int) -> Outcomes:
+    """At fidelity=steady."""
+    return evaluate(Designs(count, ((np.arange(count), design),)), asked().workload, fidelity="steady")
+
+
+def one_by_one(design: Design, count: int) -> None:
+    """Fails where a row of a design is not what it is by itself."""
+    together = answered(design, count)
+    for row in range(count):
+        alone = answered(picked(design, np.array([row])), 1)
+        assert alone.limit[0] == together.limit[row]
+        for name, column in together.columns.items():
+            value = alone.columns[name][0] if name in alone.columns else np.nan
+            assert column[row] == pytest.approx(value, rel=1e-9, nan_ok=True), name
+
+
+def size_of(design: Design) -> int:
+    """How many designs it is."""
+    return balanced.several(design) or 1
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from((0.0, 1.0, 2.0)))
+def test_dies_together_are_what_they_are_one_by_one(seed: int, prefilling: float) -> None:
+    """With prompts and decodes on the same dies, and apart."""
+    design = drawn(SERVED_DEVICES, seed, 8)
+    design = replaced(design, {"mapping.serving.prefill_instances": prefilling})
+    one_by_one(design, size_of(design))
+
+
+@settings(max_examples=1, deadline=None)
+@given(st.integers(0, 2**32))
+def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
+    """Slices are searched for many chips at once."""
+    design = drawn(SERVED_WHOLE_CHIP, seed, 4)
+    one_by_one(design, size_of(design))
+
+
+def test_rows_that_are_served_alike_come_together() -> None:
+    """Each row once, and what says how instances are used is a number in each part."""
+    space = asked().space
+    sample = space.stack(space.sample(np.random.default_rng(3).random((200, len(space.knobs)))))
+    for rows, design in sample.groups:
+        if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_WHOLE_CHIP):
+            continue
+        found: list[Array] = []
+        for some, part in balanced.alike(design):
+            found.append(some)
+            assert np.ndim(part.mapping.serving.batch) == 0
+            assert size_of(part) in (1, len(some))
+        assert sorted(np.concatenate(found).tolist()) == list(range(len(rows)))
