@@ -13,10 +13,13 @@ import numpy as np
 
 from dse.evaluators.graph.operators import Attention, Index, MatMul, Operator, Part, Recur
 from dse.evaluators.layouts.residency import Share, nbytes, width
+from dse.evaluators.machine.compile_cache import cached_njit
 from dse.space.elementwise import Array
 from dse.space.layers import layers
 from dse.space.mapping import Precision
 from dse.space.model import Model
+
+compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False)
 
 STEPS = 30
 """Of the bisection for the slowest stage: its time is found to a part in 2^30."""
@@ -120,37 +123,50 @@ def parts_of_layers(line: Line, stages: int, value: float) -> Stages:
         value: to send a value of each token to the next stage. [s]
     """
     best = whole_layers(line, stages)
-    least, most = 0.0, float(best.seconds(line, value).max())
+    least, most, found = 0.0, float(best.seconds(line, value).max()), False
+    done = np.append(0.0, np.cumsum(line.seconds))
+    sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
+    tried, ends = np.zeros(stages + 1), np.zeros(stages + 1)
     for _ in range(STEPS):
         bound = (least + most) / 2
-        ends = _filled(line, stages, value, bound)
-        if ends is None:
-            least = bound
+        if _filled(done, line.divisible, sending, slope, bound, tried):
+            ends[:], most, found = tried, bound, True
         else:
-            best, most = _stages(line, ends), bound
-    return best
+            least = bound
+    return _stages(line, ends) if found else best
 
 
-def _filled(line: Line, stages: int, value: float, bound: float) -> Array | None:
-    """The ends of stages that each go as far as a time lets them; None where that is not to the last operator."""
-    done, count = np.append(0.0, np.cumsum(line.seconds)), len(line.seconds)
-    sending, slope = value * line.crossing, np.maximum(line.seconds + value * line.result, 1e-30)
-    ends = [0.0]
-    for _ in range(stages):
-        start = ends[-1]
-        before = float(np.interp(start, np.arange(count + 1), done))
-        if done[-1] - before <= bound:
-            return np.array(ends + [float(count)] * (stages + 1 - len(ends)))
-        first, last = int(start), int(np.searchsorted(done, before + bound, side="right"))
-        here = np.arange(first, min(last, count))
-        spare = bound - (done[here] - before) - sending[here]
-        # up to an operator, or into a product as far as it and what it adds to be sent leave time for
-        into = here + np.where(line.divisible[here], np.minimum(spare / slope[here], 1 - 1e-9), 0.0)
-        best = float(np.max(into, where=spare >= 0, initial=start))
+@compiled
+def _filled(done, divisible, sending, slope, bound, ends):  # type: ignore[no-untyped-def]
+    """Whether stages that each go as far as a time lets them come to the last operator: `ends`, but for the first one.
+
+    Args:
+        done: seconds of the operators before each one and of all, shape (operators + 1,).
+        divisible, sending, slope: of each operator, shape (operators,); the last two are seconds to send what crosses its
+            beginning, and to compute it and to send its result.
+        bound: the time. [s]
+        ends: written, shape (stages + 1,).
+    """
+    count = len(divisible)
+    for stage in range(1, len(ends)):
+        start = ends[stage - 1]
+        first = int(start)
+        before = done[count] if first >= count else (done[first + 1] - done[first]) * (start - first) + done[first]
+        if done[count] - before <= bound:
+            ends[stage:] = count
+            return True
+        best, here = start, first
+        while here < count and done[here] <= before + bound:
+            spare = bound - (done[here] - before) - sending[here]
+            if spare >= 0:
+                # up to an operator, or into a product as far as it and what it adds to be sent leave time for
+                into = here + (min(spare / slope[here], 1 - 1e-9) if divisible[here] else 0.0)
+                best = max(best, into)
+            here += 1
         if best <= start:
-            return None
-        ends.append(best)
-    return None
+            return False
+        ends[stage] = best
+    return False
 
 
 def _stages(line: Line, ends: Array) -> Stages:
