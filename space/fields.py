@@ -97,9 +97,10 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]
 def equal(one: Any, other: Any) -> bool:
     """Whether two value objects have the same leaves, in all designs that these are of.
 
-    >>> from dse.space.layers import Reach
-    >>> equal(Reach(), Reach())
-    True
+    >>> from dse.space.memory import Controller
+    >>> queues = Controller(waiting=64, queue=8, path=1e-7)
+    >>> equal(queues, Controller(waiting=64, queue=8, path=1e-7)), equal(queues, Controller(waiting=32, queue=8, path=1e-7))
+    (True, False)
     """
     both = [[(address, value) for address, value, _ in leaves(of)] for of in (one, other)]
     return (

@@ -227,7 +227,8 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     step = whole_chip.phases(batch.base, job, "closed")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")
     prices = tiles._prices(served, load, "decode", "closed", np.array([600.0]))
-    assert prices.layers(8, 8) + prices.head(8) + prices.tokens(8, 601) == pytest.approx(float(step), rel=1e-9)
+    seconds, *_ = (prices.layers(8, 8) + prices.head(8) + prices.tokens(8, 601)).ravel()
+    assert seconds == pytest.approx(float(step), rel=1e-9)
 
 
 def test_tiles_refuse_scores_that_go_through_a_tanh() -> None:
