@@ -4,7 +4,7 @@ Products are SUMMA's, attention is FlatAttention's, and the rest is done row by 
 its operands from HBM and leaves its result there. A batch is prefilled as a whole, then decoded step by step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from functools import lru_cache
 from types import MappingProxyType
@@ -121,20 +121,33 @@ def blocks(at: Step, attending: Attend, on: On) -> tuple[Block, ...]:
     return one_after_another(found, line(on.model, at), 1.0) if reads_ahead(on.plan) else tuple(found)
 
 
+def attending_calls(parts: Sequence[Part], attending: Attend, on: On) -> list[tuple[float, Call]]:
+    """How often each call of attention and of indexers runs: all others depend on tokens and sequences alone."""
+    found: list[tuple[float, Call]] = []
+    for part in parts:
+        for of in part.operators if part.kind == MIXING else ():
+            found += [(float(part.times), call) for call in _of_requests(part, of, attending, on)]
+    return found
+
+
 def covered(part: Part, attend: Attend, on: On) -> Block:
     """A part of a model as calls of a chip, one after the other."""
     calls: list[Call] = []
     for of in part.operators:
-        if isinstance(of, Attention):
-            calls += _in_turn([_attention(part, of, some, on) for some in attend(part.reach)])
-        elif isinstance(of, Index):
-            calls += _in_turn([_index(part, of, some, on) for some in attend(part.indexed)])
+        if isinstance(of, Attention | Index):
+            calls += _in_turn(_of_requests(part, of, attend, on))
         elif isinstance(of, Recur):
             calls.append(_recur(part, of, on))
         else:
             calls.append(_product(part, of, on) if isinstance(of, MatMul) else _rows(part, of, on))
     same = tuple(calls)
     return Block(part.name, same, alike(same), tuple(range(len(same))), float(part.times))
+
+
+def _of_requests(part: Part, of: Operator, attend: Attend, on: On) -> list[Call]:
+    if isinstance(of, Attention):
+        return [_attention(part, of, some, on) for some in attend(part.reach)]
+    return [_index(part, of, some, on) for some in attend(part.indexed)] if isinstance(of, Index) else []
 
 
 def _in_turn(several: list[Call]) -> list[Call]:

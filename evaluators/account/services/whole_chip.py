@@ -24,9 +24,10 @@ from dse.evaluators.account.services import Composition, Done, Instance, priced_
 from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
+from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.attended import Attend, Attending, nobody
 from dse.evaluators.layouts.formats import itemsize_of
-from dse.evaluators.layouts.whole_chip import On, blocks
+from dse.evaluators.layouts.whole_chip import On, attending_calls, blocks
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.passes.call import Block
 from dse.evaluators.program.counts import Activity
@@ -109,7 +110,7 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, sp
     chip, _ = _of(design)
     if spent is None:
         each = [(times, _iteration(design, load, made_of, fidelity)) for pool in done for times, made_of in pool]
-        spent = sum((times * _spent(design, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT) - 1))
+        spent = sum((times * _spent(design, 1, of)[1:, 0] for times, of in each), start=np.zeros(len(SPENT) - 1))
     joules, memory_bytes, hop_bytes, operations = spent
     whole = devices(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
@@ -136,10 +137,6 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
     """In words, what would do."""
     return tiles.remedy(worst, design)
-
-
-ATTENDING = ("attention", "index")
-"""Operators that depend on how long requests are."""
 
 
 SPENT = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
@@ -208,26 +205,27 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     machine, reader = of_tiles(chip), reader_of(fidelity)
 
     def spent(of: Sequence[Block]) -> Array:
-        return _spent(design, timed(of, machine, reader))
+        return _spent(design, designs, timed(of, machine, reader))
 
-    def attention(some: Attend, on: On = on) -> list[tuple[float, Any]]:
-        """How often each call of attention and of indexers runs; all others depend on tokens and sequences alone."""
-        calls = ((block.times, of) for block in blocks(_step(phase, 1, 1), some, on) for of in block.calls)
-        return [(times, of) for times, of in calls if of.name in ATTENDING]
+    parts, designs = transformer(model, _step(phase, 1, 1)), max(several(design), 1)
 
     def attending(some: Attend, on: On = on) -> Array:
         seconds: Any = 0.0
         activity, operations = Activity(), 0.0
-        for times, call in attention(some, on):
+        for times, call in attending_calls(parts, some, on):
             cost = reader.job(call.job)
             assert cost.activity is not None
             seconds, activity = seconds + times * cost.seconds, activity + cost.activity * times
             operations += times * call.flop
-        return _together_spent(design, seconds, activity, operations)
+        return _together_spent(design, designs, seconds, activity, operations)
 
     @cache
     def sliced(length: int) -> list[On]:
-        alike = (of.job for requests in (1, SEVERAL) for _, of in attention(_prompts(model, requests, length, length)))
+        alike = (
+            of.job
+            for requests in (1, SEVERAL)
+            for _, of in attending_calls(parts, _prompts(model, requests, length, length), on)
+        )
         found = [of.tiling for of in map(asked, alike) if isinstance(of, Job)]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
         return [on._replace(plan=replaced(plan, some)) for some in changes]
@@ -254,16 +252,16 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     return _Prices(others, head, prompts, tokens)
 
 
-def _spent(design: Design, of: list[Timed]) -> Array:
+def _spent(design: Design, designs: int, of: list[Timed]) -> Array:
     """What blocks spend, shape (SPENT, designs)."""
-    return _together_spent(design, *sums(of))
+    return _together_spent(design, designs, *sums(of))
 
 
-def _together_spent(design: Design, seconds: Any, activity: Activity, operations: float) -> Array:
+def _together_spent(design: Design, designs: int, seconds: Any, activity: Activity, operations: float) -> Array:
     chip, mapping = _of(design)
     joules = dynamic(activity, chip, itemsize_of(mapping))
     found = (seconds, joules, activity.memory_bytes, activity.hop_bytes, operations)
-    return np.array([np.broadcast_to(value, max(several(design), 1)) for value in found])
+    return np.array([np.broadcast_to(value, designs) for value in found])
 
 
 def _between(known: Array, spent: Callable[[int], Array], counts: Array) -> Array:
