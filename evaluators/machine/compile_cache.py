@@ -51,6 +51,13 @@ part = cached_njit(**_inside)
 loop = cached_njit(**_plain)
 """Decorator of a function that Python calls."""
 
+released = cached_njit(**_plain, nogil=True)
+"""Decorator of one that Python calls while its other threads go on; compiled functions call it too."""
+
+inlined = cached_njit(**_plain, nogil=True, forceinline=True)
+"""Decorator of a small one of these: it is inlined into the compiled functions that call it. What is large and called from many
+places is not, as machine code would grow with the product of the places."""
+
 
 index: Any = np.uint64
 """Type of an index that is not negative, so that compiled code does not test for wrap-around."""

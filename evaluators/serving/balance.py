@@ -14,12 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import released
 from dse.evaluators.serving.priced import seconds
 from dse.evaluators.serving.waits import others
 from dse.space.elementwise import Array
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 DOUBLINGS, HALVINGS = 40, 44
 """Of the length of an iteration, until it is long enough; and of the bracket between too short and long enough."""
@@ -83,13 +81,13 @@ class Mix(NamedTuple):
     left: Array
 
 
-@compiled
+@released
 def spilled(of, held):
     """Share of what is read that has no room in SRAM, with so many requests in each lane."""
     return max(0.0, 1 - of.near / max(held * of.stages, 1.0)) if of.near < math.inf else 0.0
 
 
-@compiled
+@released
 def chunk_of(of, decodes):
     """The longest chunk of a prompt beside some decodes. [token]"""
     if not of.chunked:
@@ -100,7 +98,7 @@ def chunk_of(of, decodes):
     return min(left, of.chunk) if of.chunk > 0 else left
 
 
-@compiled
+@released
 def chunks_at_once(of, decodes):
     """Chunks that an iteration has room for, beside some decodes."""
     if not of.chunked:
@@ -110,27 +108,27 @@ def chunks_at_once(of, decodes):
     return max(1.0, (of.tokens - decodes) // of.chunk) if of.chunk > 0 else 1.0
 
 
-@compiled
+@released
 def chunks(prompt, chunk):
     """Of a prompt; 1 where it is not cut."""
     return math.ceil(prompt / chunk) if chunk < math.inf else 1.0
 
 
-@compiled
+@released
 def chunked(price, tokens, past, decodes, context, share):
     """Seconds of an iteration with one chunk of a prompt of which some is done, and some decodes."""
     pairs, positions = tokens * past + tokens * (tokens + 1) / 2, decodes * context
     return seconds(price, tokens, pairs, decodes, positions, past, share * (past + positions))
 
 
-@compiled
+@released
 def decoded(price, of, load, decodes, share):
     """Seconds of an iteration of decodes alone."""
     positions = decodes * load.context
     return seconds(price, 0.0, 0.0, decodes, positions, 0.0, share * positions)
 
 
-@compiled
+@released
 def alone(price, of, prompt, share):
     """Seconds of a prompt by itself, chunk after chunk."""
     chunk = chunk_of(of, 0.0)
@@ -148,7 +146,7 @@ def alone(price, of, prompt, share):
     return total + (count - 1) * (three + chunked(price, chunk, done, 0.0, 0.0, share)) / 6
 
 
-@compiled
+@released
 def prefilling(price, of, load, taken):
     """Seconds of each kind of prompt by itself, in `taken`; returns their mean, and how many chunks, of how much."""
     mean = count = past = tokens = 0.0
@@ -163,7 +161,7 @@ def prefilling(price, of, load, taken):
     return mean, count, tokens / count, past / count
 
 
-@compiled
+@released
 def beside(price, of, load, prompts, decodes, share):
     """What a chunk adds to an iteration with some decodes: all of it, where prompts go by themselves. [s]"""
     _, _, tokens, past = prompts
@@ -173,7 +171,7 @@ def beside(price, of, load, prompts, decodes, share):
     return max(0.0, both - decoded(price, of, load, decodes, share))
 
 
-@compiled
+@released
 def stretched(price, of, load, prompts, lane, period, decodes, share):
     """A prompt's mean time from its first chunk to its first token, beside decodes and beside other prompts. [s]"""
     mean, count, tokens, past = prompts
@@ -188,7 +186,7 @@ def stretched(price, of, load, prompts, lane, period, decodes, share):
     return mean
 
 
-@compiled
+@released
 def iterated(price, of, load, prompts, lane, period, full, found):
     """An iteration of decodes when others take so long: a step of the fixed point; what it has is left in `found`.
 
@@ -220,7 +218,7 @@ def iterated(price, of, load, prompts, lane, period, full, found):
     return step
 
 
-@compiled
+@released
 def gapped(price, of, load, prompts, rate, share, found):
     """The time between two tokens of a request that a share of all such times keep. [s]
 
@@ -260,7 +258,7 @@ def gapped(price, of, load, prompts, rate, share, found):
     return step + (count - 1) * beside(price, of, load, prompts, most, far)
 
 
-@compiled
+@released
 def crowded(price, of, load, prompts, period):
     """Requests that a lane serves over time where it is always as full as can be, and iterations take so long. [1/s]"""
     busy = load.further * period
@@ -271,14 +269,14 @@ def crowded(price, of, load, prompts, period):
     return min(lane, chunks_at_once(of, decodes) / (prompts[1] * period)) if of.prefills else lane
 
 
-@compiled
+@released
 def longer(price, of, load, prompts, rate, period, found):
     """Whether iterations take longer than a period; a rate of 0 is that of full lanes."""
     lane = rate / (of.instances * of.stages) if rate > 0 else crowded(price, of, load, prompts, period)
     return iterated(price, of, load, prompts, lane, period, rate == 0, found) > period
 
 
-@compiled
+@released
 def balanced(price, of, load, prompts, rate, found):
     """The balance of a pool in `found`: at a rate below saturation, or, for a rate of 0, where some always wait."""
     lanes = of.instances * of.stages

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import inlined, piece, released
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
@@ -32,10 +32,8 @@ not yet: it has worked for a while and is to be called again, so that the caller
 
 PLENTY = 1 << 40
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
-
-@compiled
+@released
 def play(s, prices, transfer, stop):
     """Plays all requests, or goes on where it paused; what came of them is in `s`. Returns how it ended."""
     n, total = len(s.requests), s.total[0]
@@ -82,7 +80,7 @@ def play(s, prices, transfer, stop):
     return ENDED
 
 
-@compiled
+@piece
 def _next(s, arrival, now):
     """The next instant."""
     t = arrival
@@ -95,7 +93,7 @@ def _next(s, arrival, now):
     return t
 
 
-@compiled
+@piece
 def _start(s, prices, here, transfer, stop, coming, t):
     """Starts an iteration in each idle lane of an instance, while its first stage is free. Returns whether all had a price."""
     pool, free, f, turn = s.pools[here.pool], s.stage_free[here.number], s.step[0], here.next_lane
@@ -128,7 +126,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
     return True
 
 
-@compiled
+@piece
 def _open(s, here, pool):
     """Whether whoever is first in the queue may be taken up."""
     if here.head < 0 or here.held >= pool.batch:
@@ -137,7 +135,7 @@ def _open(s, here, pool):
     return not q.remote and may(s, pool, here, q)
 
 
-@compiled
+@piece
 def _why(s, here):
     """What the first in a queue waits for, if not for an iteration that is under way."""
     if here.head < 0:
@@ -150,7 +148,7 @@ def _why(s, here):
     return BATCH if pool.static and not q.remote else 0
 
 
-@compiled
+@piece
 def _closed(s, here, pool, lane):
     """Whether nobody can join the requests of a lane, none of which ends: no one waits, or there is no room."""
     if here.head < 0 or here.held >= pool.batch or (pool.static and not s.requests[here.head].remote):
@@ -159,7 +157,7 @@ def _closed(s, here, pool, lane):
     return not may(s, pool, here, s.requests[here.head])
 
 
-@compiled
+@piece
 def _horizon(s, here, transfer, stop, coming, t):
     """The instant up to which nothing from outside can reach an instance, known when those before it have started."""
     if s.instances[0].pool == here.pool:
@@ -178,7 +176,7 @@ def _horizon(s, here, transfer, stop, coming, t):
     return until
 
 
-@compiled
+@piece
 def _ahead(s, price, here, pool, lane, t, horizon):
     """Plays iterations in which all of a lane's requests decode and none ends, as long as nothing can reach the instance.
 
@@ -231,7 +229,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
     return t
 
 
-@compiled
+@piece
 def _count(s, here, lane, t, end, step):
     f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
     here.busy += step
@@ -254,7 +252,7 @@ def _count(s, here, lane, t, end, step):
         total.logged += 1
 
 
-@compiled
+@piece
 def _form(s, here, pool, lane, t):
     """Chooses what a lane runs next: requests' tokens in `part`, their counts in `step`. Returns whether any."""
     f = s.step[0]
@@ -280,7 +278,7 @@ def _form(s, here, pool, lane, t):
     return False
 
 
-@compiled
+@piece
 def _resume(s, here, pool, lane, room):
     """Brings back from the host what waits first, where it fits."""
     while here.head >= 0 and lane.count < room and here.held < pool.batch:
@@ -292,7 +290,7 @@ def _resume(s, here, pool, lane, room):
         join(s, here, lane, unqueue(s, here))
 
 
-@compiled
+@piece
 def _decode(s, here, pool, lane):
     """All that can decode does, in the order of admission. Returns whether memory sufficed: else the last to come have left."""
     f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
@@ -315,7 +313,7 @@ def _decode(s, here, pool, lane):
     return kept
 
 
-@compiled
+@piece
 def _prefill(s, here, pool, lane, t, room, new):
     """Prompts, as far as the budget goes: those begun first, then new ones in the order of the queue.
 
@@ -366,7 +364,7 @@ def _prefill(s, here, pool, lane, t, room, new):
     return kept
 
 
-@compiled
+@piece
 def _undecoded(f, q):
     """Takes a request's token, if it has one, out of the iteration; its place in the budget stays empty."""
     if q.part > 0:
@@ -375,7 +373,7 @@ def _undecoded(f, q):
         f.positions -= q.prompt + q.made
 
 
-@compiled
+@piece
 def _chunk(f, pool, q, tokens):
     q.part = tokens
     f.prompt += tokens
@@ -384,7 +382,7 @@ def _chunk(f, pool, q, tokens):
     f.far += far(pool, q, q.done)
 
 
-@compiled
+@piece
 def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
@@ -415,7 +413,7 @@ def _finish(s, lane, transfer, stop, t):
     lane.count = keep
 
 
-@compiled
+@piece
 def _token(total, gaps, q, stop, t):
     """One more token of a request is there."""
     q.made += 1
@@ -427,7 +425,7 @@ def _token(total, gaps, q, stop, t):
     q.last = t
 
 
-@compiled
+@piece
 def _leave(s, here, pool, r, q, transfer, stop, t):
     """A request that is done here is completed, or waits for its cache to be sent."""
     here.held -= 1
@@ -448,7 +446,7 @@ def _leave(s, here, pool, r, q, transfer, stop, t):
     queue(s, r, route(s, there, transfer.nearest, low, high))
 
 
-@compiled
+@inlined
 def _gap(gaps, gap, times):
     """Counts a gap between two tokens in the histogram; that of tokens made together is 0, and is in the first entry."""
     mantissa, exponent = math.frexp(gap)
@@ -458,7 +456,7 @@ def _gap(gaps, gap, times):
     entry.seconds += times * gap
 
 
-@compiled
+@piece
 def _preempt(s, here, pool, lane):
     """The last to come leaves its lane, for the front of the queue; its cache goes to the host, or is lost."""
     lane.count -= 1
@@ -482,14 +480,14 @@ def _preempt(s, here, pool, lane):
     total.queued += 1
 
 
-@compiled
+@piece
 def _move(s, pool, q):
     """Counts what goes to the host or comes back."""
     s.step[0].moved += _held(q)
     s.step[0].cells += cells(s, pool, _held(q))
 
 
-@compiled
+@piece
 def _held(q):
     """Positions whose keys and values have been computed."""
     return q.prompt + q.made - 1 if q.done == q.target else q.done

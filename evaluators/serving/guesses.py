@@ -14,9 +14,7 @@ Source:
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+from dse.evaluators.machine.compile_cache import inlined, piece
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -25,7 +23,7 @@ FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 UNIT = 2.0**-53
 
 
-@compiled
+@piece
 def _mixed(x):
     """SplitMix64's mixer after one step of its state."""
     x = x + STEP
@@ -34,7 +32,7 @@ def _mixed(x):
     return x ^ (x >> np.uint64(31))
 
 
-@compiled
+@inlined
 def drawn(seed, r, made, guess):
     """A number from 0 up to 1 of a seed, a request, the tokens that it has, and which guess; all whole, 0 at least."""
     x = _mixed(np.uint64(seed))
@@ -44,13 +42,13 @@ def drawn(seed, r, made, guess):
     return np.float64(x >> np.uint64(11)) * UNIT
 
 
-@compiled
+@piece
 def reached(pool, q):
     """Positions that a decoding request needs room for: up to its next token's, and of guesses before its last one. [token]"""
     return q.prompt + q.made + min(pool.guesses, q.output - q.made - 1)
 
 
-@compiled
+@piece
 def right(pool, r, q):
     """How many guesses of a request's iteration are right, and not beyond its last token; `made` as before the iteration."""
     most, found = min(pool.guesses, q.output - q.made - 1), 0

@@ -9,12 +9,10 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import cached_njit
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+from dse.evaluators.machine.compile_cache import piece
 
 
-@compiled
+@piece
 def match(s, here, pool, q):
     """Leading positions of a request that are there, and never all to compute, since the last one makes the token.
 
@@ -36,7 +34,7 @@ def match(s, here, pool, q):
     return positions
 
 
-@compiled
+@piece
 def share(s, here, pool, q):
     """A request holds what it has just matched; what is not in use otherwise is now."""
     ring = s.cache[here.number]
@@ -52,7 +50,7 @@ def share(s, here, pool, q):
     q.matched = q.spared = 0
 
 
-@compiled
+@piece
 def ahead(pool, q):
     """Positions up to which a request must be computed for its next hash block to enter; 0 where none will."""
     if q.entered >= q.hashed:
@@ -62,7 +60,7 @@ def ahead(pool, q):
     return start + steps * pool.block if steps > 0 else 0
 
 
-@compiled
+@piece
 def enter(s, here, pool, q, computed):
     """Hash blocks of a request that have been computed can be shared from now on; of two alike, the second stays its own."""
     ring = s.cache[here.number]
@@ -79,7 +77,7 @@ def enter(s, here, pool, q, computed):
         q.entered += 1
 
 
-@compiled
+@piece
 def leave(s, here, pool, q):
     """A request lets go of what it shares: what nobody holds any more is now the newest, its first block the newest of all."""
     ring = s.cache[here.number]
@@ -93,7 +91,7 @@ def leave(s, here, pool, q):
                 _link(ring, pool, here, s.hashes[k])
 
 
-@compiled
+@piece
 def evict(s, here, pool):
     """Makes room for what requests have taken."""
     ring = s.cache[here.number]
@@ -103,7 +101,7 @@ def evict(s, here, pool):
         entry.there = False
 
 
-@compiled
+@piece
 def _link(ring, pool, here, number):
     entry, end = ring[number], ring[len(ring) - 1]
     here.cached += entry.steps * pool.each
@@ -112,7 +110,7 @@ def _link(ring, pool, here, number):
     end.older = number
 
 
-@compiled
+@piece
 def _unlink(ring, pool, here, entry):
     here.cached -= entry.steps * pool.each
     ring[entry.older].newer = entry.newer

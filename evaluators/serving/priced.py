@@ -2,12 +2,10 @@
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import cached_njit
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+from dse.evaluators.machine.compile_cache import inlined
 
 
-@compiled
+@inlined
 def seconds(price, prompt, pairs, requests, positions, past, far):
     """Of an iteration by a `price.Price`; counts as in `state.STEP`."""
     c = price.linear
@@ -20,7 +18,7 @@ def seconds(price, prompt, pairs, requests, positions, past, far):
     return linear + interpolated(price, (prompt, prefill_context, requests, decode_context, spilled))
 
 
-@compiled
+@inlined
 def interpolated(price, point):
     """A table at a composition, multilinear between its points and beyond its ends."""
     places, weights, corners, stride = price.places, price.weights, 1, len(price.table)

@@ -7,15 +7,13 @@ Throughout: s is the `state.State`, r the number of a request and q its record, 
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.serving.prefixes import leave
 from dse.evaluators.serving.rooms import known, take
 from dse.evaluators.serving.state import BATCH, MEMORY
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
-
-@compiled
+@piece
 def settle(here, t):
     """Brings an instance's seconds up to date; done before its blocks change, and before it forms anything."""
     here.area += (t - here.since) * (here.used + here.paged)
@@ -27,7 +25,7 @@ def settle(here, t):
     here.due = True
 
 
-@compiled
+@piece
 def queue(s, r, i):
     """A request is the last in the queue of an instance."""
     here, q = s.instances[i], s.requests[r]
@@ -43,7 +41,7 @@ def queue(s, r, i):
     s.total[0].queued += 1
 
 
-@compiled
+@piece
 def unqueue(s, here):
     """The first in the queue, which leaves it."""
     r = here.head
@@ -55,7 +53,7 @@ def unqueue(s, here):
     return r
 
 
-@compiled
+@piece
 def route(s, pool, nearest, low, high):
     """The instance of a pool that a request goes to, from the `low`-th on and before the `high`-th."""
     best = pool.first + low
@@ -69,7 +67,7 @@ def route(s, pool, nearest, low, high):
     return best
 
 
-@compiled
+@piece
 def elsewhere(s, pool, here, transfer):
     """How many of the next arrivals at least go to other instances of a pool, as long as no request ends in this one."""
     if transfer.aware:
@@ -84,7 +82,7 @@ def elsewhere(s, pool, here, transfer):
     return found
 
 
-@compiled
+@piece
 def placed(s, q, transfer):
     """The instance that an arrival goes to.
 
@@ -106,7 +104,7 @@ def placed(s, q, transfer):
     return best
 
 
-@compiled
+@piece
 def send(s, here, transfer, t):
     """Caches that wait elsewhere for this instance set out, as long as it has room for them."""
     pool = s.pools[here.pool]
@@ -132,7 +130,7 @@ def send(s, here, transfer, t):
             s.requests[before].follower = r
 
 
-@compiled
+@piece
 def receive(s, t):
     """The first cache on its way is there: its memory at the source is free, and it joins the lane that has the fewest."""
     r = s.transit[0]
@@ -155,7 +153,7 @@ def receive(s, t):
     join(s, here, s.lanes[best], r)
 
 
-@compiled
+@piece
 def join(s, here, lane, r):
     """A request is the last of a lane."""
     s.running[lane.number, lane.count] = r

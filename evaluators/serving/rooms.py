@@ -5,14 +5,12 @@ Throughout: s is the `state.State`, q a request, here an instance, pool its pool
 
 # mypy: disable-error-code="no-untyped-def"
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import piece
 from dse.evaluators.serving.guesses import reached
 from dse.evaluators.serving.prefixes import evict, leave, match, share
 
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
-
-@compiled
+@piece
 def blocks_of(s, pool, steps):
     """Blocks of a request with room for so many steps: of layers that keep all, of windows, and whatever its length."""
     found, windows = pool.fixed + pool.each * steps, s.windows[pool.number]
@@ -21,7 +19,7 @@ def blocks_of(s, pool, steps):
     return found
 
 
-@compiled
+@piece
 def steady(s, pool, q):
     """Steps that take as many blocks each as the next one does: until a window is full."""
     found, windows = 1 << 40, s.windows[pool.number]
@@ -31,7 +29,7 @@ def steady(s, pool, q):
     return found
 
 
-@compiled
+@piece
 def cells(s, pool, positions):
     """Positions of a block that a request with so many takes to the host or back; what is fixed counts as whole blocks."""
     if positions == 0:
@@ -42,7 +40,7 @@ def cells(s, pool, positions):
     return found
 
 
-@compiled
+@piece
 def far(pool, q, positions):
     """Of so many positions, those in the second memory: as many as its share of the blocks."""
     if q.spilled == 0:
@@ -50,13 +48,13 @@ def far(pool, q, positions):
     return min(q.spilled * pool.block * q.room / (q.blocks + q.spilled), 1.0 * positions)
 
 
-@compiled
+@piece
 def paged(pool, q):
     """Blocks of the second memory that a request has; what has overflowed into its buffer is nobody else's."""
     return q.spilled if pool.pages > 0 else 0
 
 
-@compiled
+@piece
 def _steps(pool, q, computed):
     """To take a request up: up to what is computed next, up to its next token's position, or up to its last one's.
 
@@ -70,7 +68,7 @@ def _steps(pool, q, computed):
     return -(-positions // pool.block)
 
 
-@compiled
+@piece
 def fits(s, pool, here, q, computed):
     """Whether a request may be taken up whose next iteration computes it up to so many positions; its prefix is `known`."""
     if pool.buffers > 0:
@@ -81,7 +79,7 @@ def fits(s, pool, here, q, computed):
     return held == 0 or pool.blocks + pool.pages - held - more >= pool.spare
 
 
-@compiled
+@piece
 def take(s, pool, here, q, computed):
     """Memory for a request: blocks, and for what has none blocks of the second memory, or a buffer there. Returns success."""
     if not fits(s, pool, here, q, computed):
@@ -102,13 +100,13 @@ def take(s, pool, here, q, computed):
     return True
 
 
-@compiled
+@piece
 def may(s, pool, here, q):
     """Whether the first in a queue may be taken up, for one position at least; what comes from elsewhere shares nothing."""
     return fits(s, pool, here, q, known(s, here, pool, q) + 1 if pool.pooled and not (q.parked or q.remote) else 1)
 
 
-@compiled
+@piece
 def grow(s, pool, here, q, positions):
     """Room for so many positions: up to the next token's, or for the next chunk. Returns success; all or nothing is taken."""
     if positions <= q.room * pool.block:
@@ -128,7 +126,7 @@ def grow(s, pool, here, q, positions):
     return True
 
 
-@compiled
+@piece
 def release(s, pool, here, q):
     """Gives back what a request has."""
     here.used -= q.blocks
@@ -139,7 +137,7 @@ def release(s, pool, here, q):
     q.blocks = q.spilled = q.room = 0
 
 
-@compiled
+@piece
 def known(s, here, pool, q):
     """Positions of a prompt that the prefix cache has, and never all, since the last one makes the token.
 
@@ -157,7 +155,7 @@ def known(s, here, pool, q):
     return kept * pool.prefix_block if pool.snapshot > 0 else min(blocks * pool.prefix_block, q.prompt - 1)
 
 
-@compiled
+@piece
 def remember(s, here, pool, q, positions):
     """Makes a prompt's blocks up to a position the newest of the prefix cache, the first of them the newest of all.
 
@@ -187,7 +185,7 @@ def remember(s, here, pool, q, positions):
         end.older = s.hashes[q.first_hash + k - 1]
 
 
-@compiled
+@piece
 def _forget(ring, pool, here, entry):
     entry.there = False
     here.cached -= pool.entry + pool.snapshot * entry.state

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.machine.compile_cache import cached_njit
+from dse.evaluators.machine.compile_cache import released
 from dse.evaluators.serving.balance import BALANCE, STATION, Mix, balanced, chunks_at_once, gapped, prefilling, spilled
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.measures import FEW, NEAR, SHORT, VERDICTS, Slo
@@ -21,8 +21,6 @@ from dse.evaluators.serving.waits import delayed, kept, quantile, wait
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
 
 KINDS = 24
 """Lengths of prompts that stand for all."""
@@ -148,7 +146,7 @@ def sending(transfer: Transfer | None, load: Mix) -> tuple[float, float, float]:
     return float((load.weights * transfer.seconds(load.prompts)).sum()), transfer.latency, float(transfer.channels)
 
 
-@compiled
+@released
 def solve(price, later, apart, first, last, sent, load, bound, room, found):
     """Pools that have the same prices, one after the other: `found` for each record of `first`, `last` and `sent`."""
     balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
@@ -174,7 +172,7 @@ def solve(price, later, apart, first, last, sent, load, bound, room, found):
         found[row].tbt_p99 = gapped(its, pool, load, prompts, min(rate, most), 0.99, end)
 
 
-@compiled
+@released
 def _told(apart, first, last, sent, load, bound, prompts, taken, services, most, balance, found):
     """What a balance means for requests."""
     rate, end = min(load.rate, most), balance[1 if apart else 0]
@@ -221,7 +219,7 @@ def _told(apart, first, last, sent, load, bound, prompts, taken, services, most,
     found.span = span + late
 
 
-@compiled
+@released
 def _residual(of, balance):
     """Until a lane ends its iteration, where all are at work. [s]"""
     held = balance.held * of.stages
@@ -233,7 +231,7 @@ def _residual(of, balance):
     return all_busy * balance.period / (2 * lanes if of.stages == 1 else 2 * of.stages)
 
 
-@compiled
+@released
 def _slots(of, load, balance, service, spread):
     """For a place in a batch. [s]"""
     lanes = of.instances * of.stages
@@ -241,7 +239,7 @@ def _slots(of, load, balance, service, spread):
     return wait(busy, max(1.0, lanes * of.batch), service, load.gaps, spread)
 
 
-@compiled
+@released
 def _waits(apart, of, load, prompts, taken, most, balance):
     """Share of the requests that wait for a place or for prompts before theirs, and how long these do."""
     lanes = of.instances * of.stages

@@ -7,9 +7,7 @@ Approximations of two moments: gaps and services count by their mean and their s
 
 import math
 
-from dse.evaluators.machine.compile_cache import cached_njit
-
-compiled = cached_njit(error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+from dse.evaluators.machine.compile_cache import released
 
 NEAR = 1e-6
 """Share of the requests that is none."""
@@ -18,7 +16,7 @@ HALVINGS = 40
 """Of a bracket, until what is left of it is rounding."""
 
 
-@compiled
+@released
 def delayed(load, servers):
     """Share of the requests that wait at all.
 
@@ -37,7 +35,7 @@ def delayed(load, servers):
     return load ** (math.sqrt(2 * (servers + 1)) - 1)
 
 
-@compiled
+@released
 def wait(load, servers, service, gaps, services):
     """The mean wait in a queue of the G/G/m kind.
 
@@ -58,7 +56,7 @@ def wait(load, servers, service, gaps, services):
     return delayed(load, servers) * service * (gaps + services) / 2 / (servers * (1 - load))
 
 
-@compiled
+@released
 def others(held, lanes):
     """Requests beside one in its lane, where all lanes together have `held` others, spread as evenly as they can be.
 
@@ -77,7 +75,7 @@ def others(held, lanes):
     return mean * 0.5 * math.erfc(-z / math.sqrt(2.0)) + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
-@compiled
+@released
 def kept(time, services, weights, waiting, mean):
     """Share of the requests that take no longer than a time: those of each service, and a wait that is exponential or none.
 
@@ -95,7 +93,7 @@ def kept(time, services, weights, waiting, mean):
     return found
 
 
-@compiled
+@released
 def quantile(share, services, weights, waiting, mean):
     """The least time that a share of the requests keeps; arguments as in `kept`. [s]"""
     low = high = services[0]
