@@ -12,7 +12,6 @@ from dse.evaluators.evaluation import infeasible
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import fullest
 from dse.space.design import stacked
-from dse.space.mapping import BYTES
 from tests.samples import asked
 
 SMALL = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -175,19 +174,19 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
     assert said in str(verdict)
 
 
-@settings(max_examples=5, deadline=None)
-@given(st.sampled_from([(1, 1, 8), (2, 1, 4), (1, 2, 4)]), st.sampled_from(["fp8", "bf16", "fp32"]))
-def test_experts_send_back_values_of_the_format_that_is_said(of: tuple[int, int, int], said: str) -> None:
-    """Bytes on links are of dispatches and combines, alike in number: those of combine grow with the format, no others."""
+def test_experts_send_back_values_of_the_format_that_is_said() -> None:
+    """Beside where exchanges start, combine takes time by its bytes, and dispatch none by those of combine."""
 
-    def sent(*words: str) -> dict[str, float]:
-        question = asked(*SMALL, *MOE, *split(*of), "chip.d2d.latency='0 s'", *words)
+    def sent(*words: str) -> tuple[float, float]:
+        question = asked(*SMALL, *MOE, *split(tp=2, ep=4), *words)
         rows = explain(question.base, question.workload.cases[0]).rows
-        return {name: sum(row.seconds for row in rows if row.operator == name) for name in ("dispatch", "combine")}
+        there, back = (sum(row.seconds for row in rows if row.operator == name) for name in ("dispatch", "combine"))
+        return there, back
 
-    usual, other = sent(), sent(f"+mapping.precision.combine={said}")
-    assert other["dispatch"] == usual["dispatch"]
-    assert other["combine"] == pytest.approx(usual["combine"] * BYTES[said], rel=1e-9)
+    usual, two, four = sent(), sent("+mapping.precision.combine=bf16"), sent("+mapping.precision.combine=fp32")
+    assert usual[0] == two[0] == four[0]
+    assert usual[1] < two[1]
+    assert four[1] - usual[1] == pytest.approx(3 * (two[1] - usual[1]), rel=1e-9)
 
 
 def test_guesses_have_rows_of_their_own_and_yield_more_tokens() -> None:
