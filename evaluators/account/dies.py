@@ -12,6 +12,7 @@ from dse.evaluators.account.many_dies import WAITS as WAITS
 from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
@@ -54,7 +55,14 @@ def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str
 
 @remembered
 def _own(
-    case: Case, of: Split, die: Chip, said: whole_chip.Said, nbytes: tuple[float, float], phase: str, decode_at: str, fidelity: str
+    case: Case,
+    of: Split,
+    die: Chip,
+    said: whole_chip.Said,
+    nbytes: tuple[float, float],
+    phase: str,
+    decode_at: str,
+    fidelity: str,
 ) -> Alone:
     """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value, and sent back."""
     itemsize, returned = nbytes

@@ -15,6 +15,7 @@ from dse.evaluators.account.many_dies import WAITS as WAITS
 from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
