@@ -197,7 +197,7 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 
 
 def possible(design: Design, workload: Workload) -> bool:
-    """Whether one design keeps the limits that are known before anything is priced, which takes a thousandth of an evaluation."""
+    """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
     judge = _judge(design, workload.cases[0])
     return not hasattr(judge, "early") or all(limit.need <= limit.have for limit in judge.early(design, workload))
 

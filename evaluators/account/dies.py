@@ -64,7 +64,7 @@ def _own(
     decode_at: str,
     fidelity: str,
 ) -> Alone:
-    """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value, and sent back."""
+    """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value and back."""
     itemsize, returned = nbytes
     on = whole_chip.On(case.model, die, said, itemsize, {})
     calls = On(case.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, returned)
