@@ -457,8 +457,8 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
         whose = "has no experts" if experts is None else f"has {experts.count + of.redundant} experts, {whole}"
         return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
     if field == "placement":
-        said = [near] if (near := _nearest(design, case, phase)) else []
-        return f"no rectangles of so many dies fit: {', or '.join([*said, 'placement=linear, snake or interleave'])}"
+        others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
+        return f"no rectangles of so many dies fit: {', or '.join(others)}"
     if field == "pp":
         units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
         return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"

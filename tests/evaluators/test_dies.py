@@ -165,7 +165,7 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
         (split(pp=16), "16 stages of 1 dies: mapping.both.pp=8"),
         (split(pp=2, ep=64), "2 stages of 64 dies: mapping.both.ep=4"),
         (split(tp=3, ep=4), "in groups of whole copies of attention on 3 dies: mapping.both.tp=2 or 4, or ep=1"),
-        (split(tp=5), "fit: mapping.both.tp=4 or 6, or placement=linear"),
+        (split(tp=5), "fit: mapping.both.tp=4 or 6, or mapping.both.placement=linear"),
         (split(pp=40), "mapping.both.pp=8"),
         ((*split(pp=4), "workload.batch=[65]"), "64 or 72 requests"),
         (("chip.d2d.topology=full", *split()), "takes 7 links a die"),
