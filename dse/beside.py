@@ -8,7 +8,7 @@ from rich.table import Table
 
 from dse import formats
 from dse.answer import shown
-from dse.compare import Side, compared
+from dse.compare import Side, compared, unlike_software
 from dse.evaluators import METRICS
 from dse.json_text import json_text
 from dse.progress import Terminal
@@ -36,6 +36,8 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
         more = len(found[0].cases) - 1
         console.print(f"[bold]{escape(found[0].cases[0].label)}[/]" + (f" and {more} more cases" if more else ""))
         console.print(_table(sides, objective))
+        if note := unlike_software(sides):
+            console.print(f"[yellow]{escape(note)}[/]")
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
@@ -43,7 +45,9 @@ def beside(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) 
 
 def document(sides: Sequence[Side], objective: str) -> dict[str, Any]:
     """Chips side by side, as plain values; metrics in SI with their units."""
-    return stamped("compare", {"objective": objective, "chips": [record(side) for side in sides]})
+    return stamped(
+        "compare", {"objective": objective, "note": unlike_software(sides) or None, "chips": [record(side) for side in sides]}
+    )
 
 
 def record(side: Side) -> dict[str, Any]:
@@ -55,6 +59,7 @@ def record(side: Side) -> dict[str, Any]:
         "chips": side.chips,
         "dies_of_a_chip": side.dies,
         "mapping": side.found.names["mapping"] if side.found else None,
+        "software": side.software or None,
         "knobs": side.values,
         "formats": formats.of(side.found.design) if side.found else {},
         "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
@@ -86,6 +91,7 @@ def _table(sides: Sequence[Side], objective: str) -> Table:
         [f"{side.chips} of {side.dies} die{'s' * (side.dies > 1)}" if side.chips and side.dies else "" for side in sides],
     )
     row("mapping", [side.mapping for side in sides])
+    row("software", [side.software for side in sides])
     row("formats", [side.formats for side in sides], end_section=True)
     for name in names:
         texts = [shown(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "" for side in sides]

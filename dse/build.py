@@ -22,7 +22,7 @@ from dse.space.machines import machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
-from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
+from dse.space.software import MANY_DIES, POOLED_DIES, REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
 from dse.ties import of_chips, split, ties
 from dse.workloads import workload
@@ -254,6 +254,22 @@ def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     for name, (what, there) in here.items() if mapping.precision is not None else ():
         if not there and getattr(mapping.precision, name) is not None:
             raise DesignError(f"mapping.precision.{name}: nothing reads it, for no model here has {what}; leave it out")
+    _refuse_combine(mapping, there=here["experts"][1])
+
+
+def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
+    """Refuses a format of what experts send back where they send nothing: `there` says whether a model has any.
+
+    The mappings of many dies with a cache say one whatever the model.
+    """
+    software = software_of(mapping)
+    if getattr(mapping.precision, "combine", None) is None or software == POOLED_DIES or (software == MANY_DIES and there):
+        return
+    why = "no model here has experts" if software == MANY_DIES else "experts send nothing back here"
+    raise DesignError(
+        f"mapping.precision.combine: nothing reads it, for {why}; leave it out, or ask a model with experts on many dies "
+        "(chip=wafer64, chip=h800_ep)"
+    )
 
 
 ALONE: dict[type, str] = {Product: "products", Mixture: "experts", Operation: "elementwise"}

@@ -16,27 +16,32 @@ from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.evaluators import METRICS
 from dse.evaluators.account.metrics import metric
-from dse.evaluators.evaluation import infeasible, plays
+from dse.evaluators.evaluation import infeasible, plays, possible
 from dse.evaluators.silicon import area
 from dse.expressions import evaluate
 from dse.possible import Limits
+from dse.rounds import DIVIDE, rounds
 from dse.samplers import Uniform, Values, sobol
 from dse.space.chips import having
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, at
 from dse.space.kinds import asked as kind_of
-from dse.space.knobs import Space
+from dse.space.knobs import Choice, Space
+from dse.space.software import MANY_DIES, POOLED_DIES, software_of
 from dse.space.workload import Load
 
 MOST = 4096
-"""Mappings of a chip that are looked at."""
+"""Mappings of a chip that are looked at, all of them where there are no more."""
 
 PLAYED = 12
 """The same where each plays requests, which takes up to seconds."""
 
 AT_ONCE = 1024
 """Designs that are evaluated together."""
+
+COMMON = "tuned"
+"""A stack of rates alone, of no chip's own kernels: that chips can have alike."""
 
 OBJECTIVE = "throughput_per_system_mm2"
 
@@ -74,6 +79,11 @@ class Side:
     def formats(self) -> str:
         """What it computes in."""
         return formats.text(self.found.design) if self.found else ""
+
+    @property
+    def software(self) -> str:
+        """The stack of libraries by its name; "" where a chip runs without one."""
+        return self.found.names.get("stack", "") if self.found else ""
 
     @property
     def mapping(self) -> str:
@@ -120,6 +130,17 @@ def compared(words: Sequence[str], objective: str = OBJECTIVE, *, trust: bool = 
     return [sides[name] for name in names]
 
 
+def unlike_software(sides: Sequence[Side]) -> str:
+    """In a line, that chips are asked with unlike libraries, and which override makes them alike; "" where they are alike."""
+    stacks = {side.chip: side.software for side in sides if side.software}
+    if len(set(stacks.values())) < 2:
+        return ""
+    said = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
+    others = any(side.found and not side.software for side in sides)
+    where = " (of these chips alone: others run without a stack)" if others else ""
+    return f"software is unlike ({said}): stack={COMMON} makes it alike{where}"
+
+
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], str]:
     """The chips, the other overrides, and the rule for formats."""
     chips = [word for word in words if word.startswith("chip=")]
@@ -144,7 +165,8 @@ def _composed(name: str, others: Sequence[str], trust: bool) -> dict[str, Any]:
         raise DesignError("fidelity: compare searches by the closed form; look closer with dse evaluate or a study")
     if _has_space(others):
         return config
-    space = "best_serving" if kind_of(config["workload"]) is Load else "best"
+    dies = software_of(_base(config).base.mapping) in (MANY_DIES, POOLED_DIES)
+    space = "best_serving" if kind_of(config["workload"]) is Load else "best_dies" if dies else "best"
     return compose([*words, f"space={space}"], trust=trust)
 
 
@@ -164,20 +186,10 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
     asked = question({**config, "space": free_knobs(config["space"], usual, others)}, folder_of(config))
     space = asked.space
     assert isinstance(space, Space)
-    rows = _played(asked) if plays(asked.base, asked.workload, "closed") else _screened(asked)
-    candidates: list[Values] = [{}, *rows]
-    best: tuple[float, Values] | None = None
-    feasible, sign = 0, -1.0 if METRICS[objective].better == "min" else 1.0
-    for start in range(0, len(candidates), AT_ONCE):
-        some = candidates[start : start + AT_ONCE]
-        outcomes = evaluate(stacked([space.at(values) for values in some]), asked.workload, asked.defined)
-        feasible += int(outcomes.feasible.sum())
-        scores = np.where(outcomes.feasible, sign * outcomes.columns[objective], np.nan)
-        if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
-            raise DesignError(f"--objective: {name} has no {objective} for this workload")
-        if not np.isnan(scores).all() and (best is None or np.nanmax(scores) > best[0]):
-            best = float(np.nanmax(scores)), some[int(np.nanargmax(scores))]
-    looked = len(candidates), feasible
+    looks = _Looks(name, asked, space, objective)
+    looks.scores([{}])
+    _look(asked, space, looks)
+    looked, best = (len(looks.known), looks.feasible), looks.best
     if best is None:
         return Side(
             name,
@@ -186,7 +198,7 @@ def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence
             looked,
             f"none of {looked[0]:,} mappings fits; the usual one: {infeasible(asked.base, asked.workload)}",
         )
-    design = space.at(best[1])
+    design = space.at(best)
     values = {knob.address: at(design, space.targets[knob.address][0]) for knob in space.knobs}
     return Side(name, evaluation(design, asked, config), values, looked)
 
@@ -214,14 +226,56 @@ def _named(usual: Question, address: str) -> list[str]:
         return []
 
 
-def _screened(asked: Question) -> list[Values]:
-    """Every mapping of a grid, or points spread evenly over a larger space."""
-    space = asked.space
-    if not space.knobs:
-        return []
-    total = space.combinations
-    columns = space.grid(0, total) if total is not None and total <= MOST else space.sample(sobol(len(space.knobs), 0, MOST, 0))
-    return [space.row(columns, place) for place in range(len(next(iter(columns.values()))))]
+class _Looks:
+    """Designs of a chip that were evaluated, each once, and the best of them."""
+
+    def __init__(self, name: str, asked: Question, space: Space, objective: str) -> None:
+        self._name, self._asked, self._space, self._objective = name, asked, space, objective
+        self._sign = -1.0 if METRICS[objective].better == "min" else 1.0
+        self.known: dict[str, float] = {}
+        self.best: Values | None = None
+        self.feasible = 0
+        self._most = -np.inf
+
+    def scores(self, designs: Sequence[Values]) -> list[float]:
+        """What designs are worth, more being better; not a number where one is infeasible.
+
+        Raises:
+            DesignError: feasible ones have no such metric.
+        """
+        keys = [self._space.key_at(values) for values in designs]
+        new = {key: values for key, values in zip(keys, designs, strict=True) if key not in self.known}
+        some = list(new.items())
+        for start in range(0, len(some), AT_ONCE):
+            self._look(some[start : start + AT_ONCE])
+        return [self.known[key] for key in keys]
+
+    def _look(self, some: Sequence[tuple[str, Values]]) -> None:
+        outcomes = evaluate(stacked([self._space.at(values) for _, values in some]), self._asked.workload, self._asked.defined)
+        scores = np.where(outcomes.feasible, self._sign * outcomes.columns[self._objective], np.nan)
+        self.feasible += int(outcomes.feasible.sum())
+        if outcomes.feasible.any() and np.isnan(scores[outcomes.feasible]).all():
+            raise DesignError(f"--objective: {self._name} has no {self._objective} for this workload")
+        for (key, values), score in zip(some, scores.tolist(), strict=True):
+            self.known[key] = score
+            if score > self._most:
+                self._most, self.best = score, values
+
+
+def _look(asked: Question, space: Space, looks: _Looks) -> None:
+    """A few mappings where each is played; else all of a grid, or of a larger space the best in rounds or an even spread."""
+    knobs, total = space.knobs, space.combinations
+    choices = [knob for knob in knobs if isinstance(knob, Choice)]
+    if not knobs:
+        return
+    if plays(asked.base, asked.workload, "closed"):
+        looks.scores(_played(asked))
+    elif total is not None and total > MOST and any(knob.address in DIVIDE for knob in knobs):
+        rounds(choices, lambda values: possible(space.at(values), asked.workload), looks.scores)
+    else:
+        small = total is not None and total <= MOST
+        columns = space.grid(0, total or 0) if small else space.sample(sobol(len(knobs), 0, MOST, 0))
+        looks.scores([space.row(columns, place) for place in range(len(next(iter(columns.values()))))])
 
 
 def _played(asked: Question) -> list[Values]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dse import chips, from_hf, spelling, strangers
 from dse.composed import composed
-from dse.overrides import DEFAULT, Line, line, studies
+from dse.overrides import DEFAULT, FIELDS, Line, line, studies
 from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
 from dse.space.mapping import Precision
@@ -260,9 +260,25 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
     if not typed.trust:
         strangers.check_plain(plain)
         strangers.check_cluster(plain, typed.typed)
+    _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
     return {**spelling.settled({**plain, **named}, typed.overrides), "model": _models({**plain, **named}, words)}
+
+
+def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> None:
+    """Refuses a field that a line adds beside those which a configuration has: nothing would read it.
+
+    A study's files may have fields of their own, to name a value once; what refers to one makes it a field.
+    """
+    for word in typed.overrides:
+        root = word.partition("=")[0].lstrip("+").partition(".")[0]
+        if word[:1] != "+" or "@" in root or root in (*FIELDS, "hydra", *choices):
+            continue
+        from omegaconf import OmegaConf
+
+        if not re.search(rf"\$\{{{re.escape(root)}\b", OmegaConf.to_yaml(config, resolve=False)):
+            raise DesignError(f"config: no field {root!r}; {nearest(root, FIELDS)}")
 
 
 def _values(node: Any, left: list[int]) -> Any:

@@ -133,7 +133,7 @@ that cannot be asked says why.
 overrides that count:
   model=NAME workload=NAME      what is asked, as of dse evaluate; workload.batch=[8] and others
   precision={weights: int8}     the formats of all; formats=own compares unlike ones
-  space=NAME                    other mappings than those of conf/space/best.yaml""",
+  space=NAME                    other mappings than those of conf/space/best*.yaml""",
         (
             Flag(("--objective",), "the metric that the best mapping is best in", "METRIC", "tpot"),
             Flag(("--json",), "print everything as JSON"),

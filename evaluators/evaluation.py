@@ -196,6 +196,12 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
     return [*found, *lengthy, *silicon.limits(design.chip)]
 
 
+def possible(design: Design, workload: Workload) -> bool:
+    """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
+    judge = _judge(design, workload.cases[0])
+    return not hasattr(judge, "early") or all(limit.need <= limit.have for limit in judge.early(design, workload))
+
+
 def plays(design: Design, workload: Workload, fidelity: str) -> bool:
     """Whether an evaluation takes far longer than its limits do: requests are served, or kernels played."""
     return fidelity != "closed" or hasattr(_judge(design, workload.cases[0]), "limits")

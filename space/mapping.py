@@ -48,7 +48,7 @@ class Precision:
     attention: Any = _format("format of weights of attention; that of weights if not said", "weights", absent=True)
     index: Any = _format("format of keys of a sparse indexer; that of kv if not said", "index", absent=True)
     combine: Any = _format(
-        "format of what experts send back, on many dies with a cache; that of activations where it is not said",
+        "format of what experts on other dies send back; that of activations where it is not said",
         "combine",
         absent=True,
     )

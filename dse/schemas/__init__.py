@@ -25,7 +25,7 @@ SHORTLIST: Schema = closed(
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
     "shortlist": (1, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (1, "dse compare --json", design.COMPARE),
+    "compare": (2, "dse compare --json", design.COMPARE),
     "capacity": (1, "dse capacity --json", design.CAPACITY),
     "explain": (1, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),

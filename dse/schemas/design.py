@@ -97,6 +97,7 @@ SIDE = closed(
         "chips": maybe(whole("how many work together, where areas say it")),
         "dies_of_a_chip": maybe(whole("those below others included")),
         "mapping": maybe(text("name of the choice")),
+        "software": maybe(text("name of the stack of libraries; null where a chip runs without one")),
         "knobs": named(scalar(), "what the search chose, in SI, by address"),
         "formats": named(text(), "number formats, by what they are of"),
         "metrics": METRICS,
@@ -107,7 +108,11 @@ SIDE = closed(
 )
 
 COMPARE: Schema = closed(
-    {"objective": text("the metric that each mapping is best in"), "chips": each(SIDE)},
+    {
+        "objective": text("the metric that each mapping is best in"),
+        "note": maybe(text("where software is unlike: of which chips, and the override that makes it alike")),
+        "chips": each(SIDE),
+    },
     "chips side by side, each with the best mapping that a short search finds",
 )
 

@@ -12,6 +12,7 @@ from dse.evaluators.account.many_dies import WAITS as WAITS
 from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
@@ -20,7 +21,7 @@ from dse.evaluators.account.tiles import filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.dies import On, Split, passes
-from dse.evaluators.layouts.formats import Sizes, itemsize_of
+from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
@@ -47,17 +48,26 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
 def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
     plan = getattr(design.mapping, phase)
     said = whole_chip.Said(plan.attention, plan.gemm)
-    found: Alone = _own(case, of, one_die(design.chip), said, itemsize_of(design.mapping), phase, decode_at, fidelity)
+    nbytes = itemsize_of(design.mapping), returned_bytes(design.mapping.precision)
+    found: Alone = _own(case, of, one_die(design.chip), said, nbytes, phase, decode_at, fidelity)
     return found
 
 
 @remembered
 def _own(
-    case: Case, of: Split, die: Chip, said: whole_chip.Said, itemsize: float, phase: str, decode_at: str, fidelity: str
+    case: Case,
+    of: Split,
+    die: Chip,
+    said: whole_chip.Said,
+    nbytes: tuple[float, float],
+    phase: str,
+    decode_at: str,
+    fidelity: str,
 ) -> Alone:
-    """What dies do by themselves, and local memory of a tile in use, by kind of operator."""
+    """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value and back."""
+    itemsize, returned = nbytes
     on = whole_chip.On(case.model, die, said, itemsize, {})
-    calls = On(case.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, itemsize)
+    calls = On(case.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, returned)
     found, parts = alone(passes(case, of, calls, phase, decode_at), of_tiles(die), reader_of(fidelity), sums)
     return found, filled(parts)
 

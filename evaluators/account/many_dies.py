@@ -30,6 +30,7 @@ from dse.evaluators.layouts.dies import (
     split_of,
 )
 from dse.evaluators.layouts.formats import Sizes
+from dse.evaluators.layouts.legal_splits import advice, bounds, stages
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
@@ -363,7 +364,6 @@ def refused(design: Design, job: Job) -> list[Limit]:
 
 def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
     chip, model, of, where = _chip(design), case.model, split(design, case, phase), f"mapping.{phase}"
-    units = 2 + model.layers + case.guesses
     routed = 1 if model.experts is None else model.experts.count + of.redundant
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
     rows_, cols_ = int(chip.dies.rows), int(chip.dies.cols)
@@ -373,7 +373,7 @@ def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
     uncut = blocks and not rectangle(rows_, cols_, of.dp * of.pp, of.group)[0]
     return [
         Limit(f"{where}.tp", of.tp * 1.0, model.heads * 1.0, "1"),
-        Limit(f"{where}.pp", of.pp * 1.0, units * 1.0, "1"),
+        Limit(f"{where}.pp", of.pp * 1.0, stages(case) * 1.0, "1"),
         Limit(f"{where}.ep", _multiple(routed, of.ep), routed * 1.0, "1"),
         Limit(f"{where}.ep", whole, max(of.ep, of.tp if of.ep == 1 else 1) * 1.0, "1"),
         Limit("chip.dies", of.ranks * 1.0, count(chip) * 1.0, "1"),
@@ -405,13 +405,20 @@ def _multiple(number: int, of: int) -> float:
     return float(ceil_div(number, of) * of)
 
 
-def limits(design: Design, job: Job) -> list[Limit]:
-    """Layouts, ports of dies, and requests that are spread evenly."""
-    chip, (case,), found = _chip(design), job.cases, []
+def early(design: Design, job: Job) -> list[Limit]:
+    """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
+    (case,), found = job.cases, []
     for name in ("prefill", "decode"):
         found += _layout(design, case, name)
         slots = _places(design, case, name)
         found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
+    return found
+
+
+def limits(design: Design, job: Job) -> list[Limit]:
+    """Layouts, ports of dies, and requests that are spread evenly."""
+    chip, (case,) = _chip(design), job.cases
+    found = early(design, job)
     before, after = (split(design, case, name) for name in ("prefill", "decode"))
     alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
     found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
@@ -431,8 +438,10 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
         said = " or ".join(f"{count:,}" for count in dict.fromkeys(near))
         return f"copies of attention x micro-batches are {slots}: {said} requests are spread evenly over them"
     if address == "chip.dies":
-        of = split(design, case, "decode")
-        return f"{of.pp} stages of {of.group} dies, {of.dp} copies of them; fewer of mapping.both.pp, ep, tp or dp"
+        ranks = {name: split(design, case, name) for name in ("prefill", "decode")}
+        phase, of = max(ranks.items(), key=lambda pair: pair[1].ranks)
+        copies = f", {of.dp} copies of them" if of.dp > 1 else ""
+        return f"{of.pp} stages of {of.group} dies{copies}: {_nearest(design, case, phase)}"
     if address == "chip.d2d.ports":
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.boxes is None else f"{chip.boxes.size:.0f}"
         return f"a {chip.d2d.topology} of {sides} dies takes {worst.need:.0f} links a die"
@@ -443,28 +452,31 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
             return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
         return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
     if field == "ep":
-        return _nearest_ep(design, case, phase)
+        of, experts = split(design, case, phase), case.model.experts
+        whole = f"in groups of whole copies of attention on {of.tp} dies"
+        whose = "has no experts" if experts is None else f"has {experts.count + of.redundant} experts, {whole}"
+        return f"{case.model.name} {whose}: {_nearest(design, case, phase)}"
     if field == "placement":
-        return "no rectangles of so many dies fit: mapping.both.placement=linear, snake or interleave"
+        others = filter(None, (_nearest(design, case, phase), "mapping.both.placement=linear, snake or interleave"))
+        return f"no rectangles of so many dies fit: {', or '.join(others)}"
     if field == "pp":
-        return f"{worst.have:.0f} units: the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
+        units = f"the embedding, {case.model.layers} layers, {case.guesses} MTP modules and the head"
+        return f"{worst.have:.0f} units, {units}: {_nearest(design, case, phase)}"
+    if field == "tp" and worst.have > 1:
+        return f"{case.model.heads} heads: {_nearest(design, case, phase)}"
     if field == "tp":
-        heads = f"{case.model.heads} heads" if worst.have > 1 else "prefill and decode are on the same dies"
-        return f"{heads}: mapping.both.tp, pp, ep, dp and experts.redundant count for both phases"
+        return (
+            "prefill and decode are on the same dies: mapping.both.tp, pp, ep, dp and experts.redundant count for both phases"
+        )
     if address == "chip.hbm.capacity":
         return "more dies share weights with larger mapping.both.ep, pp or tp; fewer or shorter requests have smaller caches"
     return ""
 
 
-def _nearest_ep(design: Design, case: Case, phase: str) -> str:
-    of, model = split(design, case, phase), case.model
-    if model.experts is None:
-        return f"{model.name} has no experts: mapping.both.ep=1"
-    routed = model.experts.count + of.redundant
-    fits = [ep for ep in range(1, routed + 1) if routed % ep == 0 and (ep == 1 or ep % of.tp == 0)]
-    near = [*[ep for ep in fits if ep < of.ep][-1:], *[ep for ep in fits if ep > of.ep][:1]]
-    whose = f"{routed} experts, in groups of whole copies of attention on {of.tp} dies"
-    return f"{whose}: mapping.both.ep={' or '.join(map(str, near))}"
+def _nearest(design: Design, case: Case, phase: str) -> str:
+    """In overrides, the nearest splits that can be laid out."""
+    plan = _plan(design, phase)
+    return advice(split(design, case, phase), int(plan.dp), bounds(plan, _chip(design).dies, case))
 
 
 def split(design: Design, case: Case, phase: str) -> Split:

@@ -15,6 +15,7 @@ from dse.evaluators.account.many_dies import WAITS as WAITS
 from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
@@ -24,7 +25,7 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import On, Split, passes, plain
-from dse.evaluators.layouts.formats import Sizes, sizes
+from dse.evaluators.layouts.formats import Sizes, returned_bytes, sizes
 from dse.evaluators.machine.machine import Machine, of_die
 from dse.evaluators.passes.call import Block, alike, breadth_first
 from dse.evaluators.program.counts import Activity
@@ -90,8 +91,7 @@ def _own(
         )
         return sum(of.seconds * of.block.times for of in parts), activity, 2 * done.macs
 
-    returned = float(BYTES[precision.combine or precision.activations])
-    on = On(case.model, cover, float(BYTES[precision.activations]), returned, plain)
+    on = On(case.model, cover, float(BYTES[precision.activations]), returned_bytes(precision), plain)
     return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()
 
 

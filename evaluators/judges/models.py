@@ -18,7 +18,7 @@ from dse.evaluators.account.stretches import Job, job_of
 from dse.evaluators.choices.per_design import each
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
-from dse.space.limits import Infeasible
+from dse.space.limits import Infeasible, Limit
 from dse.space.software import DEVICES, MANY_DIES, PIPELINES, POOLED_DIES, REGIONS, WHOLE_CHIP, software_of
 from dse.space.workload import Case, Workload
 
@@ -52,6 +52,14 @@ def in_part(design: Design) -> str:
     """What becomes of a model on a part of the mesh, for people; "" where there is none."""
     said: str = layout_of(design).SMALLER
     return said
+
+
+def early(design: Design, workload: Workload) -> list[Limit]:
+    """Limits of one design that a layout knows before anything is priced; none where it knows of none."""
+    layout = layout_of(design)
+    return (
+        [limit for job in layout.TOGETHER(workload) for limit in layout.early(design, job)] if hasattr(layout, "early") else []
+    )
 
 
 def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:

@@ -121,24 +121,29 @@ def plain_activations(precision: Precision) -> None:
 
 
 def itemsize_of(mapping: Mapping) -> float:
-    """Bytes of a value, which is one for all of a mapping's formats.
+    """Bytes of a value, which is one for all of a mapping's formats; what experts send back may be of other bytes on its way.
 
     Raises:
         DesignError: formats of other sizes side by side, or with scales of blocks.
     """
-    said = {name: word for name, word, _ in leaves(mapping.precision) if name != "combine"}
+    said = {name: word for name, word, _ in leaves(mapping.precision)}
     for name, word in said.items():
         if word not in PLAIN:
             raise DesignError(
                 f"mapping.precision.{name}: {word} has scales of blocks, and all tiles on one operator multiply plain values; "
                 f"valid: {', '.join(PLAIN)}; a model on pipelines of cores (mapping=npu) has weights and KV in such formats too"
             )
-        if BYTES[word] != BYTES[said["weights"]]:
+        if name != "combine" and BYTES[word] != BYTES[said["weights"]]:
             raise DesignError(
                 f"mapping.precision.{name}: {word} beside weights of {said['weights']}; a tile multiplies values of one size: "
                 "choose formats of as many bytes"
             )
     return BYTES[said["weights"]]
+
+
+def returned_bytes(precision: Precision) -> float:
+    """Bytes of a value that experts on other dies send back. [B]"""
+    return BYTES[precision.combine or precision.activations]
 
 
 def stored_bytes(part: Part, precision: Precision, values: Any) -> Any:

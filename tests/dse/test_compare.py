@@ -1,6 +1,7 @@
 """Chips side by side: each with the best of its mappings, at equal formats, and the reasons of those that cannot be asked."""
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 
 import dse
 from dse import main
-from dse.compare import PLAYED, Side
+from dse.compare import PLAYED, Side, unlike_software
 from dse.evaluators import METRICS
 from dse.space.errors import DesignError
+from dse.space.mapping import SplitPlan
 from tests.dse.test_chips import FP16, SIZES
 
 CHIPS = "chip=[a100,npu64,wse2,tile_gh200,dojo]"
@@ -70,7 +72,7 @@ def test_what_the_user_sets_is_not_searched() -> None:
     assert other.found is not None
     assert side.found.design.mapping.decode.tp == other.found.design.mapping.prefill.tp == 2
     assert "mapping.both.tp" not in side.values | other.values
-    assert set(other.values) == {"mapping.both.pp", "mapping.both.partition"}
+    assert set(other.values) == {f"mapping.both.{name}" for name in ("pp", "partition", "placement", "experts")}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,40 @@ def test_a_space_of_ones_own_is_searched_in_place_of_the_usual_one() -> None:
 def test_unlike_formats_are_said() -> None:
     found = dse.compare_chips("chip=[a100,npu_dse]", "formats=own", *SIZES)
     assert [side.formats for side in found] == ["fp16", "int8"]
+
+
+DIES = ("chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
+WAFER = ("workload.batch=[64]", "workload.prompt=128", "workload.output=8")
+
+
+def test_dies_are_divided_as_the_model_can_be() -> None:
+    """A model without experts has a mapping on dies whose usual one is for experts, and each knob of the split is searched."""
+    (side,) = dse.compare_chips("chip=[wafer64]", *DIES, *WAFER, "model=qwen3_1b7")
+    assert side.found is not None, side.why
+    assert side.values["mapping.both.ep"] == 1
+    split = {field.name for field in fields(SplitPlan)} - {"experts", "prefetch", "exchange"}
+    assert split <= {address.split(".")[-1] for address in side.values}
+
+
+def test_no_split_of_the_dies_by_hand_is_better() -> None:
+    objective, rng = "throughput", np.random.default_rng(3)
+    words = (*DIES, *WAFER, "model=deepseek_v2_lite", "chip.d2d.bandwidth='20 GB/s'")
+    (side,) = dse.compare_chips("chip=[wafer64]", *words, objective=objective)
+    assert side.found is not None, side.why
+    draws = {"tp": (1, 2), "pp": (1, 2), "ep": (2, 4, 8), "overlap": ("none", "halves"), "placement": ("linear", "blocks")}
+    for _ in range(5):
+        mine = [f"mapping.both.{name}={rng.choice(list(values))}" for name, values in draws.items()]
+        other = dse.evaluate("chip=wafer64", *words, *mine)
+        assert other.infeasible or other.metrics[objective] <= side.found.metrics[objective] * (1 + 1e-12)
+
+
+def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
+    found = dse.compare_chips("chip=[a100,h100,wse2]", *SIZES)
+    assert [side.software for side in found] == ["sglang_he2025", "tuned", ""]
+    assert unlike_software(found).startswith("software is unlike (a100 sglang_he2025, h100 tuned): stack=tuned")
+    alike = dse.compare_chips("chip=[a100,h100]", *SIZES, "stack=tuned")
+    assert [side.software for side in alike] == ["tuned", "tuned"]
+    assert not unlike_software(alike)
 
 
 def test_served_loads_are_compared_over_a_few_mappings() -> None:
@@ -137,6 +173,7 @@ def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str],
     assert found["objective"] == "tpot"
     assert a100["metrics"]["tpot"]["unit"] == "s"
     assert a100["tokens_per_joule"] == pytest.approx(1 / a100["metrics"]["energy_per_token"]["value"])
+    assert (a100["software"], nope["software"], found["note"]) == ("sglang_he2025", None, None)
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert nope["metrics"] == {}
     assert "nope" in nope["why_not"]

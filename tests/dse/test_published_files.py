@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("CONFIGS", ROOT.parent / "shared/configs"))
 PUBLISHED = sorted(FOLDER.glob("*.json"))
 PRESETS = {
+    "deepseek_r1": "deepseek-ai--DeepSeek-R1",
     "deepseek_v3": "deepseek-ai--DeepSeek-V3",
     "deepseek_v32": "deepseek-ai--DeepSeek-V3.2",
     "gemma4_26b_a4b": "google--gemma-4-26B-A4B",

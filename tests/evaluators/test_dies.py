@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account import many_dies
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.dies import fullest
-from dse.space.design import stacked
+from dse.evaluators.layouts.legal_splits import advice, bounds
+from dse.space.design import Design, stacked
+from dse.space.fields import replaced
 from tests.samples import asked
 
 SMALL = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
@@ -159,8 +162,11 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
     ("words", "said"),
     [
         (split(ep=5), "mapping.both.ep=4 or 8"),
-        (split(pp=16), "fewer of mapping.both.pp"),
-        (split(pp=2, ep=64), "fewer of mapping.both.pp"),
+        (split(pp=16), "16 stages of 1 dies: mapping.both.pp=8"),
+        (split(pp=2, ep=64), "2 stages of 64 dies: mapping.both.ep=4"),
+        (split(tp=3, ep=4), "in groups of whole copies of attention on 3 dies: mapping.both.tp=2 or 4, or ep=1"),
+        (split(tp=5), "fit: mapping.both.tp=4 or 6, or mapping.both.placement=linear"),
+        (split(pp=40), "mapping.both.pp=8"),
         ((*split(pp=4), "workload.batch=[65]"), "64 or 72 requests"),
         (("chip.d2d.topology=full", *split()), "takes 7 links a die"),
         (("model=qwen3_1b7", *split(ep=8)), "no experts"),
@@ -172,6 +178,46 @@ def test_what_cannot_be_laid_out_says_what_would_do(words: tuple[str, ...], said
     verdict = infeasible(question.base, question.workload)
     assert verdict is not None
     assert said in str(verdict)
+
+
+def test_splits_that_a_refusal_names_can_be_laid_out() -> None:
+    question, rng, named = asked(*SMALL, *MOE), np.random.default_rng(1), 0
+    (job,) = many_dies.TOGETHER(question.workload)
+
+    def of(**values: int) -> Design:
+        leaves = {f"mapping.{phase}.{name}": value for name, value in values.items() for phase in ("prefill", "decode")}
+        return replaced(question.base, leaves)
+
+    for _ in range(60):
+        said = {name: int(rng.integers(1, 12)) for name in ("tp", "pp", "ep")} | {"dp": int(rng.choice([0, 0, 3]))}
+        design = of(**said)
+        if not many_dies.refused(design, job):
+            continue
+        plan, dies = design.mapping.decode, design.chip.dies
+        text = advice(many_dies.split(design, job.cases[0], "decode"), said["dp"], bounds(plan, dies, job.cases[0]))
+        for changes in text.removeprefix("mapping.both.").split(", or "):
+            first = dict(pair.split("=") for pair in changes.split(" and "))
+            for value in next(iter(first.values())).split(" or "):
+                assert not many_dies.refused(
+                    of(**said | {n: int(v) for n, v in (first | {next(iter(first)): value}).items()}), job
+                )
+                named += 1
+    assert named > 60
+
+
+def test_experts_send_back_values_of_the_format_that_is_said() -> None:
+    """Beside where exchanges start, combine takes time by its bytes, and dispatch none by those of combine."""
+
+    def sent(*words: str) -> tuple[float, float]:
+        question = asked(*SMALL, *MOE, *split(tp=2, ep=4), *words)
+        rows = explain(question.base, question.workload.cases[0]).rows
+        there, back = (sum(row.seconds for row in rows if row.operator == name) for name in ("dispatch", "combine"))
+        return there, back
+
+    usual, two, four = sent(), sent("+mapping.precision.combine=bf16"), sent("+mapping.precision.combine=fp32")
+    assert usual[0] == two[0] == four[0]
+    assert usual[1] < two[1]
+    assert four[1] - usual[1] == pytest.approx(3 * (two[1] - usual[1]), rel=1e-9)
 
 
 def test_guesses_have_rows_of_their_own_and_yield_more_tokens() -> None:

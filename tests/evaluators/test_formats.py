@@ -243,6 +243,20 @@ REFUSED = [
     ),
     (("chip=h100", "+mapping.precision.experts=mxfp4"), "experts: nothing reads it, for no model here has experts"),
     (("chip=h100", "+mapping.precision.index=fp8"), "index: nothing reads it, for no model here has a sparse indexer"),
+    *(
+        (words, "combine: nothing reads it, for experts send nothing back here; .*many dies .chip=wafer64, chip=h800_ep.")
+        for words in (
+            ("chip=h100", "+mapping.precision.combine=bf16"),
+            ("chip=npu64", "+mapping.precision.combine=bf16"),
+            ("chip=wse2", "precision={combine: bf16}"),
+            ("chip=tile_gh200", "model=deepseek_v2_lite", "+mapping.precision.combine=bf16"),
+        )
+    ),
+    (("chip=wafer64", "+mapping.precision.combine=bf16"), "combine: nothing reads it, for no model here has experts"),
+    (
+        ("chip=wafer64", "model=deepseek_v2_lite", "+mapping.precision.combine=mxfp8"),
+        "combine: mxfp8 has scales of blocks.*valid: int8",
+    ),
     (
         ("chip=wse2", "mapping.precision.activations=fp8"),
         "activations: fp8 has no kernels on a mesh of cores; valid: bf16, fp16",

@@ -201,7 +201,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
         (("mapping.both.exchange=by_node", "chip.dies.rows=3", "chip.boxes.size=12"), "not as many dies in each box"),
         (("chip.boxes.size=3",), "no whole number of boxes"),
         (split(ep=5), "mapping.both.ep=4 or 8"),
-        (split(pp=32), "fewer of mapping.both.pp"),
+        (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),
         (("workload.batch=[65]",), "64 or 80 requests"),
         (("chip.d2d.topology=full",), "takes 7 links a die"),
         (("model=qwen3_1b7",), "no experts"),

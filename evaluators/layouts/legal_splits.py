@@ -1,0 +1,120 @@
+"""Splits over many dies that can be laid out, nearest to one that cannot: what a refusal tells its user to say."""
+
+from collections.abc import Iterator
+from itertools import product
+from math import log2
+from typing import NamedTuple
+
+from dse.evaluators.layouts.dies import Split
+from dse.evaluators.machine.d2d import rectangle
+from dse.space.chip import Dies
+from dse.space.mapping import SplitPlan
+from dse.space.workload import Case
+
+FIELDS = ("tp", "pp", "ep", "dp")
+"""What a user says of a split; where nothing is said of copies of the model, there are as many as dies have room for."""
+
+Said = tuple[int, int, int, int]
+"""Values of these; 0 copies for as many as there is room for."""
+
+
+class Bounds(NamedTuple):
+    """What a split has to keep.
+
+    Attributes:
+        rows, cols: of dies.
+        heads, units: of the model: at most so many dies share attention, and so many stages a copy.
+        routed: experts with copies of the busiest; 0 for a model that has none.
+        blocks: whether the dies of a stage are a rectangle.
+    """
+
+    rows: int
+    cols: int
+    heads: int
+    units: int
+    routed: int
+    blocks: bool
+
+
+def bounds(plan: SplitPlan, dies: Dies, case: Case) -> Bounds:
+    """Those of a plan of a case on so many dies."""
+    experts = case.model.experts
+    routed = 0 if experts is None else experts.count + int(plan.experts.redundant)
+    return Bounds(int(dies.rows), int(dies.cols), case.model.heads, stages(case), routed, plan.placement == "blocks")
+
+
+def stages(case: Case) -> int:
+    """The most that there can be: units of the model, which are the embedding, its layers, those of guesses, and the head."""
+    return int(2 + case.model.layers + case.guesses)
+
+
+def legal(said: Said, within: Bounds) -> bool:
+    """Whether a split can be laid out.
+
+    >>> wafer = Bounds(8, 8, heads=128, units=64, routed=256, blocks=True)
+    >>> legal((1, 2, 32, 0), wafer), legal((1, 2, 64, 0), wafer), legal((3, 1, 32, 0), wafer), legal((3, 1, 1, 0), wafer)
+    (True, False, False, False)
+    """
+    tp, pp, ep, dp = said
+    whole = ep == 1 or (within.routed % ep == 0 and ep % tp == 0 and within.routed > 0)
+    group, dies = max(tp, ep), within.rows * within.cols
+    copies = dp or max(dies // (pp * group), 1)
+    if tp > within.heads or pp > within.units or not whole or copies * pp * group > dies:
+        return False
+    return not within.blocks or rectangle(within.rows, within.cols, copies * pp, group)[0] > 0
+
+
+def advice(of: Split, dp: int, within: Bounds) -> str:
+    """In overrides, the nearest values below and above of each field that alone would do; else the nearest of all together.
+
+    Args:
+        of: the split that cannot be laid out.
+        dp: copies of the model that were asked for; 0 for as many as there is room for.
+        within: what it has to keep.
+
+    >>> wafer = Bounds(8, 8, heads=128, units=64, routed=256, blocks=True)
+    >>> advice(Split(3, 2, 32, 1, 32, 0, 1), 0, wafer)
+    'mapping.both.tp=2 or 4'
+    >>> advice(Split(1, 128, 128, 1, 128, 0, 1), 0, wafer)
+    'mapping.both.pp=1 and ep=64'
+    """
+    said = of.tp, of.pp, of.ep, dp
+    alone = {}
+    for place, name in enumerate(FIELDS):
+        values = [value for value in _values(name, within, said) if legal(_with(said, place, value), within)]
+        below, above = ([v for v in values if v < said[place]][-1:], [v for v in values if v > said[place]][:1])
+        alone[name] = [str(value) for value in (*below, *above)]
+    found = [f"{name}={' or '.join(values)}" for name, values in alone.items() if values]
+    if not found:
+        near = min(_every(said, within), key=lambda other: (_apart(said, other), other), default=said)
+        found = [" and ".join(f"{name}={value}" for name, value, old in zip(FIELDS, near, said, strict=True) if value != old)]
+    return f"mapping.both.{', or '.join(found)}" if any(found) else ""
+
+
+def _values(name: str, within: Bounds, said: Said) -> list[int]:
+    """That a field may have; of copies of the model, where somebody asked for a number."""
+    dies = within.rows * within.cols
+    if name == "ep":
+        return [ep for ep in range(1, dies + 1) if ep == 1 or (within.routed and within.routed % ep == 0)]
+    most = {"tp": min(within.heads, dies), "pp": min(within.units, dies), "dp": dies if said[3] else 0}
+    return list(range(1, most[name] + 1)) or [0]
+
+
+def _with(said: Said, place: int, value: int) -> Said:
+    tp, pp, ep, dp = (value if at == place else old for at, old in enumerate(said))
+    return tp, pp, ep, dp
+
+
+def _every(said: Said, within: Bounds) -> Iterator[Said]:
+    """Legal splits whose stages and groups fit, with no more copies of the model than were asked for."""
+    dies = within.rows * within.cols
+    for ep, tp in product(_values("ep", within, said), _values("tp", within, said)):
+        for pp in range(1, min(within.units, dies // max(ep, tp)) + 1) if ep == 1 or ep % tp == 0 else ():
+            one = tp, pp, ep, min(said[3], dies // (pp * max(ep, tp)))
+            if legal(one, within):
+                yield one
+
+
+def _apart(said: Said, other: Said) -> float:
+    """How far two splits are from each other: in doublings."""
+    return sum(abs(log2(max(value, 1) / max(old, 1))) for value, old in zip(other, said, strict=True))
