@@ -1,6 +1,7 @@
 """Leaves of a chip that nobody chooses by themselves: constants of silicon and wires, and starts of software on cores.
 
-Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for.
+Every other leaf of a chip is a design choice: whatever of it buys time costs area, power or money, which a test asks for; words
+that cost nothing by their nature say why.
 """
 
 SILICON = "of silicon, wires or devices"
@@ -14,14 +15,11 @@ CONSTANTS: dict[str, str] = {
     "hbm.latency": SILICON,
     "hbm.crowded": SILICON,
     "network.latency": SILICON,
+    "network.latency_per": SILICON,
     "d2d.latency": SILICON,
-    "boxes.size": SILICON,
-    "boxes.bandwidth": SILICON,
     "boxes.latency": SILICON,
     "boxes.start": SOFTWARE,
     "network.nodes.latency": SILICON,
-    "network.nodes.bandwidth": SILICON,
-    "network.nodes.size": SILICON,
     "noc.hop": SILICON,
     "noc.ramp": SILICON,
     "noc.paths": SILICON,
@@ -43,6 +41,12 @@ CONSTANTS: dict[str, str] = {
 
 PRICED = ("technology.", "areas.", "dram.", "economics.", "die.", "base.", "hbm.banks.", "decode.")
 """Parts that say what silicon and money are, that other readers play, or that only cores have which a mapping sets apart."""
+
+FREE: dict[str, str] = {
+    "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays while the others stream by",
+    "tile.products": "which engine multiplies few rows is up to software; both engines are there and have their area",
+}
+"""Words of a chip that somebody chooses and that cost nothing, by address below ``chip``, and why."""
 
 
 def choice(address: str) -> bool:

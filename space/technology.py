@@ -119,7 +119,11 @@ class Economics:
     assembly: Number = quantity("1", "share of packages that work, of those with good dies", high=1.0, positive=True)
     test: Number = quantity("USD", "test of a chip")
     board: Number = quantity("USD", "share of a chip in its server: host, memory, case, power supply")
-    network: Number = quantity("USD*s/B", "links, switches and cables of a chip, per byte/s and direction that leaves it")
+    network: Number = quantity(
+        "USD*s/B", "links and switches of a chip in a box of eight, per byte/s and direction that leaves it"
+    )
+    fabric: Number = quantity("USD*s/B", "switches and cables between servers, per byte/s and direction of a chip's port")
+    fabric_power: Number = quantity("W*s/B", "power of them, likewise")
     cooling: Number = quantity("USD/W", "of power and cooling of the data centre, over its share of a chip's life")
     host_power: Number = quantity("W", "share of a chip in the power of its server")
     supply: Number = quantity("1", "share of the power of a server that arrives", high=1.0, positive=True)

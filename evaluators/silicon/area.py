@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluators.silicon import links
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import ceil_div, maximum, minimum, where
 from dse.space.fields import leaves
@@ -14,8 +15,11 @@ from dse.space.technology import Node
 SPECIAL = 1.0
 """Operations a cycle of a vector engine whose area an exponential, a root or a quotient a cycle takes."""
 
-PORTS = 5
-"""Of a router of a mesh: four neighbours and its core."""
+LANE = 4e9
+"""What a lane to the host carries in one direction, as of PCIe 5. [B/s]"""
+
+OPERAND = 2.0
+"""What an element of an array holds of the next operand that stays, where that is loaded meanwhile. [B]"""
 
 
 @same
@@ -150,27 +154,42 @@ def _mesh(chip: Chip) -> dict[str, Any]:
         "registers": count * own.registers * tech.register,
         "sram": count * core.sram * tech.sram,
         "control": count * own.issue * tech.issue,
-        "network": count * _router(chip.noc, tech),
+        "network": count * _router(chip.noc, tech, links.PORTS),
     }
 
 
 def _tiles(chip: Chip, count: Any) -> dict[str, Any]:
     tech, own, tile = chip.technology, chip.die, chip.tile
-    banks = tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows
+    banks, sides = tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, (chip.mesh.rows, chip.mesh.cols)
+    linked, ports = links.routed(*sides, chip.noc.topology), links.ports(*sides, chip.noc.topology)
     return {
-        "matrix engines": count * tile.matrix.rows * tile.matrix.cols * tech.multiplier,
+        "matrix engines": count * tile.matrix.rows * tile.matrix.cols * _element(tile.matrix, tech),
         "vector engines": count * (tile.vector.lanes + SPECIAL * tile.vector.special) * tech.lane,
         "registers": count * own.registers * tech.register,
         "sram": count * (tile.sram * tech.sram + banks * tech.bank),
         "control": count * own.issue * tech.issue,
-        "network": count * _router(chip.noc, tech),
+        "network": count * _router(chip.noc, tech, ports, linked),
         "hbm_phy": count * memory_channels(chip) / (chip.mesh.rows * chip.mesh.cols) * _channel(chip),
     }
 
 
-def _router(noc: Any, tech: Node) -> Any:
-    """A router of a mesh with its links: wires and switch by width, and what its virtual channels hold."""
-    return noc.word_bytes / noc.word * tech.router + PORTS * noc.vcs * noc.depth * noc.word_bytes * tech.register
+def _element(matrix: Any, tech: Node) -> Any:
+    """A multiply-adder; of an array that loads what stays next behind its work, with a register for that.
+
+    What stays makes no difference: an element holds two operands and a sum, whichever of them streams by.
+    """
+    twice = matrix.dataflow != "ce" and matrix.reload == "hidden"
+    return tech.multiplier + (OPERAND * tech.register if twice else 0.0)
+
+
+def _router(noc: Any, tech: Node, ports: Any, linked: Any = 1.0) -> Any:
+    """A router with its links: wires and switch by width, over those of a mesh, and what virtual channels of its ports hold.
+
+    Where routes are locked a port holds a word: circuits need no more buffers ([dally2004] section 12.2).
+    """
+    wires, locked = noc.word_bytes / noc.word * tech.router, getattr(noc, "routing", "") == "locked"
+    held = 1 if locked else noc.vcs * noc.depth
+    return wires * linked + ports * held * noc.word_bytes * tech.register
 
 
 def _channel(chip: Chip) -> Any:
@@ -185,20 +204,30 @@ def _around(chip: Chip) -> dict[str, Any]:
     if chip.mesh is None:
         found["hbm_phy"] = chip.hbm.bandwidth / chip.dram.device * chip.dram.phy * own.sites
         ports = chip.network or chip.d2d
-        outside = outside + 2 * ports.ports * ports.bandwidth
+        more = maximum(links.port(chip) - own.host * LANE, 0.0)  # than lanes to the host carry
+        outside = outside + 2 * (ports.ports * ports.bandwidth + more)
     elif chip.tile is None and chip.hbm is not None:
         found["hbm_phy"] = memory_channels(chip) * _channel(chip)
     elif chip.l2 is not None:
         found["l2"] = chip.l2.size * own.spare * tech.cache + chip.l2.bandwidth / chip.clock * tech.port
     if chip.d2d is not None:
-        linked = chip.d2d.ports * (_linked(chip) if chip.mesh is not None else _buffered(chip))
-        found[BETWEEN] = found[BETWEEN] + linked
+        found[BETWEEN] = found[BETWEEN] + _linked(chip)
     return found | {"links": outside * getattr(tech, own.reach)}
 
 
 def _linked(chip: Chip) -> Any:
-    """Of one link to another die: its interface, both directions, and buffers for the bytes that are on their way. [mm2]"""
-    return 2 * chip.d2d.bandwidth * getattr(chip.technology, chip.die.near) + _buffered(chip)
+    """Of one die's links to others: interfaces, both directions, buffers, and its share of a switch beside the dies. [mm2]
+
+    Links of a pool to other dies are outside, where switches are bought.
+    """
+    of, tech = chip.d2d, chip.technology
+    if chip.mesh is None:
+        return of.ports * _buffered(chip)
+    found = links.interfaces(chip) * 2 * of.bandwidth * getattr(tech, chip.die.near) + of.ports * _buffered(chip)
+    if of.topology != "switch":
+        return found
+    stage = of.bandwidth / chip.clock * tech.router / links.PORTS
+    return found + of.ports * (links.doublings(chip) * stage + _buffered(chip))
 
 
 def _buffered(chip: Chip) -> Any:
@@ -248,7 +277,11 @@ EDGES = 4.0
 
 
 def _cut(chip: Chip, count: Any) -> Any:
-    """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends. [mm2]"""
+    """Links between dies that a mesh is cut into, as near a square of them as it gets, at both ends; longer ones more. [mm2]"""
+    sides = chip.mesh.rows, chip.mesh.cols
     lines = (np.sqrt(count) - 1) * (chip.mesh.rows + chip.mesh.cols)
+    if chip.noc.topology != "mesh":
+        length = links.wiring(*sides, chip.noc.topology).length
+        lines = lines * length / maximum(links.wiring(*sides, "mesh").length, 1.0)
     crossing = 2 * lines * chip.noc.word_bytes / chip.noc.word * chip.clock
     return 2 * crossing * getattr(chip.technology, chip.die.near)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.program.counts import Activity
-from dse.evaluators.silicon import area, supply
+from dse.evaluators.silicon import area, links, supply
 from dse.space.chip import Chip, decoding, memory_channels
 from dse.space.elementwise import maximum, where
 from dse.space.remember import same
@@ -72,12 +72,12 @@ def dynamic(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         activity.macs * tech.mac * (width / WORD)
         + activity.elements * tech.element
         + accessed * access(tech.access, sram)
-        + activity.hop_bytes * tech.hop
+        + activity.hop_bytes * tech.hop * _length(chip)
         + activity.cache_bytes * tech.shared
     )
     found = on_chip * supply.squared(chip)
     if chip.d2d is not None:
-        found = found + activity.linked_bytes * getattr(tech, chip.die.near + "_byte")
+        found = found + activity.linked_bytes * links.between(chip).mean * _near(chip)
     return found if chip.dram is None else found + activity.memory_bytes * chip.dram.byte
 
 
@@ -106,6 +106,7 @@ def design_power(chip: Chip, decode_cores: Any = 0) -> Any:
     return sum(design_parts(chip, decode_cores).values())
 
 
+@same
 def design_parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """That power by what takes it. [W], broadcasts over designs; some tiles may only decode."""
     found = _busy(chip)
@@ -120,15 +121,27 @@ def _busy(chip: Chip) -> dict[str, Any]:
     macs = area.multipliers(chip) * chip.clock
     if chip.mesh is None:
         ports = chip.network or chip.d2d
-        linked = of_pool(Pooled(linked_bytes=ports.ports * ports.bandwidth), chip)
+        linked = of_pool(Pooled(linked_bytes=ports.ports * ports.bandwidth + links.port(chip)), chip)
         shared = where(chip.l2.size > 0, chip.hbm.bandwidth, 0.0)
         memory = of_pool(Pooled(memory_bytes=chip.hbm.bandwidth, shared_bytes=shared), chip)
         return {"matrix engines": of_pool(Pooled(macs, WORD * macs), chip), "links": linked, "memory": memory}
     peak = 0.0 if chip.hbm is None else memory_channels(chip) * chip.hbm.channel_bandwidth
     found = {"matrix engines": dynamic(Activity(macs), chip), "memory": dynamic(Activity(memory_bytes=peak), chip)}
     if chip.d2d is not None:
-        found["links"] = dynamic(Activity(linked_bytes=chip.d2d.ports * chip.d2d.bandwidth), chip)
+        found["links"] = links.interfaces(chip) * chip.d2d.bandwidth * _near(chip)
     return found
+
+
+def _near(chip: Chip) -> Any:
+    """Energy of a byte to the next die. [J/B]"""
+    return getattr(chip.technology, chip.die.near + "_byte")
+
+
+def _length(chip: Chip) -> Any:
+    """Of links between cores, over those to neighbours. [1]"""
+    if chip.tile is None or chip.noc.topology == "mesh":
+        return 1.0
+    return links.wiring(chip.mesh.rows, chip.mesh.cols, chip.noc.topology).mean
 
 
 def access(small: Any, size: Any) -> Any:

@@ -18,16 +18,17 @@ def limits(chip: Chip) -> list[Limit]:
     whole = area.total(chip)
     count, _ = area.dies(chip, whole)
     most = where(own.wafer, one, own.reticle)
-    watts = energy.design_power(chip) / whole
+    taken = {name: watts / whole for name, watts in energy.design_parts(chip).items()}
     made = [
         Limit("chip.die.reticle", one, most, "mm2", tuple(_of_one(chip, count).items())),
         Limit("chip.clock", chip.clock, supply.fastest(chip), "Hz"),
-        Limit("chip.die.cooling", watts, own.cooling, "W/mm2"),
+        Limit("chip.die.cooling", energy.design_power(chip) / whole, own.cooling, "W/mm2", tuple(taken.items())),
     ]
     if chip.dram is None:
         return made
     needed, edges = area.shore(chip), area.EDGES * one**0.5 * count * own.shore
-    return [*made, Limit("chip.die.shore", needed, edges, "mm")]
+    used = needed / own.sites
+    return [*made, Limit("chip.die.shore", needed, edges, "mm", (("devices", used), ("spare sites", needed - used)))]
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:

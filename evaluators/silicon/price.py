@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.silicon import area
+from dse.evaluators.silicon import area, links
 from dse.evaluators.silicon.energy import design_power
 from dse.space.chip import Chip, memory_of
 from dse.space.elementwise import exponential, extremes, maximum, minimum, where
@@ -79,11 +79,12 @@ def parts(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     made = {"dies": silicon, "memory": memory, "package": of.package * whole}
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
-    plug = (design_power(chip, decode_cores) + of.host_power) / of.supply
+    plug = (design_power(chip, decode_cores) + _beside(chip)) / of.supply
     return {name: value / of.assembly * of.markup for name, value in made.items()} | {
         "test": of.test * of.markup,
         "board": of.board,
-        "network": of.network * (outward + chip.die.outside / 2),
+        "network": of.network * (outward * _joined(chip) + chip.die.outside / 2),
+        "network between servers": of.fabric * links.port(chip),
         "power and cooling": of.cooling * of.pue * plug,
     }
 
@@ -105,8 +106,29 @@ def of_tokens(chip: Chip, chips: Any, seconds: Any, joules: Any, tokens: Any, de
     """
     of = chip.economics
     owned = chips * system(chip, decode_cores) * seconds / (of.life * of.busy)
-    plugged = (joules + chips * of.host_power * seconds) / of.supply * of.pue
+    plugged = (joules + chips * _beside(chip) * seconds) / of.supply * of.pue
     return {"chips": owned * 1e6 / tokens, "electricity": plugged * of.electricity * 1e6 / tokens}
+
+
+def _beside(chip: Chip) -> Any:
+    """Power of a chip's share of its server, and of the network between servers. [W]"""
+    return chip.economics.host_power + chip.economics.fabric_power * links.port(chip)
+
+
+BOX = 8.0
+"""Chips of the box whose links and switches `Economics.network` prices."""
+
+
+def _joined(chip: Chip) -> Any:
+    """Cost of a byte/s outward over that in a box of `BOX` chips: a switch costs by its stages, other links by their length."""
+    if chip.mesh is not None:
+        return 1.0
+    if chip.d2d is None:
+        nodes = chip.network.nodes
+        return 1.0 if nodes is None else links.stages(nodes.size) / links.stages(BOX)
+    if chip.d2d.topology == "switch":
+        return links.doublings(chip) / links.stages(BOX)
+    return links.interfaces(chip) / chip.d2d.ports
 
 
 def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:

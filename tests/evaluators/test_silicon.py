@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation import infeasible
-from dse.evaluators.silicon import area, energy, price, supply
-from dse.space.choices import CONSTANTS, PRICED, choice
+from dse.evaluators.evaluation import infeasible, limits
+from dse.evaluators.machine.d2d import routes
+from dse.evaluators.silicon import area, energy, links, price, supply
+from dse.space.choices import CONSTANTS, FREE, PRICED, choice
 from dse.space.design import stacked
 from dse.space.fields import at, leaves, replaced
 from tests.samples import asked as question_of
@@ -31,17 +32,23 @@ POOLS = (
     "ascend910c",
     "npu_dse",
 )
-CHIPS = (*POOLS, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo", "wafer64")
+BOXES = ("h100_ep", "h800_ep", "cm384")
+"""Dies with a cache, many of them, in boxes or on one switch."""
 
-MANY = ("model=deepseek_v2_lite", "workload.batch=[4096]", "mapping.both.ep=8", "mapping.both.pp=1", "chip.dies.rows=4")
+CHIPS = (*POOLS, *BOXES, "npu64", "npu256", "tile32", "tile_gh200", "wse2", "wse3", "dojo", "wafer64")
+
+MANY = ("model=deepseek_v2_lite", "workload.batch=[4096]", "mapping.both.pp=1")
 """What is asked of chips with many dies."""
 
 METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 
 
 def asked(chip: str, *words: str):
-    few = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
-    of = MANY if chip.startswith("wafer") else few  # little work is done sooner by fewer tiles
+    of = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
+    if chip.startswith("wafer"):  # little work is done sooner by fewer tiles
+        of = (*MANY, "mapping.both.ep=8", "chip.dies.rows=4")
+    if chip in BOXES:
+        of = (*MANY, "mapping.both.ep=32", "chip.dies.rows=4")
     return question_of(f"chip={chip}", *of, "workload.sequence=[512]", *words)
 
 
@@ -60,30 +67,46 @@ def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
         assert area.die(of) * above == pytest.approx(whole)
 
 
+DEARER = ("system_mm2", "tdp", "system_price")
+"""What is paid for is area, rated power or money: energy by itself falls with time."""
+
+
+def changed(chip):
+    """Each numeric choice of a chip halved and doubled, and each word another one, as far as they can be."""
+    for address, value, spec in leaves(chip):
+        if not choice(address) or address in FREE or not value or isinstance(value, bool):
+            continue
+        if isinstance(value, str):
+            yield from ((address, word) for word in spec.metadata.get("options", ()) if word != value)
+        elif isinstance(value, int | float):
+            numbers = (value * factor for factor in (0.5, 2.0))
+            yield from ((address, of) for of in numbers if "whole" not in spec.metadata or of == int(of))
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_whatever_buys_time_costs_area_power_or_money(chip):
     of = asked(chip)
-    before = metrics(of.base, of.workload)
-    free = []
-    for address, value, spec in leaves(of.base.chip):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not choice(address) or not value:
-            continue
-        for factor in (0.5, 2.0):
-            number = value * factor
-            if "whole" in spec.metadata and number != int(number):
-                continue
-            after = metrics(replaced(of.base, {f"chip.{address}": number}), of.workload)
-            faster = after["latency"] < before["latency"] * (1 - 1e-9)
-            # energy by itself falls with time: what is paid for is area, rated power or money
-            dearer = any(after[name] > before[name] * (1 + 1e-12) for name in ("system_mm2", "tdp", "system_price"))
-            if faster and not dearer:
-                free.append((address, factor))
-    assert not free
+    changes = [(None, None), *changed(of.base.chip)]
+    designs = [replaced(of.base, {f"chip.{address}": value} if address else {}) for address, value in changes]
+    found = evaluate(stacked(designs), of.workload)
+    latency, *costs = (found.columns[name] for name in ("latency", *DEARER))
+    assert np.isfinite(latency[0])
+    more = np.any([cost > cost[0] * (1 + 1e-12) for cost in costs], axis=0)
+    less = np.any([cost < cost[0] * (1 - 1e-12) for cost in costs], axis=0)
+    # the word that is there may be the one that buys time; a topology of fewer links leaves ports that are there all the same
+    worded = np.array([isinstance(value, str) and not address.endswith("topology") for address, value in changes])
+    free = (latency < latency[0] * (1 - 1e-9)) & ~more | worded & (latency > latency[0] * (1 + 1e-9)) & ~less
+    assert not [changes[row] for row in np.flatnonzero(free) if made(designs[row], of.workload)]
+
+
+def made(design, workload):
+    """Whether a design can be made and laid out, except for heat, area and such, which a designer has other means against."""
+    return not any(np.any(limit.need > limit.have) for limit in limits(design, workload) if "chip.die" not in limit.address)
 
 
 def test_constants_are_leaves_of_some_chip():
-    known = {address for chip in (*CHIPS, "h800_ep") for address, _, _ in leaves(asked(chip).base.chip)}
-    assert set(CONSTANTS) <= known
+    known = {address for chip in CHIPS for address, _, _ in leaves(asked(chip).base.chip)}
+    assert {*CONSTANTS, *FREE} <= known
     assert all(any(address.startswith(part) for address in known) for part in PRICED if part not in ("areas.", "base."))
 
 
@@ -125,6 +148,57 @@ def test_a_clock_beyond_the_supply_and_heat_are_refused():
     verdict = infeasible(of.base, of.workload)
     assert verdict is not None
     assert verdict.limit in ("chip.clock", "chip.die.cooling")
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [("cooling", ("chip.die.cooling=0.01 W/mm2",)), ("shore", ("chip.die.dies=1", "chip.die.shore=0.05"))]
+)
+def test_heat_and_edges_are_itemised(limit, words):
+    of = asked("b200", "chip.die.reticle=5000 mm2", *words)
+    verdict = infeasible(of.base, of.workload)
+    assert verdict is not None
+    assert verdict.limit == f"chip.die.{limit}"
+    assert len(verdict.parts) > 1
+    assert sum(value for _, value in verdict.parts) == pytest.approx(verdict.need)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.sampled_from(["mesh", "torus", "ring", "full"]))
+def test_links_are_as_many_and_as_long_as_those_that_messages_take(rows, cols, topology):
+    ends = routes(rows, cols, topology).ends
+    far = np.abs(ends // cols - ends[:, ::-1] // cols)[:, 0] + np.abs(ends % cols - ends[:, ::-1] % cols)[:, 0]
+    of = links.wiring(rows, cols, topology)
+    assert (of.links, of.length) == (len(ends) / 2, far.sum() / 2)  # both ways of a link are one
+
+
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_a_switch_is_in_the_middle(rows, cols):
+    at, to = np.indices((rows, cols))
+    far = np.abs(at - rows // 2) + np.abs(to - cols // 2)
+    assert links.wiring(rows, cols, "switch").length == far.sum()
+
+
+@given(st.floats(1.05, 100.0), st.sampled_from(["chip.boxes.bandwidth", "chip.boxes.size", "chip.d2d.bandwidth"]))
+def test_a_network_of_boxes_costs_what_it_carries_and_joins(more, address):
+    usual = asked("h800_ep").base
+    few, many = (replaced(usual, {address: at(usual, address) * factor}).chip for factor in (1.0, more))
+    assert price.system(many) > price.system(few)
+    if address == "chip.boxes.bandwidth":
+        added = few.economics.fabric * few.boxes.bandwidth * (more - 1)
+        between = [price.parts(of)["network between servers"] for of in (few, many)]
+        assert between[1] - between[0] == pytest.approx(added)
+        assert energy.design_power(many) > energy.design_power(few)
+        assert price.of_tokens(many, 8, 1.0, 0.0, 1.0)["electricity"] > price.of_tokens(few, 8, 1.0, 0.0, 1.0)["electricity"]
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+def test_links_that_reach_further_take_more_area_and_power(rows, cols):
+    usual = replaced(asked("wafer64").base, {"chip.dies.rows": rows, "chip.dies.cols": cols, "chip.d2d.ports": 64})
+    mesh, *others = (replaced(usual, {"chip.d2d.topology": of}).chip for of in ("mesh", "torus", "full", "switch"))
+    for other in others:
+        assert area.total(other) >= area.total(mesh)
+        assert energy.design_power(other) >= energy.design_power(mesh)
+    assert area.total(others[-1]) > area.total(mesh)
+    assert max(rows, cols) < 3 or area.total(others[0]) > area.total(mesh)
 
 
 @given(st.integers(0, 2**32 - 1))
