@@ -39,6 +39,7 @@ LESS = [
     ),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
+    (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),
     (
         r"^capacity ",
         "workload.requests=500 workload.prompt=512 apart=false mapping.serving.batch=32 mapping.serving.tokens=512",

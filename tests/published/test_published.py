@@ -1,6 +1,7 @@
 """The accuracy that the project promises on published figures, and that READMEs say what comes out."""
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,26 @@ def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> No
             assert abs(rows[name + size].error or 0.0) < 0.10
 
 
-@pytest.mark.parametrize("name", names())
+LONG = {
+    "d2d_bandwidth",
+    "deepseek_wafer",
+    "ep_placement",
+    "flat_coexplore",
+    "flat_fig8",
+    "flat_fig12",
+    "gpu_measured",
+    "hbm_in_models",
+    "hbm_patterns",
+    "joint_probe",
+    "long_context",
+    "sparse_gather",
+}
+"""Studies whose findings take more than some ten seconds to compute: FINDINGS=all asks of these too."""
+
+SHORT = [name for name in names() if name not in LONG or os.environ.get("FINDINGS") == "all"]
+
+
+@pytest.mark.parametrize("name", SHORT)
 def test_a_finding_says_what_comes_out(name: str) -> None:
     old, new = written(name)
     assert old == new, f"run python -m dse.studies.write {name}"

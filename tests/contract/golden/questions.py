@@ -254,7 +254,6 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu_dse model=qwen3_1b7 $SERVED",
         "chip=npu_dse model=qwen3_1b7 $SERVED mapping.serving.policy=chunked",
         "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked",
-        "chip=tile32 mapping=flat_serving model=qwen3_1b7 $SERVED mapping.serving.policy=chunked",
         "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
         "chip=npu64 model=gemma3_12b $SERVED",
@@ -267,8 +266,6 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4",
-        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.batch=4 mapping.decode.attention.dataflow=flash_split",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
         "chip=npu64 model=qwen3_1b7 $SERVED",
