@@ -23,6 +23,7 @@ from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import of_pool
 from dse.space.design import Design
+from dse.space.layers import causal_pairs
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Plan
 from dse.space.workload import Attention, Workload
@@ -64,9 +65,7 @@ def pairs(case: Attention) -> float:
     beside = float(case.decodes * case.cached)
     if not case.causal:
         return beside + float(case.batch * case.queries * case.keys)
-    seen = np.arange(case.keys - case.queries + 1, case.keys + 1, dtype=float)
-    seen = np.minimum(seen, case.window) if case.window else seen
-    return beside + case.batch * float(seen.sum())
+    return beside + float(case.batch * causal_pairs(case.queries, case.keys, case.window))
 
 
 def _metrics(design: Design, case: Attention) -> dict[str, Any]:
