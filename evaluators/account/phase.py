@@ -21,6 +21,7 @@ class Phase(NamedTuple):
         held: what the fullest device or core holds, as its layout says it.
         activity: of each case, on all instances; None where nobody counts it.
         flop: useful operations, where somebody asks for them.
+        asked: of the requests that runs have room for, the share that there is.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Phase(NamedTuple):
     held: Any
     activity: Activity | None
     flop: float = 0.0
+    asked: Any = 1.0

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from typing import Any
 
-from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.breakdown import Row, merged
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.graph.operators import MatMul, Operator
 from dse.evaluators.graph.step import Step
@@ -154,19 +153,6 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             key = row.segment, row.operator
             found[key] = merged(found[key], row) if key in found else row
     return list(found.values())
-
-
-def merged(one: Row, other: Row) -> Row:
-    """Two rows of one operator as one."""
-    parts = {name: one.parts.get(name, 0.0) + other.parts.get(name, 0.0) for name in {**one.parts, **other.parts}}
-    return replace(
-        one,
-        flop=one.flop + other.flop,
-        nbytes=one.nbytes + other.nbytes,
-        bound=max(parts, key=lambda name: parts[name]),
-        seconds=one.seconds + other.seconds,
-        parts=parts,
-    )
 
 
 def _nbytes(job: Any) -> Any:

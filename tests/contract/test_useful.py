@@ -1,4 +1,4 @@
-"""Useful operations are those that a workload asks for, whoever does them, and engines never do more of them than they could."""
+"""Useful operations are those that a workload asks for, whoever does them, and no engine does more of them than it could."""
 
 from typing import Any
 
