@@ -63,7 +63,7 @@ METRICS: dict[str, Metric] = {
         "of attention or a product on tiles: operations of a slice over what its engine could do while it works, starts apart",
     ),
     "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
-    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention or a product by itself"),
+    "hbm_bytes": Metric("B", "min", "between HBM and tiles or dies, padding included, all dies together"),
     "hbm_utilisation": Metric(
         "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
     ),

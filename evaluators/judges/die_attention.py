@@ -72,11 +72,12 @@ def _metrics(design: Design, case: Attention) -> dict[str, Any]:
     chip, mapping = design.chip, design.mapping
     of, dies, die = _timed(design, case), _plan(design, case).tp, area.die(chip)
     peak = pooled(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
-    (call_,) = of.block.calls
+    (call_,), done = of.block.calls, done_in((of.block,), mapping.stack.attention_passes, pooled(chip, mapping)[1])
     values = {
         "latency": of.seconds,
         "utilisation": call_.flop * call_.pace * peak / of.seconds,
-        "hbm_utilisation": call_.fetch / (chip.hbm.bandwidth * of.seconds),
+        "hbm_bytes": done.memory_bytes * dies,
+        "hbm_utilisation": done.memory_bytes / (chip.hbm.bandwidth * of.seconds),
         "die_mm2": die,
         "system_mm2": area.total(chip) * dies,
         "hbm_used": _limits(design, case)[0].need,
@@ -85,11 +86,7 @@ def _metrics(design: Design, case: Attention) -> dict[str, Any]:
     if not np.all(np.isnan(power)):
         values["power_energy"] = power * dies * of.seconds
 
-    def dynamic() -> Any:
-        passes = mapping.stack.attention_passes
-        return of_pool(done_in((of.block,), passes, pooled(chip, mapping)[1]), chip) * dies
-
-    return values | alone(chip, dynamic, of.seconds, chips=dies)
+    return values | alone(chip, lambda: of_pool(done, chip) * dies, of.seconds, chips=dies)
 
 
 def _limits(design: Design, case: Attention) -> list[Limit]:
