@@ -198,7 +198,7 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     total, work = (sum(some) for some in ([row.seconds for row in rows], [max(row.seconds, 0.0) for row in rows]))
     of = " of the first case" if len(found.cases) > 1 else ""
     of += f", {found.part.partition(':')[0]}" if found.part else ""
-    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
     beside = f"; {show(work, 's')} of work, some of it side by side" if work > total * (1 + SMALL) else ""
     table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}{beside}", title_justify="left")
     cells = [_cells(row, work) for row in rows]
@@ -235,7 +235,7 @@ def _executed(row: Row) -> str:
     if not row.executed or not row.excess or row.executed < (1 + SHOWN_EXCESS) * row.flop:
         return ""
     times = f"{row.executed / row.flop:.3g} x" if row.flop else show(row.executed, "op", 3)
-    return f"{times} {max(row.excess, key=lambda cause: row.excess[cause])}"
+    return f"{times} {row.cause}"
 
 
 def _bound(parts: Breakdown) -> str:

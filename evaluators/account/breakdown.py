@@ -75,7 +75,15 @@ class Row:
     @property
     def executed(self) -> float | None:
         """Operations that engines execute, useful ones among them; None where nobody counts them. [op]"""
-        return None if self.excess is None else self.flop + sum(self.excess.values())
+        if self.excess is None:
+            return None if self.flop else 0.0
+        return self.flop + sum(self.excess.values())
+
+    @property
+    def cause(self) -> str:
+        """Why most of what is executed beside useful operations is; "" where nothing is known to be."""
+        excess = self.excess or {}
+        return max(excess, key=lambda name: excess[name]) if excess else ""
 
     @property
     def intensity(self) -> float:
@@ -144,6 +152,9 @@ def rows(
     machine: Machine,
     away: Sequence[Sequence[Any]] | None = None,
     split: Split | None = None,
+    *,
+    dies: Any = None,
+    asked: Any = 1.0,
 ) -> list[Row]:
     """The rows of one design and case in a phase; they add up to its blocks' seconds.
 
@@ -154,10 +165,13 @@ def rows(
         machine: of a design whose leaves are all scalar.
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
         split: of jobs, where calls have such.
+        dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
+        asked: of the requests that steps have room for, the share that there is.
     """
     found: list[Row] = []
     for place, of in enumerate(timed):
-        found += _block_rows(phase, weights, of, machine, away[place] if away else [1.0] * len(of.costs), split)
+        shares = away[place] if away else [1.0] * len(of.costs)
+        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked)
     return found
 
 
@@ -199,10 +213,10 @@ def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
 
 
 def _block_rows(
-    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None
+    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None, *, dies: Any, asked: Any
 ) -> list[Row]:
     block = timed.block
-    times = weights * block.times
+    times, several = weights * block.times, 1.0 if dies is None else dies
 
     def total(value: Any) -> float:
         return float(np.sum(times * value))
@@ -222,6 +236,7 @@ def _block_rows(
         fetched = total(call.nbytes * away[place])
         moved = timed.costs[place].activity
         fetched += total(moved.memory_bytes) if moved is not None else 0.0
+        flop = total(call.flop * asked)
         sent = total(call.sent) + (total(moved.sent_bytes) if moved is not None else 0.0)
         found.append(
             Row(
@@ -229,13 +244,14 @@ def _block_rows(
                 block.name,
                 call.name,
                 _shape(call),
-                total(call.flop),
-                fetched + total(call.local),
+                flop,
+                (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,
                 parts,
-                sent,
+                sent * float(several),
+                None if dies is None else beyond(total(2.0 * call.macs * dies), flop, repeated=total(call.repeated * asked)),
             )
         )
     return found

@@ -40,7 +40,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of one device goes."""
     found = _timed(design, case)
-    of_rows = tuple(rows("attention", 1.0, [found], of_die(design.chip, design.mapping)))
+    of_rows = tuple(rows("attention", 1.0, [found], of_die(design.chip, design.mapping), dies=_plan(design, case).tp))
     areas = {name: float(value) for name, value in area.parts(design.chip).items()}
     spans = {"attention": {found.block.name: bars(found)}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)
@@ -75,7 +75,7 @@ def _metrics(design: Design, case: Attention) -> dict[str, Any]:
     (call_,), done = of.block.calls, done_in((of.block,), mapping.stack.attention_passes, pooled(chip, mapping)[1])
     values = {
         "latency": of.seconds,
-        "utilisation": call_.flop * call_.pace * peak / of.seconds,
+        "utilisation": call_.flop * call_.pace * peak / (dies * of.seconds),
         "hbm_bytes": done.memory_bytes * dies,
         "hbm_utilisation": done.memory_bytes / (chip.hbm.bandwidth * of.seconds),
         "die_mm2": die,

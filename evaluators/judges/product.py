@@ -80,7 +80,20 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     excess = beyond(2.0 * float(cost.activity.macs), flop)
     seconds = sum(parts.values())
     rows = (
-        Row(case.kind, kernel.algorithm, "local products", shape, flop, 0.0, 0.0, _largest(inside), multiplying, inside, 0.0, excess),
+        Row(
+            case.kind,
+            kernel.algorithm,
+            "local products",
+            shape,
+            flop,
+            0.0,
+            0.0,
+            _largest(inside),
+            multiplying,
+            inside,
+            0.0,
+            excess,
+        ),
         Row(case.kind, kernel.algorithm, "communication", "", 0.0, 0.0, 0.0, _largest(parts), seconds, parts, sent, {}),
     )
     places = np.cumsum([0.0, *(row.seconds for row in rows)])
