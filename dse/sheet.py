@@ -23,6 +23,9 @@ from dse.space.workload import Case, Load
 from dse.trace import write as write_trace
 from dse.workloads import models
 
+SHOWN_EXCESS = 0.005
+"""Share of useful operations from which on what is executed beside them is printed."""
+
 SMALL = 1e-4
 """Share of the time from which on what binds is printed."""
 
@@ -195,7 +198,7 @@ def _operators_table(phase: str, found: Evaluation) -> Table:
     total, work = (sum(some) for some in ([row.seconds for row in rows], [max(row.seconds, 0.0) for row in rows]))
     of = " of the first case" if len(found.cases) > 1 else ""
     of += f", {found.part.partition(':')[0]}" if found.part else ""
-    whole = ", all layers and steps, one device" if phase in ("prefill", "decode") else ""
+    whole = ", all layers and steps; FLOP and bytes of all devices" if phase in ("prefill", "decode") else ""
     beside = f"; {show(work, 's')} of work, some of it side by side" if work > total * (1 + SMALL) else ""
     table = Table(title=f"{phase}{of}: {show(total, 's')}{whole}{beside}", title_justify="left")
     cells = [_cells(row, work) for row in rows]
@@ -216,13 +219,23 @@ def _cells(row: Row, work: float) -> dict[str, str]:
         "operator": row.operator,
         "shape": row.shape,
         "FLOP": show(row.flop, "op", 3) if row.flop else "",
+        "executed": _executed(row),
         "bytes": show(row.nbytes, "B", 3) if row.nbytes else "",
         "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
+        "network": show(row.sent, "B", 3) if row.sent else "",
         "prefetched": f"{row.prefetched:.0%}" if row.prefetched else "",
         "bound": row.bound,
         "time": show(row.seconds, "s", 3),
         "share": f"{row.seconds / work:.1%}" if work and row.seconds >= 0 else "",
     }
+
+
+def _executed(row: Row) -> str:
+    """How many times useful operations are executed, and why; nothing where no more are."""
+    if not row.executed or not row.excess or row.executed < (1 + SHOWN_EXCESS) * row.flop:
+        return ""
+    times = f"{row.executed / row.flop:.3g} x" if row.flop else show(row.executed, "op", 3)
+    return f"{times} {row.cause}"
 
 
 def _bound(parts: Breakdown) -> str:

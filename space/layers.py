@@ -85,8 +85,18 @@ class Reach(NamedTuple):
         return 1.0 / self.ratio if self.ratio else float(not (self.window or self.chunk))
 
 
-def _within(prompt: Any, limit: int) -> Any:
-    near = minimum(prompt, limit) if limit else prompt
+def causal_pairs(queries: Any, keys: Any, window: Any = 0) -> Any:
+    """Pairs of the last `queries` of `keys` positions with those up to them that a window lets through; 0 for all.
+
+    >>> causal_pairs(4, 6), causal_pairs(4, 6, 2), causal_pairs(1, 6), causal_pairs(6, 6) == Reach().pairs(6)
+    (18.0, 8.0, 6.0, True)
+    """
+    limit = where(window > 0, window, keys) if np.any(window > 0) else keys
+    return _within(keys, limit) - _within(keys - queries, limit)
+
+
+def _within(prompt: Any, limit: Any) -> Any:
+    near = minimum(prompt, limit) if np.any(limit) else prompt
     return near * (near + 1) / 2 + (prompt - near) * near
 
 

@@ -291,6 +291,7 @@ def _explained(asked: Study, frame: pd.DataFrame, start: int) -> dict[str, Any]:
                 [
                     *(words.code(text) for text in (op.phase, op.segment, op.operator, op.shape, op.bound)),
                     *(_short(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                    *(_short(op.executed or 0.0), words.code(op.cause), _short(op.sent)),
                 ]
                 for op in parts.rows
             ],

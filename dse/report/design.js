@@ -257,12 +257,30 @@ function stack(title, shares, unit) {
 }
 
 function operatorTable(operators, words) {
-  const heads = ["operator", "time", "share", "bound", "shape", "FLOP", "bytes", "FLOP/B", "prefetched"];
-  const line = (all, [, segment, operator, shape, bound, flop, bytes, prefetched, seconds]) =>
-    h(
+  const counts = {
+    FLOP: ({flop}) => flop && quantity(flop, "op", 3),
+    executed: ({flop, executed, cause}) => flop && executed > 1.005 * flop && `${number(executed / flop, 3)} x ${words[cause]}`,
+    bytes: ({bytes}) => bytes && quantity(bytes, "B", 3),
+    "FLOP/B": ({flop, bytes}) => flop && bytes && `${number(flop / bytes, 3)} op/B`,
+    network: ({sent}) => sent && quantity(sent, "B", 3),
+    prefetched: ({prefetched}) => prefetched && percent(prefetched, 2),
+  };
+  const counted = ([, , , , , flop, bytes, prefetched, , executed, cause, sent]) => ({
+    flop,
+    bytes,
+    prefetched,
+    executed,
+    cause,
+    sent,
+  });
+  const known = Object.keys(counts).filter(name => operators.some(operator => counts[name](counted(operator))));
+  const heads = ["operator", "time", "share", "bound", "shape", ...known];
+  const line = (all, operator) => {
+    const [, segment, name, shape, bound, , , , seconds] = operator;
+    return h(
       "tr",
       {},
-      h("td", {class: "word"}, words[operator], words[segment] !== words[operator] && h("small", {}, words[segment])),
+      h("td", {class: "word"}, words[name], words[segment] !== words[name] && h("small", {}, words[segment])),
       h("td", {}, quantity(seconds, "s", 3)),
       h("td", {}, all && seconds >= 0 ? percent(seconds / all) : ""),
       h(
@@ -272,13 +290,9 @@ function operatorTable(operators, words) {
         words[bound],
       ),
       h("td", {class: "word"}, words[shape]),
-      [
-        flop && quantity(flop, "op", 3),
-        bytes && quantity(bytes, "B", 3),
-        flop && bytes && `${number(flop / bytes, 3)} op/B`,
-        prefetched && percent(prefetched, 2),
-      ].map(text => h("td", {}, text || "")),
+      known.map(of => h("td", {}, counts[of](counted(operator)) || "")),
     );
+  };
   const phases = Map.groupBy(operators, operator => operator[0]);
   const rows = [...phases].flatMap(([phase, list]) => {
     const total = list.reduce((sum, operator) => sum + operator[8], 0);

@@ -51,12 +51,15 @@ OPERATOR = closed(
         "segment": text(),
         "operator": text(),
         "shape": text(),
-        "flop": number("operations"),
-        "bytes": number("B; that memory moves"),
-        "flop_per_byte": number("op/B"),
+        "flop": number("useful operations of the whole job, on all devices together: no padding, repetition or masked pairs"),
+        "flop_executed": maybe(number("what engines execute, useful operations among them; null where nobody counts it")),
+        "flop_excess": named(number("op"), "executed beside useful ones, by cause: padding, repetition or mask"),
+        "bytes": number("B; that main memory, or the cache in front of it, moves: weights, KV and activations, all devices"),
+        "network_bytes": number("B; of messages between cores or devices, once for each message"),
+        "flop_per_byte": number("op/B; useful operations over bytes"),
         "prefetched": number("share of the bytes, from 0 to 1"),
         "bound": text("the part of the machine that takes the time"),
-        "seconds": number("s; all layers and steps, one device"),
+        "seconds": number("s; all layers and steps"),
     }
 )
 

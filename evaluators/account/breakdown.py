@@ -19,6 +19,11 @@ Flow = tuple[str, tuple[tuple[str, float], ...]]
 """(name, ((stream, instant), ...)): what goes from bar to bar. [s]"""
 
 
+PADDING, REPETITION, MASK = "padding", "repetition", "mask"
+"""Why more is executed than is useful: sizes that are no multiple of what works on them, the same work done in several places,
+and pairs of query and key that a mask hides."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One operator of one phase, over all its layers and steps.
@@ -26,12 +31,14 @@ class Row:
     Attributes:
         phase, segment, operator: where it stands.
         shape: m x k x n on the device, of the first step.
-        flop: on the matrix engine of one device. [op]
-        nbytes: weights, KV and activations. [B]
+        flop: useful operations of the whole job, on all devices together. [op]
+        nbytes: weights, KV and activations that go between main memory, or the cache in front of it, and cores. [B]
         prefetched: share of its weights and KV that was in L2, or in local memory. [-]
         bound: what took longest: matrix, vector, hbm, l2, overhead, network or prefetch.
         seconds: on the critical path.
         parts: the same seconds, by what they were spent on.
+        sent: bytes of messages between cores or dies, once for each message. [B]
+        excess: operations that are executed beside useful ones, by cause; None where nobody counts them. [op]
     """
 
     phase: str
@@ -44,6 +51,8 @@ class Row:
     bound: str
     seconds: float
     parts: dict[str, float]
+    sent: float = 0.0
+    excess: dict[str, float] | None = None
 
     def record(self) -> dict[str, Any]:
         """The row as plain values."""
@@ -53,7 +62,10 @@ class Row:
             "operator": self.operator,
             "shape": self.shape,
             "flop": self.flop,
+            "flop_executed": self.executed,
+            "flop_excess": self.excess or {},
             "bytes": self.nbytes,
+            "network_bytes": self.sent,
             "flop_per_byte": self.intensity,
             "prefetched": self.prefetched,
             "bound": self.bound,
@@ -61,10 +73,26 @@ class Row:
         }
 
     @property
+    def executed(self) -> float | None:
+        """Operations that engines execute, useful ones among them; None where nobody counts them. [op]"""
+        if self.excess is None:
+            return None if self.flop else 0.0
+        return self.flop + sum(self.excess.values())
+
+    @property
+    def cause(self) -> str:
+        """Why most of what is executed beside useful operations is; "" where nothing is known to be."""
+        excess = self.excess or {}
+        return max(excess, key=lambda name: excess[name]) if excess else ""
+
+    @property
     def intensity(self) -> float:
         """Operations per byte. [op/B]"""
         return self.flop / self.nbytes if self.nbytes else 0.0
 
+
+NOTHING = 1e-12
+"""Share of executed operations below which a cause is rounding."""
 
 IDLE = "idle"
 """What binds a row of time in which an instance waits."""
@@ -124,6 +152,9 @@ def rows(
     machine: Machine,
     away: Sequence[Sequence[Any]] | None = None,
     split: Split | None = None,
+    *,
+    dies: Any = None,
+    asked: Any = 1.0,
 ) -> list[Row]:
     """The rows of one design and case in a phase; they add up to its blocks' seconds.
 
@@ -134,17 +165,45 @@ def rows(
         machine: of a design whose leaves are all scalar.
         away: of each call, what it reads from main memory over `fetch`; None for all of it, once.
         split: of jobs, where calls have such.
+        dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
+        asked: of the requests that steps have room for, the share that there is.
     """
     found: list[Row] = []
     for place, of in enumerate(timed):
-        found += _block_rows(phase, weights, of, machine, away[place] if away else [1.0] * len(of.costs), split)
+        shares = away[place] if away else [1.0] * len(of.costs)
+        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked)
     return found
 
 
 def repeated(row: Row, times: float) -> Row:
     """A row so many times."""
     parts = {name: seconds * times for name, seconds in row.parts.items()}
-    return replace(row, flop=row.flop * times, nbytes=row.nbytes * times, seconds=row.seconds * times, parts=parts)
+    excess = None if row.excess is None else {cause: flop * times for cause, flop in row.excess.items()}
+    counts = {name: getattr(row, name) * times for name in ("flop", "nbytes", "seconds", "sent")}
+    return replace(row, **counts, parts=parts, excess=excess)
+
+
+def merged(one: Row, other: Row) -> Row:
+    """Two rows of one operator as one."""
+    parts = _together(one.parts, other.parts)
+    excess = None if one.excess is None or other.excess is None else _together(one.excess, other.excess)
+    counts = {name: getattr(one, name) + getattr(other, name) for name in ("flop", "nbytes", "seconds", "sent")}
+    return replace(one, **counts, parts=parts, bound=max(parts, key=lambda name: parts[name]), excess=excess)
+
+
+def _together(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+
+
+def beyond(executed: float, useful: float, masked: float = 0.0, repeated: float = 0.0) -> dict[str, float]:
+    """What is executed beside useful operations, by cause: what a mask hides, what is repeated, and the rest, padding. [op]
+
+    >>> beyond(10.0, 6.0, masked=3.0), beyond(6.0, 6.0)
+    ({'padding': 1.0, 'mask': 3.0}, {})
+    """
+    rest = executed - useful - masked - repeated
+    found = {PADDING: rest, REPETITION: repeated, MASK: masked}
+    return {cause: flop for cause, flop in found.items() if flop > NOTHING * executed}
 
 
 def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
@@ -154,10 +213,10 @@ def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
 
 
 def _block_rows(
-    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None
+    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None, *, dies: Any, asked: Any
 ) -> list[Row]:
     block = timed.block
-    times = weights * block.times
+    times, several = weights * block.times, 1.0 if dies is None else dies
 
     def total(value: Any) -> float:
         return float(np.sum(times * value))
@@ -165,8 +224,8 @@ def _block_rows(
     found = []
     if block.opener is not None:
         seconds = total(timed.collective)
-        nbytes = total(block.opener.nbytes)
-        found.append(Row(phase, block.name, "allreduce", "", 0.0, nbytes, 0.0, "network", seconds, {"network": seconds}))
+        sent = total(2.0 * block.opener.nbytes * (block.opener.peers - 1.0))  # each part of it twice, by all but one
+        found.append(Row(phase, block.name, "allreduce", "", 0.0, 0.0, 0.0, "network", seconds, {"network": seconds}, sent, {}))
     for place, (call, span, bytes_in) in enumerate(zip(block.calls, timed.spans(), timed.resident, strict=True)):
         seconds = total(span.end - span.ready)
         if not seconds:
@@ -177,18 +236,22 @@ def _block_rows(
         fetched = total(call.nbytes * away[place])
         moved = timed.costs[place].activity
         fetched += total(moved.memory_bytes) if moved is not None else 0.0
+        flop = total(call.flop * asked)
+        sent = total(call.sent) + (total(moved.sent_bytes) if moved is not None else 0.0)
         found.append(
             Row(
                 phase,
                 block.name,
                 call.name,
                 _shape(call),
-                total(call.flop),
-                fetched + total(call.local),
+                flop,
+                (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,
                 parts,
+                sent * float(several),
+                None if dies is None else beyond(total(2.0 * call.macs * dies), flop, repeated=total(call.repeated * asked)),
             )
         )
     return found

@@ -61,7 +61,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         laid = _blocks(job, name, plan.tp, mapping.precision, plan.allreduce, chip.core.rates, plan.kv_heads)
         of = step(laid, chip, plan, machine, reader)
         of_case = reduced(np.add, runs * seconds(of), starts)
-        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None)
+        return Phase(name, machine, of if detailed else (), None, runs, None, of_case, held, None, dies=plan.tp)
 
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
 
@@ -89,7 +89,7 @@ def refuse_heads(model: Model, *plans: Plan) -> None:
 
 def rows(phase: Phase, fidelity: str) -> list[Row]:
     """Calls of one phase."""
-    return breakdown.rows(phase.name, phase.runs, phase.timed, phase.machine)
+    return breakdown.rows(phase.name, phase.runs, phase.timed, phase.machine, dies=phase.dies)
 
 
 def step(of: tuple[Block, ...], chip: Chip, plan: Plan, machine: Machine, reader: Reader) -> tuple[Timed, ...]:
@@ -214,15 +214,15 @@ def done_in(of: tuple[Block, ...], passes: Any, cache: Cache | None) -> Pooled:
     """
     macs = operands = elements = memory = shared = linked = 0.0
     for block in of:
-        flop = wide = operations = fetch = read = near = 0.0
+        done = wide = operations = fetch = read = near = 0.0
         for call in block.calls:
-            flop, fetch, read, near = flop + call.flop, fetch + call.fetch, read + call.fetch, near + call.local
-            wide = wide + (call.flop / 2) * call.width
+            done, fetch, read, near = done + call.macs, fetch + call.fetch, read + call.fetch, near + call.local
+            wide = wide + call.macs * call.width
             if call.operations is not None:
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
             fetch = fetch + (call.local * cache.exceeded(call.local) if cache else 0.0)
-        macs, operands = macs + block.times * (flop / 2), operands + block.times * wide
+        macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)
         if block.opener is not None:

@@ -14,6 +14,9 @@ import numpy as np
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Job, by_case
 from dse.evaluators.graph.experts import parts_reached
+from dse.evaluators.graph.operators import useful
+from dse.evaluators.graph.step import decode, prefill
+from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.cuts import cut
 from dse.evaluators.layouts.devices import kv_local
 from dse.evaluators.layouts.dies import (
@@ -130,11 +133,25 @@ def phases(kind: Kind, design: Design, job: Job, fidelity: str, *, detailed: boo
     found = []
     for name, some in played.items():
         of = split(design, case, name)
-        seconds, total, flop = _summed(some, stages, of, name)
+        seconds, total, done = _summed(some, stages, of, name)
+        flop = _useful(case, name, job.decode_at)
         blocks = tuple(_detailed(some, of)) if detailed else ()
         full = held[name], slices[name]
-        found.append(Phase(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop))
+        phase = Phase(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
+        found.append(phase._replace(dies=of.ranks, asked=flop / done if done else 1.0))
     return tuple(found)
+
+
+def _useful(case: Case, phase: str, decode_at: str) -> float:
+    """Useful operations of a phase, whoever does them."""
+    steps = [(1.0, prefill(case))] if phase == "prefill" else decode(case, decode_at)
+    each = [
+        count * part.times * float(useful(one))
+        for count, at in steps
+        for part in transformer(case.model, at)
+        for one in part.operators
+    ]
+    return sum(each, 0.0)
 
 
 def _played(

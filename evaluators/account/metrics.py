@@ -50,15 +50,20 @@ METRICS: dict[str, Metric] = {
     "communication": Metric("cycle", "min", "of a product's cycles, those in which cores wait for data or move them"),
     "efficiency": Metric("1", "max", "share of a product's time that cores multiply, the start of each local product included"),
     "utilisation": Metric(
-        "1", "max", "operations of products, padding apart, over what all matrix engines that are there could do in the time"
+        "1",
+        "max",
+        "useful operations of products (no padding, repetition or masked pairs) over what all matrix engines that are there "
+        "could do in the time",
     ),
     "utilisation_per_system_mm2": Metric("1/mm2", "max", "that of attention over the area of all dies"),
     "peak": Metric("op/s", "max", "what the matrix engines of all tiles could do in a second: attention by itself"),
     "engine_utilisation": Metric(
-        "1", "max", "of attention or a product on tiles: the same over the time that matrix engines work, their starts apart"
+        "1",
+        "max",
+        "of attention or a product on tiles: operations of a slice over what its engine could do while it works, starts apart",
     ),
     "communication_share": Metric("1", "min", "share of attention's time that would fall away if tiles exchanged for nothing"),
-    "hbm_bytes": Metric("B", "min", "between HBM and tiles, padding included: attention or a product by itself"),
+    "hbm_bytes": Metric("B", "min", "between HBM and tiles or dies, padding included, all dies together"),
     "hbm_utilisation": Metric(
         "1", "max", "bytes between HBM and tiles or dies over what the channels' peak could move in the time"
     ),

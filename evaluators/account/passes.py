@@ -154,12 +154,14 @@ class InRegions(NamedTuple):
         seconds: through all regions.
         stage: of the slowest region.
         activity: of all cores.
+        away: share of weights that comes from main memory; None where there is none.
     """
 
     timed: tuple[Timed, ...]
     seconds: Any
     stage: Any
     activity: Activity
+    away: Any = None
 
 
 def through_regions(
@@ -181,4 +183,5 @@ def through_regions(
     layer = sum(one.seconds * one.block.times for one in parts if one.block.name not in ("region", "head")) / model.layers
     full = place.layers * layer + way
     rest = maximum(total - (place.count - 1) * scale(model, resident_layers) * full, 0.0)
-    return InRegions(parts, total, where(place.count > 1, maximum(full, minimum(rest, total)), total), activity)
+    stage = where(place.count > 1, maximum(full, minimum(rest, total)), total)
+    return InRegions(parts, total, stage, activity, None if stream is None else stream.away)

@@ -21,6 +21,8 @@ class Phase(NamedTuple):
         held: what the fullest device or core holds, as its layout says it.
         activity: of each case, on all instances; None where nobody counts it.
         flop: useful operations, where somebody asks for them.
+        dies: that each do what calls and costs say of one.
+        asked: of the requests that runs have room for, the share that there is.
     """
 
     name: str
@@ -33,3 +35,5 @@ class Phase(NamedTuple):
     held: Any
     activity: Activity | None
     flop: float = 0.0
+    dies: Any = 1.0
+    asked: Any = 1.0

@@ -83,8 +83,9 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     laid = _blocks(job, "decode", plan, mapping.precision, instances, _group(design, plan))
     of = through_stages(job.model, laid, crossing, machine, _way(chip, plan), plan, held, reader)
     decoding = reduced(np.add, job.steps * maximum(of.seconds, turns * of.stage), job.step_starts)
-    runs = job.steps * ceil_div(job.requests, together)
-    return first, _phase("decode", machine, of, runs, decoding, held, job.step_starts, detailed)
+    passes = ceil_div(job.requests, together)
+    token = _phase("decode", machine, of, job.steps * passes, decoding, held, job.step_starts, detailed)
+    return first, token._replace(asked=job.requests / (passes * together))
 
 
 def refused(design: Design, job: Job) -> list[Limit]:
@@ -95,8 +96,9 @@ def refused(design: Design, job: Job) -> list[Limit]:
 def rows(phase: Phase, fidelity: str) -> list[Row]:
     """Calls of one phase, and what goes from stage to stage."""
     found = breakdown.rows(
-        phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.split, fidelity)
-    )
+        phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.split, fidelity),
+        asked=phase.asked,
+    )  # fmt: skip
     return found + transfers(phase.name, phase.runs, phase.between)
 
 

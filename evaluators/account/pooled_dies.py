@@ -1,10 +1,11 @@
 """Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dse.evaluators.account import breakdown, many_dies
-from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.breakdown import Row, merged
 from dse.evaluators.account.devices import at_rated_power, done_in
 from dse.evaluators.account.many_dies import GAP as GAP
 from dse.evaluators.account.many_dies import HIDDEN as HIDDEN
@@ -20,7 +21,7 @@ from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Job
-from dse.evaluators.account.tiles import merged, most
+from dse.evaluators.account.tiles import most
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
 from dse.evaluators.layouts.attended import Attend
@@ -55,7 +56,8 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     """Operators and exchanges of one phase; those of layers of two kinds that are the same are one row."""
     found: dict[tuple[str, str], Row] = {}
     for of in phase.timed:
-        for row in breakdown.rows(phase.name, 1.0, [of], phase.machine, split=lambda job: jobs.split(fidelity, job)):
+        split, many = partial(jobs.split, fidelity), {"dies": phase.dies, "asked": phase.dies * phase.asked}
+        for row in breakdown.rows(phase.name, 1.0, [of], phase.machine, split=split, **many):
             row = replace(row, segment=of.block.calls[0].part)
             key = row.segment, row.operator
             found[key] = merged(found[key], row) if key in found else row
@@ -89,7 +91,8 @@ def _own(
             memory_bytes=done.memory_bytes,
             cache_bytes=done.shared_bytes,
         )
-        return sum(of.seconds * of.block.times for of in parts), activity, 2 * done.macs
+        flop = sum((of.block.times * call.flop for of in parts for call in of.block.calls), 0.0)
+        return sum(of.seconds * of.block.times for of in parts), activity, flop
 
     on = On(case.model, cover, float(BYTES[precision.activations]), returned_bytes(precision), plain)
     return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.breakdown import Row, beyond
 from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
@@ -27,7 +27,7 @@ from dse.evaluators.layouts.region_calls import gemm_of, kv_widths
 from dse.evaluators.layouts.regions import Region, blocks, region
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
-from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.call import Call, Kernel
 from dse.evaluators.passes.part import cut, kernel_on
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
@@ -90,11 +90,10 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
         stream = _stream(design, job, name, place, at_work)
         return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream)
 
-    def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any) -> Phase:
-        held = _held(design, job, name, places[name])
-        return Phase(
-            name, machine, of.timed if detailed else (), None, runs, None, seconds, held, per_case(of.activity * runs, starts)
-        )
+    def phase(name: str, of: InRegions, runs: Any, seconds: Any, starts: Any, asked: Any = 1.0) -> Phase:
+        held, timed = _held(design, job, name, places[name]), of.timed if detailed else ()
+        away = None if of.away is None else tuple((of.away,) * len(one.block.calls) for one in timed)
+        return Phase(name, machine, timed, away, runs, None, seconds, held, per_case(of.activity * runs, starts), asked=asked)
 
     requests = _by_entry(job, "prefill", reduced(np.add, job.copies, job.prompt_starts))
     pairs = by_reach(job.model, lambda reach: reach.pairs(job.prompts)) + job.prompts * job.past
@@ -108,7 +107,10 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     positions = together * job.context
     of = passed("decode", Step("decode", together, together, positions, positions), turns, job.generated)
     step = maximum(of.seconds, turns * of.stage)
-    token = phase("decode", of, job.steps * turns, reduced(np.add, job.steps * step, job.step_starts), job.step_starts)
+    token = phase(
+        "decode", of, job.steps * turns, reduced(np.add, job.steps * step, job.step_starts), job.step_starts,
+        job.requests / (turns * together),
+    )  # fmt: skip
     moved = _transition(design, job, machine, fidelity)
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
@@ -213,12 +215,15 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
         if not np.any(phase.seconds):
             return []
         assert phase.activity is not None
-        value, nbytes = float(np.max(phase.seconds)), float(np.max(phase.activity.sent_bytes))
-        return [Row("transition", "layouts", "reshuffle", "", 0.0, nbytes, 0.0, "words", value, {"words": value})]
+        moved = phase.activity
+        value, sent, loaded = (float(np.max(of)) for of in (phase.seconds, moved.sent_bytes, moved.memory_bytes))
+        return [Row("transition", "layouts", "reshuffle", "", 0.0, loaded, 0.0, "words", value, {"words": value}, sent, {})]
     found = []
     assert phase.machine.fabric is not None
-    for of in phase.timed:
-        for call, cost, duration in zip(of.block.calls, of.costs, of.durations, strict=True):
+    for place, of in enumerate(phase.timed):
+        aways = phase.away[place] if phase.away else (0.0,) * len(of.costs)
+        each = zip(of.block.calls, of.costs, of.durations, of.resident, aways, strict=True)
+        for call, cost, duration, ahead, away in each:
             kernel, times = call.kernel, phase.runs * of.block.times
             assert kernel is not None
             assert cost.activity is not None
@@ -229,12 +234,29 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             total = sum(parts.values())
             if not total:
                 continue
-            done = cost.activity * (times * kernel.times * kernel.copies)
-            flop, nbytes = 2.0 * float(np.sum(done.macs)), float(np.sum(done.sent_bytes))
+            nbytes = float(np.sum(times * call.fetch * away))
+            early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
+            sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
             shape = _shape(kernel_on(kernel, cut(fidelity)[1]))
             bound = max(parts, key=lambda name: parts[name])
-            found.append(Row(phase.name, call.part, call.name, shape, flop, nbytes, 0.0, bound, total, parts))
+            flop = float(np.sum(times * phase.asked * call.flop))
+            excess = None if cut(fidelity)[1] else _excess(call, cost.activity, times, phase.asked)
+            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
+            found.append(row)
     return found
+
+
+def _excess(call: Call, done: Activity, times: Any, asked: Any) -> dict[str, float]:
+    """What cores execute of a call beside useful operations, by cause; of vectors only where their work is useful.
+
+    Requests that no region has, where their number is no multiple, are padding.
+    """
+    kernel = call.kernel
+    assert kernel is not None
+    counted = done.macs if kernel.kind in ("gemm", "gemv") or not np.any(call.flop) else done.elements
+    executed = 2.0 * counted * (kernel.times * kernel.copies)
+    useful = (call.flop * asked, call.masked * asked, call.repeated * asked)
+    return beyond(*(float(np.sum(times * value)) for value in (executed, *useful)))
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:

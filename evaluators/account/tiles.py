@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from typing import Any
 
-from dse.evaluators.account.breakdown import Row
+from dse.evaluators.account.breakdown import Row, beyond, merged
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.graph.operators import MatMul, Operator
 from dse.evaluators.graph.step import Step
@@ -145,28 +144,28 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
                 less = min(saved, parts.get(name, 0.0))
                 saved, parts[name] = saved - less, parts.get(name, 0.0) - less
             parts = {name: value for name, value in parts.items() if value}
-            nbytes = times * float(jobs.price(word, job).activity.memory_bytes)
+            priced = jobs.price(word, job).activity
+            nbytes, sent = (phase.dies * times * float(of) for of in (priced.memory_bytes, priced.sent_bytes))
             shape = " x ".join(f"{float(size):.0f}" for size in call.shape)
             share = 0.0 if ahead is None else float(ahead)
             bound = max(parts, key=lambda name: parts[name])
-            flop = of.block.times * turns_ * call.flop
-            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, sum(parts.values()), parts)
+            flop = phase.dies * phase.asked * of.block.times * call.flop
+            excess = None if side else _excess(job, priced, flop, phase.dies * times)
+            done = sum(parts.values())
+            row = Row(phase.name, call.part, call.name, shape, flop, nbytes, share, bound, done, parts, sent, excess)
             key = row.segment, row.operator
             found[key] = merged(found[key], row) if key in found else row
     return list(found.values())
 
 
-def merged(one: Row, other: Row) -> Row:
-    """Two rows of one operator as one."""
-    parts = {name: one.parts.get(name, 0.0) + other.parts.get(name, 0.0) for name in {**one.parts, **other.parts}}
-    return replace(
-        one,
-        flop=one.flop + other.flop,
-        nbytes=one.nbytes + other.nbytes,
-        bound=max(parts, key=lambda name: parts[name]),
-        seconds=one.seconds + other.seconds,
-        parts=parts,
-    )
+def _excess(job: Any, done: Activity, flop: float, times: float) -> dict[str, float]:
+    """What engines execute beside useful operations; of attention with a mask what is padded is masked as well.
+
+    Vector engines that do useful work have an instruction or more for two operations.
+    """
+    executed = 2.0 * times * float(done.macs if done.macs or not flop else done.elements)
+    masked = any(isinstance(one, closed_attention.Job) and one.shape.causal for one in one_by_one(asked(job)))
+    return beyond(executed, flop, masked=(executed - flop) * masked)
 
 
 def _nbytes(job: Any) -> Any:

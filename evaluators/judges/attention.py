@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
@@ -60,7 +60,10 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
     t, shape = job.tiling, job.shape
     groups = f"{t.rows:.0f} x {t.cols:.0f} tiles, {t.queries:.0f} x {t.keys:.0f} a tile"
     groups += f", keys in {t.splits:.0f}" if job.of.split else ""
-    work = {"matrix": (2.0 * float(shape.macs), 0.0), "hbm": (0.0, float(activity.memory_bytes))}
+    useful, executed = 2.0 * float(shape.macs), 2.0 * float(activity.macs)
+    work = {"matrix": (useful, 0.0), "hbm": (0.0, float(activity.memory_bytes))}
+    # what is padded under a mask is masked as well
+    excess = {"matrix": beyond(executed, useful, masked=(executed - useful) * shape.causal)}
     rows = tuple(
         Row(
             "attention",
@@ -72,6 +75,7 @@ def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> B
             name,
             seconds,
             {name: seconds},
+            excess=excess.get(name, {}),
         )
         for name, seconds in reversed(parts.items())
         if seconds

@@ -61,7 +61,7 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     group = (kernel.options.get("rows", mesh.rows), kernel.options.get("cols", mesh.cols))
     groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
     bound = max(parts, key=lambda name: parts[name])
-    row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, nbytes, 0.0, bound, seconds, parts)
+    row = Row(case.pattern, case.along, kernel.algorithm, groups, 0.0, 0.0, 0.0, bound, seconds, parts, nbytes)
     bars = {case.pattern: {case.along: [("communication", kernel.algorithm, 0.0, seconds)]}}
     blocks = {name: float(value) for name, value in area.parts(_chip(design)).items()}
     return Breakdown((row,), seconds, blocks, bars)

@@ -23,6 +23,7 @@ from dse.evaluators.readers.price import Timed, timed
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import of_pool
 from dse.space.design import Design
+from dse.space.layers import causal_pairs
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Plan
 from dse.space.workload import Attention, Workload
@@ -39,7 +40,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Attention, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of one device goes."""
     found = _timed(design, case)
-    of_rows = tuple(rows("attention", 1.0, [found], of_die(design.chip, design.mapping)))
+    of_rows = tuple(rows("attention", 1.0, [found], of_die(design.chip, design.mapping), dies=_plan(design, case).tp))
     areas = {name: float(value) for name, value in area.parts(design.chip).items()}
     spans = {"attention": {found.block.name: bars(found)}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)
@@ -64,20 +65,19 @@ def pairs(case: Attention) -> float:
     beside = float(case.decodes * case.cached)
     if not case.causal:
         return beside + float(case.batch * case.queries * case.keys)
-    seen = np.arange(case.keys - case.queries + 1, case.keys + 1, dtype=float)
-    seen = np.minimum(seen, case.window) if case.window else seen
-    return beside + case.batch * float(seen.sum())
+    return beside + float(case.batch * causal_pairs(case.queries, case.keys, case.window))
 
 
 def _metrics(design: Design, case: Attention) -> dict[str, Any]:
     chip, mapping = design.chip, design.mapping
     of, dies, die = _timed(design, case), _plan(design, case).tp, area.die(chip)
     peak = pooled(chip, mapping)[0].matrix * mapping.stack.matrix_achieved
-    (call_,) = of.block.calls
+    (call_,), done = of.block.calls, done_in((of.block,), mapping.stack.attention_passes, pooled(chip, mapping)[1])
     values = {
         "latency": of.seconds,
-        "utilisation": call_.flop * call_.pace * peak / of.seconds,
-        "hbm_utilisation": call_.fetch / (chip.hbm.bandwidth * of.seconds),
+        "utilisation": call_.flop * call_.pace * peak / (dies * of.seconds),
+        "hbm_bytes": done.memory_bytes * dies,
+        "hbm_utilisation": done.memory_bytes / (chip.hbm.bandwidth * of.seconds),
         "die_mm2": die,
         "system_mm2": area.total(chip) * dies,
         "hbm_used": _limits(design, case)[0].need,
@@ -86,11 +86,7 @@ def _metrics(design: Design, case: Attention) -> dict[str, Any]:
     if not np.all(np.isnan(power)):
         values["power_energy"] = power * dies * of.seconds
 
-    def dynamic() -> Any:
-        passes = mapping.stack.attention_passes
-        return of_pool(done_in((of.block,), passes, pooled(chip, mapping)[1]), chip) * dies
-
-    return values | alone(chip, dynamic, of.seconds, chips=dies)
+    return values | alone(chip, lambda: of_pool(done, chip) * dies, of.seconds, chips=dies)
 
 
 def _limits(design: Design, case: Attention) -> list[Limit]:

@@ -33,7 +33,9 @@ def explain(design: Design, case: Collective, decode_at: str, fidelity: str) -> 
     """All of its time is the network's."""
     seconds, peers = float(_seconds(design, case)), float(design.mapping.decode.tp)
     dies, parts = f"{peers:.0f} dies", {"network": seconds}
-    row = Row(case.pattern, case.along, "communication", dies, 0.0, _sent(case, peers), 0.0, "network", seconds, parts)
+    row = Row(
+        case.pattern, case.along, "communication", dies, 0.0, 0.0, 0.0, "network", seconds, parts, peers * _sent(case, peers)
+    )
     spans = {case.pattern: {case.along: [("communication", case.pattern, 0.0, seconds)]}}
     areas = {name: float(value) for name, value in area.parts(design.chip).items()}
     return Breakdown((row,), seconds, areas, spans)

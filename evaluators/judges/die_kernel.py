@@ -51,7 +51,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 def explain(design: Design, case: Mixture | Operation, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of one device goes."""
     found = _timed(design, case)
-    of_rows = tuple(rows(case.subject, 1.0, [found], of_die(design.chip, design.mapping)))
+    of_rows = tuple(rows(case.subject, 1.0, [found], of_die(design.chip, design.mapping), dies=design.mapping.decode.tp))
     areas = {name: float(value) for name, value in area.parts(design.chip).items()}
     spans = {case.subject: {found.block.name: bars(found)}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)
@@ -70,7 +70,7 @@ def _metrics(design: Design, case: Mixture | Operation) -> dict[str, Any]:
     ideal = sum((one.flop * one.pace for one in of.block.calls), 0.0) * peak
     values = {
         "latency": seconds,
-        "utilisation": ideal / seconds,
+        "utilisation": ideal / (dies * seconds),
         "die_mm2": die,
         "system_mm2": area.total(chip) * dies,
         "hbm_used": _limits(design, case)[0].need,

@@ -39,7 +39,7 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     """Where the time of a product goes: into the share of one device, and into the allreduce."""
     chip, mapping = _parts(design)
     found = _timed(design, case)
-    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping)))
+    of_rows = tuple(rows(case.kind, 1.0, found, of_die(chip, mapping), dies=mapping.decode.tp))
     areas = {name: float(value) for name, value in area.parts(chip).items()}
     spans = {case.kind: {of.block.name: bars(of) for of in found}}
     return Breakdown(of_rows, sum(row.seconds for row in of_rows), areas, spans)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
@@ -76,11 +76,25 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     inside = {"products": parts.pop("products"), "starts": starts}
     parts["starts"] -= starts
     shape = f"{case.m} x {case.k} x {case.n} on {int(kernel.mesh.rows)} x {int(kernel.mesh.cols)} cores"
-    flop, nbytes = 2.0 * float(cost.activity.macs), float(cost.activity.sent_bytes)
+    flop, sent = 2.0 * case.m * case.k * case.n, float(cost.activity.sent_bytes)
+    excess = beyond(2.0 * float(cost.activity.macs), flop)
     seconds = sum(parts.values())
     rows = (
-        Row(case.kind, kernel.algorithm, "local products", shape, flop, 0.0, 0.0, _largest(inside), multiplying, inside),
-        Row(case.kind, kernel.algorithm, "communication", "", 0.0, nbytes, 0.0, _largest(parts), seconds, parts),
+        Row(
+            case.kind,
+            kernel.algorithm,
+            "local products",
+            shape,
+            flop,
+            0.0,
+            0.0,
+            _largest(inside),
+            multiplying,
+            inside,
+            0.0,
+            excess,
+        ),
+        Row(case.kind, kernel.algorithm, "communication", "", 0.0, 0.0, 0.0, _largest(parts), seconds, parts, sent, {}),
     )
     places = np.cumsum([0.0, *(row.seconds for row in rows)])
     streams = zip(("compute", "communication"), rows, places[:-1], places[1:], strict=True)

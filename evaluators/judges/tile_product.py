@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import each
@@ -46,11 +46,16 @@ def explain(design: Design, case: Product, decode_at: str, fidelity: str) -> Bre
     job, reader = job_for(design, case), READERS[fidelity]
     parts = {name: float(value) for name, value in reversed(reader.split(job).items()) if value}
     sizes = " x ".join(f"{size:.0f}" for size in (job.part.m, job.part.k, job.part.n))
-    work = {"matrix": (2.0 * case.m * case.k * case.n, 0.0), "hbm": (0.0, float(reader.price(job).activity.memory_bytes))}
+    done, useful = reader.price(job).activity, 2.0 * case.m * case.k * case.n
+    work = {"matrix": (useful, 0.0), "hbm": (0.0, float(done.memory_bytes))}
+    excess = {"matrix": beyond(2.0 * float(done.macs), useful)}
     rows = tuple(
-        Row(case.kind, "summa", name, f"{sizes} a tile", *work.get(name, (0.0, 0.0)), 0.0, name, seconds, {name: seconds})
+        Row(
+            case.kind, "summa", name, f"{sizes} a tile", *work.get(name, (0.0, 0.0)), 0.0, name, seconds, {name: seconds},
+            excess=excess.get(name, {}),
+        )
         for name, seconds in parts.items()
-    )
+    )  # fmt: skip
     places = np.cumsum([0.0, *parts.values()])
     bars = [(name, name, float(a), float(b)) for name, a, b in zip(parts, places[:-1], places[1:], strict=True)]
     blocks = {name: float(value) for name, value in area.parts(job.chip).items()}

@@ -23,11 +23,12 @@ from dse.evaluators.graph.operators import (
     Recur,
     local,
     products,
+    useful,
 )
 from dse.evaluators.layouts.asked import attending, multiplication, passing
 from dse.evaluators.layouts.formats import index_of, multiplied, stored_bytes, weights_of
-from dse.evaluators.passes.call import ONCE, Block, Call, Opener, Product, alike, breadth_first
-from dse.space.elementwise import ceil_div, maximum
+from dse.evaluators.passes.call import NOTHING, ONCE, Block, Call, Opener, Product, alike, breadth_first
+from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.layers import Layer, at_reach
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
@@ -208,13 +209,15 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
         fetch = (operator.copies * BYTES[stored_as]) * (k * n)
         # each value is expanded once, however many rows or columns it meets
         made = of.first * (m * k) + of.second * (operator.copies * (k * n)) if of.first or of.second else None
+        flop = useful(operator)
         return Call(
             part.name, name, needs, part.rows, (m, k, n), (Product(ONCE, m, k, n),), width=of.width, pace=of.pace,
-            operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=(2.0 * m) * (k * n), nbytes=fetch,
-            operators=(name,), asked=multiplication(part, operator, tp, precision, of.pace),
+            operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=flop, nbytes=fetch,
+            macs=m * (k * n), repeated=_repeated(operator, tp, heads, flop), operators=(name,),
+            asked=multiplication(part, operator, tp, precision, of.pace),
         )  # fmt: skip
     if isinstance(operator, Index):
-        return _index(part, operator, precision, rates)
+        return _index(part, operator, tp, precision, rates)
     if isinstance(operator, Recur):
         return _recur(part, operator, tp, precision, rates)
     if isinstance(operator, Elementwise):
@@ -225,6 +228,15 @@ def call(part: Part, operator: Operator, tp: Any, precision: Precision, rates: R
             asked=passing(operator, tp, precision),
         )  # fmt: skip
     return _attention(part, operator, tp, precision, rates, heads)
+
+
+def _repeated(of: MatMul, tp: Any, heads: str | None, flop: Any) -> Any:
+    """Operations of a product that several devices do: of columns that are not divided, and of KV heads that each holds."""
+    if not (of.k.split or of.n.split):
+        return flop * (tp - 1.0)
+    if of.name not in ("k_proj", "v_proj"):
+        return NOTHING
+    return flop * maximum(minimum(heads_on(of.n, tp, heads), 1) * tp / of.n.units - 1.0, 0.0)
 
 
 def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: Rates | None, held: str | None) -> Call:
@@ -253,14 +265,15 @@ def _attention(part: Part, of: Attention, tp: Any, precision: Precision, rates: 
         piece=piece,
         stride=stride,
         local=of.tokens * (act * (heads * dims + kv_heads * of.kv_dim)),
-        flop=scores * (2.0 * dims),
+        flop=useful(of),
+        macs=scores * dims,
         nbytes=fetch,
         operators=(of.name,),
         asked=attending(of, heads, kv_heads, precision),
     )  # fmt: skip
 
 
-def _index(part: Part, of: Index, precision: Precision, rates: Rates | None) -> Call:
+def _index(part: Part, of: Index, tp: Any, precision: Precision, rates: Rates | None) -> Call:
     """Scores of an indexer, which every device has all of, and the choice: one more pass for each digit of a radix select."""
     act, said = BYTES[precision.activations], index_of(precision)
     scores = of.pairs * float(of.heads)
@@ -272,7 +285,8 @@ def _index(part: Part, of: Index, precision: Precision, rates: Rates | None) -> 
         (Product(ONCE, scores, float(of.dim), 1.0),),
         width=met.width, pace=met.pace, operations=scores * RECTIFIED + of.pairs * CHOICE + made,
         reads="kv", fetch=fetch, local=of.tokens * (act * float(of.heads * of.dim)) + of.pairs * SCORE,
-        flop=scores * (2.0 * of.dim), nbytes=fetch, operators=(of.name,),
+        flop=scores * (2.0 * of.dim), macs=scores * of.dim, repeated=scores * (2.0 * of.dim) * (tp - 1.0), nbytes=fetch,
+        operators=(of.name,),
     )  # fmt: skip
 
 
@@ -290,5 +304,5 @@ def _recur(part: Part, of: Recur, tp: Any, precision: Precision, rates: Rates | 
         (Product(each, macs, 1.0, 1.0),),
         width=met.width, pace=met.pace, operations=decays, reads="kv", fetch=fetch,
         local=of.tokens * heads * (act * float(2 * of.key_dim + 2 * of.value_dim)),
-        flop=each * (2.0 * macs), nbytes=fetch, operators=(of.name,),
+        flop=useful(of), macs=each * macs, nbytes=fetch, operators=(of.name,),
     )  # fmt: skip

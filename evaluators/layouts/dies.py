@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.graph.experts import busiest, spread
-from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur
+from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
 from dse.evaluators.graph.transformer import transformer
@@ -186,7 +186,9 @@ def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pa
 
 def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     model, nbytes = on.model, on.itemsize * on.model.hidden
-    parts = {part.name: _divided(on.whole(model, part), of.tp) for part in transformer(model, at)}
+    graph = transformer(model, at)
+    asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
+    parts = {part.name: _divided(on.whole(model, part), of.tp) for part in graph}
     rows = 0.0
     for name in parts if model.experts is not None and of.ep > 1 else ():
         if name.startswith(MOE):
@@ -195,7 +197,9 @@ def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     @cache  # layers of two kinds may have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
         part = replace(parts[name], times=1, operators=operators or parts[name].operators)
-        return on.cover(part, attend if part.kind == MIXING else nobody)
+        covered = on.cover(part, attend if part.kind == MIXING else nobody)
+        calls = (call._replace(flop=sum(asked.get((name, one), 0.0) for one in call.operators)) for call in covered.calls)
+        return covered._replace(calls=tuple(calls))  # useful work is that of the graph, whoever has most of it
 
     def one(name: str) -> Steps:
         return [block(name)]

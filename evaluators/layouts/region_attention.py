@@ -40,13 +40,14 @@ def fresh(part: Part, of: Attention, on: On, ring: dict[str, Any]) -> list[Call]
     first = Kernel(part.name, "scores", "gemm", "meshgemm_t", scores, on_head, ring, head.turns, side)
     last = Kernel(part.name, "values", "gemm", "meshgemm_v", values, on_head, ring, head.turns, side)
     softmax = Shape(queries * head.turns, keys, 1)
+    masked = 2.0 * of.heads.units * maximum(of.tokens * keys - of.pairs, 0.0)
     return [
         *found,
         *([call(Kernel(part.name, "kv_window", "move", "transfer", *way))] if window else ()),
-        call(first, (), pairs * of.qk_dim),
+        call(first, (), pairs * of.qk_dim, masked=masked * of.qk_dim),
         *([element(part.name, "scores_tanh", "cap", softmax, on_head.turned, same=False, copies=side)] if of.capped else ()),
         call(Kernel(part.name, "softmax", "vector", "softmax", softmax, on_head.turned, on.line, ONCE, side)),
-        call(last, (of.name,), pairs * of.v_dim),
+        call(last, (of.name,), pairs * of.v_dim, masked=masked * of.v_dim),
     ]
 
 
@@ -157,7 +158,7 @@ def scored(part: Part, of: Index, on: On, ring: dict[str, Any]) -> list[Call]:
     kernel = Kernel(part.name, "index_scores", "gemm", "meshgemm_t", queries, on_head, ring, head.turns, head.copies)
     return [
         call(Kernel(part.name, "index_all", "move", "dispatch", Shape(of.dim, m, 1), whole, {})),
-        call(kernel, (), flop),
+        call(kernel, (), flop, masked=2.0 * of.heads * of.dim * (m * keys - of.pairs)),
         element(part.name, "index_rectified", "rectify", each, on_head.turned, same=False, copies=head.copies),
         call(Kernel(part.name, "index_sums", "gemv", on.plan.gemv, sums, across, on.tree)),
         call(Kernel(part.name, "choice", "vector", "choice", Shape(m, keys, 1), on_head.turned, on.line), (of.name,)),

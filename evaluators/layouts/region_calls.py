@@ -64,12 +64,17 @@ class On(NamedTuple):
         return columns(of, self.model, self.mapping.kv_projection)
 
 
-def call(of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None) -> Call:
+def call(
+    of: Kernel, operators: tuple[str, ...] = (), flop: Any = 0.0, weights: Any = None, *, masked: Any = 0.0, repeated: Any = 0.0
+) -> Call:
     """A call of a kernel, that does some operators."""
     shape = (of.shape.m, of.shape.k, of.shape.n)
     reads = "" if weights is None else "weights"
     fetch = 0.0 if weights is None else weights * VALUE
-    return Call(of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch)
+    return Call(
+        of.part, of.name, (), of.shape.m, shape, kernel=of, flop=flop, operators=operators, reads=reads, fetch=fetch,
+        masked=masked, repeated=repeated,
+    )  # fmt: skip
 
 
 def element(

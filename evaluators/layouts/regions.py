@@ -147,8 +147,10 @@ def _product(part: Part, name: str, together: tuple[Any, ...], on: On, each: Any
     if on.vectors:
         how = ("gemv", on.plan.gemv, shape, on.over(k), on.tree)
     flop = of.m * (2.0 * width(k) * sum(width(one.n) for one in together))
+    repeated = of.m * (2.0 * width(k) * sum(width(on.columns(one)) for one in together)) - flop
     weights = width(k) * sum(width(columns(one, on.model, on.mapping.kv_heads)) for one in together) * times
-    made = call(Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together), flop, weights)
+    kernel, names = Kernel(part.name, name, *how)._replace(times=times), tuple(one.name for one in together)
+    made = call(kernel, names, flop, weights, repeated=repeated)
     if of.stored > 1:
         ways = {"experts_down": "combine", "experts_gate" if on.model.gated_ffn else "experts_up": "dispatch"}
         outer = (k if of.name != "experts_down" else of.n).units

@@ -20,7 +20,7 @@ ONCE = 1.0
 """The count of what is there once, which nothing has to be multiplied with."""
 
 NOTHING = 0.0
-"""What a call that writes nothing to main memory writes side by side."""
+"""What a call has none of."""
 
 
 class Kernel(NamedTuple):
@@ -117,11 +117,13 @@ class Call(NamedTuple):
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
         job: what a chip of tiles is asked for as a whole (`readers.jobs`), likewise.
         exchange: messages beside the product's own.
-        flop, nbytes: for people: on the matrix engine, and from main memory. [op], [B]
-        macs, elements, sent: of all cores: multiply-adds, elements of vectors, bytes that leave a core. [1], [1], [B]
+        flop, nbytes: for people: useful operations, of all dies that divide it, and bytes from main memory. [op], [B]
+        macs, elements, sent: of all cores, or of one of the dies that divide it: multiply-adds, elements of vectors, bytes
+            that leave a core. [1], [1], [B]
         operators: of its part, that are done when it is: its own, and those folded into it; none where the rest of its own
             follows, or where a layout adds the call.
         pace: time of an operation of a product over that of one on values of 16 bits, where engines have a rate by format.
+        masked, repeated: for people: operations beside `flop`, of pairs that a mask hides, and done elsewhere as well. [op]
         asked: of a library kernel: its problem, of a module of `kernels.library`; a stack that has a part for it prices it.
     """
 
@@ -154,6 +156,8 @@ class Call(NamedTuple):
     pace: Any = ONCE
     asked: Any = None
     wrote: Any = NOTHING
+    masked: Any = NOTHING
+    repeated: Any = NOTHING
 
 
 class Opener(NamedTuple):
@@ -214,7 +218,11 @@ def _what_costs(call: Call) -> tuple[Any, ...]:
     of = call.kernel
     if of is not None:
         return call.part, (of.kind, of.algorithm), *of[4:]
-    return call.part, id(call.job), *call._replace(job=None, flop=0.0, operators=())[3:]
+    return (
+        call.part,
+        id(call.job),
+        *call._replace(job=None, flop=0.0, macs=0.0, operators=(), masked=NOTHING, repeated=NOTHING)[3:],
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

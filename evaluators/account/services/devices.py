@@ -20,7 +20,6 @@ from dse.evaluators.account.services import HERE, Composition, Done, Instance, p
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
-from dse.evaluators.layouts.formats import multiplied
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
@@ -94,18 +93,17 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str) ->
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
     engines, cache, _ = pooled(chip, mapping)
-    said = mapping.precision
-    pace = multiplied(said.activations, said.weights, chip.core.rates).pace
-    matrix = engines.matrix * pace * mapping.stack.matrix_achieved
-    work = Pooled()
+    work, ideal, designs = Pooled(), 0.0, several(design)
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
             here = done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
-            work = work.plus(_over_designs(here.times(count * plan.tp), several(design)))
+            work = work.plus(_over_designs(here.times(count * plan.tp), designs))
+            paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
+            ideal = ideal + _each(count * paced, designs)
     dies = devices(design)
     values = {
-        "utilisation": 2.0 * work.macs * matrix / (dies * seconds),
+        "utilisation": ideal * engines.matrix * mapping.stack.matrix_achieved / (dies * seconds),
         "hbm_utilisation": work.memory_bytes / (dies * chip.hbm.bandwidth * seconds),
     }
     if np.any(chip.power):
@@ -118,7 +116,7 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
     """Calls of an iteration."""
     chip, mapping = _of(design)
     found = _iteration(design, load, _plans(mapping)[pool].tp, made_of)
-    return breakdown.rows("", times, found, of_die(chip, mapping))
+    return breakdown.rows("", times, found, of_die(chip, mapping), dies=_plans(mapping)[pool].tp)
 
 
 def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
@@ -158,7 +156,12 @@ def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tup
 
 def _over_designs(work: Pooled, designs: int) -> Pooled:
     """Of one iteration, numbers or arrays of shape (designs,)."""
-    return Pooled(*(np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value)) for value in work))
+    return Pooled(*(_each(value, designs) for value in work))
+
+
+def _each(value: Any, designs: int) -> Any:
+    """Of each of some designs, or of the one that there is."""
+    return np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value))
 
 
 def _fuller(one: Footprint, other: Footprint) -> Footprint:

@@ -17,6 +17,7 @@ import numpy as np
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.program.rounds import Slot
 from dse.space.elementwise import ceil_div, minimum, where
+from dse.space.layers import causal_pairs
 
 STATISTIC = "float32"
 """Number format of maxima and sums of rows."""
@@ -87,10 +88,18 @@ class Heads:
         return self.qk - self.v if self.latent else self.qk
 
     @property
+    def pairs(self) -> Any:
+        """Query and key of a sequence's head that the mask lets through."""
+        return causal_pairs(self.queries, self.keys, self.window) if self.causal else self.queries * self.keys
+
+    @property
     def macs(self) -> Any:
-        """Multiply-adds, those of later keys included, of each query as many as its window has; padding apart."""
-        seen = where(self.window > 0, minimum(self.keys, self.window), self.keys) if self.windowed else self.keys
-        return self.batch * self.heads * self.queries * seen * (self.qk + self.v)
+        """Multiply-adds that are useful: of pairs that the mask lets through, padding apart.
+
+        >>> Heads(1, 2, 2, 4, 6, 8, 8).macs, Heads(1, 2, 2, 4, 6, 8, 8, causal=True, window=2).macs
+        (768, 256.0)
+        """
+        return self.batch * self.heads * self.pairs * (self.qk + self.v)
 
 
 def selected(of: Heads, top: Any, piece: Any) -> Heads:
