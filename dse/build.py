@@ -15,14 +15,14 @@ from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
-from dse.space.kinds import GUESSING, KINDS, WHERE, asked
+from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
-from dse.space.machines import machine_of
+from dse.space.machines import MACHINES, machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
-from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
+from dse.space.software import REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, SOFTWARE, plans_of, software_of
 from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
 from dse.ties import of_chips, split, ties
 from dse.workloads import workload
@@ -130,11 +130,12 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     of = record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
     machine, case = machine_of(of), asked(workload)
     if (machine, case) not in KINDS:
-        raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
+        raise DesignError(f"workload: nothing runs {plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
     on = record(Mapping, mapping, "mapping", sources)
-    if plans_of(on) not in kind.software:
-        raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
+    if (plans := plans_of(on)) not in kind.software:
+        there = f"{plural(case)} on {MACHINES[machine].name}"
+        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}")
     software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)
@@ -164,7 +165,7 @@ def _refuse(chip: Chip, case: type) -> None:
     if chip.hbm.banks is not None:
         memory.refuse(chip.hbm.banks, "chip.hbm.banks")
     if chip.l2 is not None and case not in (Case, Load):
-        raise DesignError(f"chip.l2: {_plural(case)} by themselves read what they need once; leave it out, or ask for models")
+        raise DesignError(f"chip.l2: {plural(case)} by themselves read what they need once; leave it out, or ask for models")
     if case is Stream:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":
@@ -182,7 +183,7 @@ def _refuse_edge(chip: Chip, case: type) -> None:
     if chip.hbm.banks is not None:
         raise DesignError("chip.hbm.banks: a mesh of cores has the closed form of its main memory only; leave them out")
     if case is not Case:
-        raise DesignError(f"chip.hbm: {_plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
+        raise DesignError(f"chip.hbm: {plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
 
 
 def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
@@ -312,12 +313,8 @@ def _refuse_stream(chip: Chip) -> None:
         )
 
 
-def _plural(case: type) -> str:
-    return "models" if case is Case else case.__name__.lower() + "s"
-
-
 def _runs(machine: str) -> str:
-    return "runs " + ", ".join(_plural(case) for of, case in KINDS if of == machine)
+    return "runs " + ", ".join(plural(case) for of, case in KINDS if of == machine)
 
 
 SHAPE: dict[str, tuple[type, ...]] = {

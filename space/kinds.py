@@ -26,10 +26,9 @@ from dse.space.workload import Attention, Case, Collective, Load, Mixture, Opera
 
 
 class Kind(NamedTuple):
-    """Software, and in words why it is one of these and which to choose on the command line."""
+    """Software, and which mappings to choose for it on the command line."""
 
     software: tuple[str, ...]
-    why: str
     choices: str
 
 
@@ -46,38 +45,35 @@ CASES = {
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[str, type], Kind] = {
-    (POOL, Case): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, waferllm_prefetch, t10 or ladder"),
+    (POOL, Case): Kind((DEVICES,), "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (WAFER, Case): Kind((REGIONS,), "waferllm, waferllm_prefetch, t10 or ladder"),
     (TILES, Case): Kind(
         (PIPELINES, WHOLE_CHIP),
-        "the chip is a mesh of tiles",
         "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
     ),
-    (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies or flashmla_dies"),
-    (POOLED, Case): Kind((POOLED_DIES,), "the chip is many dies with a cache", "expert_parallel or expert_parallel_int8"),
-    (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (POOL, Mixture): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Operation): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Attention): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Collective): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
-    (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
-    (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),
-    (TILES, Attention): Kind((ATTENTION,), "the workload is attention by itself", "attention"),
-    (POOL, Load): Kind((SERVED_DEVICES,), "requests are served as they come", "serving"),
+    (DIES, Case): Kind((MANY_DIES,), "flat_dies or flashmla_dies"),
+    (POOLED, Case): Kind((POOLED_DIES,), "expert_parallel or expert_parallel_int8"),
+    (POOL, Product): Kind((DEVICES,), "tensor_parallel or sglang, or a mesh, as chip=wse2"),
+    (POOL, Mixture): Kind((DEVICES,), "tensor_parallel or sglang"),
+    (POOL, Operation): Kind((DEVICES,), "tensor_parallel or sglang"),
+    (POOL, Attention): Kind((DEVICES,), "tensor_parallel or sglang"),
+    (POOL, Collective): Kind((DEVICES,), "tensor_parallel or sglang"),
+    (WAFER, Product): Kind((PRODUCT,), "product"),
+    (TILES, Product): Kind((SUMMA, PRODUCT), "summa or product"),
+    (TILES, Collective): Kind((COLLECTIVE,), "collective"),
+    (TILES, Attention): Kind((ATTENTION,), "attention"),
+    (POOL, Load): Kind((SERVED_DEVICES,), "serving"),
     (WAFER, Load): Kind(
         (SERVED_REGIONS,),
-        "requests are served as they come, on a mesh of cores",
         "waferllm_serving or waferllm_dojo_serving",
     ),
     (TILES, Load): Kind(
         (SERVED_PIPELINES, SERVED_WHOLE_CHIP),
-        "requests are served as they come, on a mesh of tiles",
         "flat_serving, npu_serving, npu_serving_prefetch, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
     ),
-    (MEMORY, Stream): Kind((STREAM,), "the chip is a memory by itself", "stream"),
-    (TILES, Stream): Kind((STREAM,), "the workload is requests to memory", "stream"),
-    (NETWORK, Traffic): Kind((TRAFFIC,), "the chip is a network by itself", "traffic"),
+    (MEMORY, Stream): Kind((STREAM,), "stream"),
+    (TILES, Stream): Kind((STREAM,), "stream"),
+    (NETWORK, Traffic): Kind((TRAFFIC,), "traffic"),
 }
 """By machines and kinds of case."""
 
@@ -96,6 +92,29 @@ WHERE: dict[type, str] = {
     Load: "chip=npu_dse",
 }
 """A chip for each kind of case."""
+
+
+PLURALS: dict[type, str] = {
+    Case: "models",
+    Product: "products",
+    Mixture: "experts",
+    Operation: "operators",
+    Stream: "streams of memory requests",
+    Traffic: "traffic patterns",
+    Collective: "collectives",
+    Attention: "attention",
+    Load: "served requests",
+}
+"""What each kind of case is called in messages, counted."""
+
+
+def plural(case: type) -> str:
+    """What a kind of case is called in messages.
+
+    >>> plural(Traffic), plural(Load)
+    ('traffic patterns', 'served requests')
+    """
+    return PLURALS[case]
 
 
 def asked(workload: Dict[str, Any]) -> type:

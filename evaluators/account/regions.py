@@ -113,9 +113,13 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
 
-def formulas(design: Design) -> bool:
-    """Whether a design has closed forms alone: no program says how weights come from the edge of the mesh."""
-    return _chip(design).hbm is not None
+def closed_only(design: Design) -> str:
+    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
+    return (
+        "chip.hbm, main memory that only the closed form prices; leave it out, as chip=wse2"
+        if _chip(design).hbm is not None
+        else ""
+    )
 
 
 def _by_entry(job: Job, phase: str, values: Any) -> Any:

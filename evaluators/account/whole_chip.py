@@ -110,10 +110,14 @@ def _timed(turns: list[list[Block]], machine: Machine, reader: Reader, chip: Chi
     return [one for blocks in turns for one in timed_ahead(blocks, machine, reader, chip, ahead)]
 
 
-def formulas(design: Design) -> bool:
-    """Whether a design has closed forms alone."""
+def closed_only(design: Design) -> str:
+    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
     chip, mapping = _chip(design), _mapping(design)
-    return chip.l2 is not None or reads_ahead(mapping.prefill) or reads_ahead(mapping.decode)
+    if chip.l2 is not None:
+        return "chip.l2, a cache that only the closed form prices; leave it out"
+    ahead = [phase for phase in ("prefill", "decode") if reads_ahead(getattr(mapping, phase))]
+    found = [f"mapping.{phase}.prefetch.policy={getattr(mapping, phase).prefetch.policy}" for phase in ahead]
+    return f"{' and '.join(found)}, which only the closed form prices; say none, or mapping=flat" if found else ""
 
 
 def areas(design: Design) -> tuple[Any, Any]:
