@@ -168,11 +168,12 @@ def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
 def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
     """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
 
-    The mapping is the one that the chip names for this kind of workload, or the workload does, or the chip for most.
+    The mapping is the one that the chip names for this kind of workload, or the workload does if not for other machines alone,
+    or the chip for most.
     """
     from omegaconf import DictConfig
 
-    from dse.space.kinds import called
+    from dse.space.kinds import asked, called, elsewhere
     from dse.space.machines import POOL, POOLED, machine_named
 
     chip, workload = (
@@ -188,12 +189,13 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
         return default
 
     mapping, stack = supposed
+    machine = machine_named(name for name in chip if chip.get(name) is not None)
     if choices.get("mapping") == "usual":
         of_kind = (chip, "chip", f"mapping_{called(workload)}")
-        mapping = first(of_kind, (workload, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+        of_load = {} if elsewhere(str(workload.get("mapping")), machine, asked(workload)) else workload
+        mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        pooled = machine_named(name for name in chip if chip.get(name) is not None) in (POOL, POOLED)
-        stack = first((chip, "chip", "stack"), default="ideal" if pooled else "")
+        stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
     return mapping, stack
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from dse.records import CONSTANT, alike, inner
 from dse.space.chip import Chip
 from dse.space.errors import nearest
+from dse.space.machines import MACHINES, machine_named
 from dse.space.mapping import Mapping
 from dse.strangers import CONF
 
@@ -88,7 +89,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         return f"{address}: one value, not a group of fields; write {address}=VALUE"
     if isinstance(at, dict) and last in at:
         return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
-    if _left_out(path, last, config):
+    if isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
         return f"{address}: this {path[0]} leaves it out; +{address}=... says it"
     if isinstance(at, dict) and not set(at) <= CONSTANT:
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
@@ -100,6 +101,9 @@ def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:
     if not path or path[0] not in ROOTS:
         return False
     kind, at = ROOTS[path[0]], config[path[0]]
+    if path == ["chip"]:
+        of = MACHINES[machine_named(name for name, part in at.items() if part is not None)]
+        return last in of.needs or last in of.may
     for name in path[1:]:
         spec = next((spec for spec in fields(kind) if spec.name == name), None)
         kinds = () if spec is None else spec.metadata.get("parts") or (inner(spec.type),)
