@@ -16,6 +16,7 @@ from typing import Any
 
 from dse import chips, from_hf, spelling, strangers
 from dse.composed import composed
+from dse.fallen import fallen
 from dse.misspelt import explained
 from dse.overrides import DEFAULT, Line, line, studies
 from dse.records import USUAL
@@ -266,7 +267,8 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
         strangers.check_cluster(plain, typed.typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    return {**spelling.settled({**plain, **named}, typed.overrides), "model": _models({**plain, **named}, words)}
+    settled = spelling.settled({**plain, **named}, typed.overrides)
+    return {**settled, "mapping": fallen(settled, typed.overrides), "model": _models({**plain, **named}, words)}
 
 
 def _values(node: Any, left: list[int]) -> Any:

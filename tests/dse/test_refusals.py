@@ -127,3 +127,15 @@ def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:
         compose(["chip=a100", "mapping.stack.produce=4"])
     with pytest.raises(DesignError, match=r"^mapping: null is not the name of a mapping; valid: .*flat, "):
         compose(["chip=a100", "mapping=null"])
+
+
+@pytest.mark.parametrize("algorithm", ["two_level", "ring"])
+def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(algorithm: str) -> None:
+    words = ("chip=npu64", "model=qwen3_4b", "mapping=npu_ktree", f"mapping.both.sums.algorithm={algorithm}")
+    sums = asked(*words).base.mapping.decode.sums
+    assert (sums.algorithm, sums.ktree_k) == (algorithm, None)
+    assert asked(*words[:3]).base.mapping.decode.sums.ktree_k == 2
+    with pytest.raises(DesignError, match=rf"sums\.ktree_k: nothing reads it beside {algorithm}"):
+        asked(*words, "mapping.both.sums.ktree_k=3")
+    both = "+space.mapping.both.sums.algorithm=choice(ktree,ring)"
+    assert asked(*words, both).base.mapping.decode.sums.ktree_k == 2

@@ -1,0 +1,33 @@
+"""Leaves of a mapping that only its file says, and that the algorithm which the user chose instead has not: they fall away."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BESIDE = {("sums", "ktree_k"): ("algorithm", "ktree")}
+"""Leaves of a part that one algorithm alone has, with the leaf that chooses it and its word."""
+
+
+def fallen(config: Mapping[str, Any], overrides: Sequence[str]) -> Any:
+    """The mapping of a configuration, without what the algorithm that was typed does not read and nobody typed.
+
+    A leaf stays where it was typed itself, or where a knob of the space chooses between algorithms.
+
+    Args:
+        config: plain, with its knobs by address.
+        overrides: of the user, a field for each phase.
+    """
+    mapping = config.get("mapping")
+    typed = {word.lstrip("+").partition("=")[0] for word in overrides}
+    for (part, leaf), (chooser, word) in BESIDE.items():
+        for phase in ("prefill", "decode"):
+            plan = mapping.get(phase) if isinstance(mapping, dict) else None
+            own = plan.get(part) if isinstance(plan, dict) else None
+            if not isinstance(own, dict) or own.get(leaf) is None or own.get(chooser) == word:
+                continue
+            # decode follows prefill where its file says so
+            said = {f"mapping.{of}.{part}.{leaf}" for of in ("prefill", phase)}
+            chose = {f"mapping.{of}.{part}.{chooser}" for of in ("prefill", phase)}
+            knobs = {f"mapping.{of}.{part}.{chooser}" for of in (phase, "both")}
+            if typed & chose and not typed & said and not knobs & set(config.get("space") or {}):
+                mapping = {**mapping, phase: {**mapping[phase], part: {**own, leaf: None}}}
+    return mapping
