@@ -62,7 +62,9 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
         _refuse_splits(base.mapping, knobs)
         refuse_together(base, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
-        raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
+        raise DesignError(
+            "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"
+        )
     base = next(iter(bases.values()))
     space = chips.over(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
     if config.get("chips"):
@@ -169,7 +171,7 @@ def _refuse(chip: Chip, case: type) -> None:
     if case is Stream:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
+        raise DesignError(f"chip.noc.topology: only workload=collective runs on {chip.noc.topology!r}; say mesh")
 
 
 def _refuse_edge(chip: Chip, case: type) -> None:
@@ -227,7 +229,7 @@ def _refuse_stateless(base: Design, workload: Workload) -> None:
     """Refuses room for states where no model has any."""
     models = [case.model for case in workload.cases if isinstance(case, Case)]
     if getattr(base.mapping.decode, "states", None) is not None and not any(fixed_bytes(model, 0.0) for model in models):
-        raise DesignError("mapping.decode.states: no model of these has recurrent states; leave it out")
+        raise DesignError("mapping.decode.states: no model that is asked for has recurrent states; leave it out")
 
 
 def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
@@ -309,7 +311,7 @@ def _refuse_stream(chip: Chip) -> None:
         raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
     if chip.hbm.place == "core":
         raise DesignError(
-            "chip.hbm.place: each core has a memory of its own, which it reaches without a link; ask one, as chip=hbm2"
+            "chip.hbm.place: core: each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
         )
 
 

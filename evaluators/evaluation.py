@@ -290,14 +290,16 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
 
     word, _, side = fidelity.partition(PART)
     if not side.isdecimal() or not int(side):
-        raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
+        raise DesignError(
+            f"fidelity: {fidelity!r}: after {PART} comes the side of a square of cores, above 0, as in {word}{PART}8"
+        )
     found = submesh.part(design, case, int(side))
     if found is None and _in_part(_judge(design, case), design):
         return design, case, fidelity
     if found is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
-        raise DesignError(f"fidelity: {fidelity} is of {what}; valid here: {valid}")
+        raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
     return *found, word
 
 

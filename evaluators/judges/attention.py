@@ -162,7 +162,9 @@ def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
 def heads(*cases: Attention) -> Heads:
     """What cases alike compute."""
     if any(case.decodes for case in cases):
-        raise DesignError("workload.decodes: tiles work on prompts or on decodes; dies with a cache on both, as chip=h100")
+        raise DesignError(
+            "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
+        )
     values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 

@@ -168,7 +168,7 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = laid(regions.square(mapping))
     if kind == "gemv" and design.chip.tile is not None:
-        raise DesignError("workload.kernel: on tiles a mapping of this kind multiplies matrices; for gemv say mapping=summa")
+        raise DesignError("workload.kernel: mapping=product has no vector-matrix products (gemv) on tiles; use mapping=summa")
     broken = broken_of(design.chip, mesh.rows, mesh.cols)
     return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken)
 
