@@ -16,18 +16,22 @@ def fallen(config: Mapping[str, Any], overrides: Sequence[str]) -> Any:
         config: plain, with its knobs by address.
         overrides: of the user, a field for each phase.
     """
-    mapping = config.get("mapping")
+    found: Any = config.get("mapping")
     typed = {word.lstrip("+").partition("=")[0] for word in overrides}
+    moved = set(config.get("space") or {})
     for (part, leaf), (chooser, word) in BESIDE.items():
         for phase in ("prefill", "decode"):
-            plan = mapping.get(phase) if isinstance(mapping, dict) else None
-            own = plan.get(part) if isinstance(plan, dict) else None
-            if not isinstance(own, dict) or own.get(leaf) is None or own.get(chooser) == word:
+            own = _group(_group(_group(found).get(phase)).get(part))
+            if own.get(leaf) is None or own.get(chooser) == word:
                 continue
             # decode follows prefill where its file says so
             said = {f"mapping.{of}.{part}.{leaf}" for of in ("prefill", phase)}
             chose = {f"mapping.{of}.{part}.{chooser}" for of in ("prefill", phase)}
-            knobs = {f"mapping.{of}.{part}.{chooser}" for of in (phase, "both")}
-            if typed & chose and not typed & said and not knobs & set(config.get("space") or {}):
-                mapping = {**mapping, phase: {**mapping[phase], part: {**own, leaf: None}}}
-    return mapping
+            if typed & chose and not (typed & said or moved & {f"mapping.{of}.{part}.{chooser}" for of in (phase, "both")}):
+                found = {**found, phase: {**found[phase], part: {**own, leaf: None}}}
+    return found
+
+
+def _group(value: Any) -> dict[str, Any]:
+    """A group of fields, empty where something else stands."""
+    return value if isinstance(value, dict) else {}
