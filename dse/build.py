@@ -15,14 +15,23 @@ from dse.space.chips import AnySpace
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, checked, spec_at
-from dse.space.kinds import GUESSING, KINDS, WHERE, asked
+from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
-from dse.space.machines import machine_of
+from dse.space.machines import MACHINES, machine_of
 from dse.space.mapping import WHOLE_KEYS, Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
-from dse.space.software import MANY_DIES, POOLED_DIES, REGIONS, SERVED_REGIONS, SERVED_WHOLE_CHIP, plans_of, software_of
+from dse.space.software import (
+    MANY_DIES,
+    POOLED_DIES,
+    REGIONS,
+    SERVED_REGIONS,
+    SERVED_WHOLE_CHIP,
+    SOFTWARE,
+    plans_of,
+    software_of,
+)
 from dse.space.workload import Case, Collective, Load, Mixture, Operation, Product, Stream, Workload
 from dse.ties import of_chips, split, ties
 from dse.workloads import workload
@@ -62,7 +71,9 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
         _refuse_splits(base.mapping, knobs)
         refuse_together(base, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
-        raise DesignError("space.chip.noc.topology: a knob of collectives by themselves; other tiles are a mesh")
+        raise DesignError(
+            "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"
+        )
     base = next(iter(bases.values()))
     space = chips.over(bases, knobs, tied) if config.get("chips") else Space(base, knobs, tied[""])
     if config.get("chips"):
@@ -130,11 +141,12 @@ def _design(chip: Dict[str, Any], mapping: Dict[str, Any], workload: Dict[str, A
     of = record(Chip, {key: value for key, value in chip.items() if key not in NOTES}, "chip", sources)
     machine, case = machine_of(of), asked(workload)
     if (machine, case) not in KINDS:
-        raise DesignError(f"workload: nothing runs {_plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
+        raise DesignError(f"workload: nothing runs {plural(case)} on this chip, which {_runs(machine)}; try {WHERE[case]}")
     kind = KINDS[machine, case]
     on = record(Mapping, mapping, "mapping", sources)
-    if plans_of(on) not in kind.software:
-        raise DesignError(f"mapping: this one is for something else; {kind.why}: choose mapping={kind.choices}")
+    if (plans := plans_of(on)) not in kind.software:
+        there = f"{plural(case)} on {MACHINES[machine].name}"
+        raise DesignError(f"mapping: this one is for {SOFTWARE[plans].name}; for {there} choose mapping={kind.choices}")
     software_of(on)
     _refuse(of, case)
     _refuse_ahead(of, on)
@@ -164,11 +176,11 @@ def _refuse(chip: Chip, case: type) -> None:
     if chip.hbm.banks is not None:
         memory.refuse(chip.hbm.banks, "chip.hbm.banks")
     if chip.l2 is not None and case not in (Case, Load):
-        raise DesignError(f"chip.l2: {_plural(case)} by themselves read what they need once; leave it out, or ask for models")
+        raise DesignError(f"chip.l2: {plural(case)} by themselves read what they need once; leave it out, or ask for models")
     if case is Stream:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":
-        raise DesignError(f"chip.noc.topology: {chip.noc.topology!r} is for collectives by themselves; these tiles are a mesh")
+        raise DesignError(f"chip.noc.topology: only workload=collective runs on {chip.noc.topology!r}; say mesh")
 
 
 def _refuse_edge(chip: Chip, case: type) -> None:
@@ -182,7 +194,7 @@ def _refuse_edge(chip: Chip, case: type) -> None:
     if chip.hbm.banks is not None:
         raise DesignError("chip.hbm.banks: a mesh of cores has the closed form of its main memory only; leave them out")
     if case is not Case:
-        raise DesignError(f"chip.hbm: {_plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
+        raise DesignError(f"chip.hbm: {plural(case)} on a mesh of cores do not read it; leave it out, or ask for batches")
 
 
 def _refuse_ahead(chip: Chip, mapping: Mapping) -> None:
@@ -226,7 +238,7 @@ def _refuse_stateless(base: Design, workload: Workload) -> None:
     """Refuses room for states where no model has any."""
     models = [case.model for case in workload.cases if isinstance(case, Case)]
     if getattr(base.mapping.decode, "states", None) is not None and not any(fixed_bytes(model, 0.0) for model in models):
-        raise DesignError("mapping.decode.states: no model of these has recurrent states; leave it out")
+        raise DesignError("mapping.decode.states: no model that is asked for has recurrent states; leave it out")
 
 
 def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
@@ -324,16 +336,12 @@ def _refuse_stream(chip: Chip) -> None:
         raise DesignError("chip.hbm.banks: requests are played on banks; add `/memory@hbm.banks: hbm4` to the chip's defaults")
     if chip.hbm.place == "core":
         raise DesignError(
-            "chip.hbm.place: each core has a memory of its own, which it reaches without a link; ask one, as chip=hbm2"
+            "chip.hbm.place: core: each core reaches a memory of its own without links; ask that memory alone, as chip=hbm2"
         )
 
 
-def _plural(case: type) -> str:
-    return "models" if case is Case else case.__name__.lower() + "s"
-
-
 def _runs(machine: str) -> str:
-    return "runs " + ", ".join(_plural(case) for of, case in KINDS if of == machine)
+    return "runs " + ", ".join(plural(case) for of, case in KINDS if of == machine)
 
 
 SHAPE: dict[str, tuple[type, ...]] = {

@@ -10,16 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dse import chips, from_hf, spelling, strangers
 from dse.composed import composed
+from dse.fallen import fallen
+from dse.misspelt import explained
 from dse.overrides import DEFAULT, FIELDS, Line, line, studies
 from dse.records import USUAL
 from dse.space.errors import DesignError, nearest
-from dse.space.mapping import Precision
 from dse.strangers import TRUST
 
 STUDIES, CONF = strangers.STUDIES, strangers.CONF
@@ -168,11 +169,12 @@ def _by_hydra(typed: Line) -> tuple[Any, dict[str, Any]]:
 def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
     """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
 
-    The mapping is the one that the chip names for this kind of workload, or the workload does, or the chip for most.
+    The mapping is the one that the chip names for this kind of workload, or the workload does if not for other machines alone,
+    or the chip for most.
     """
     from omegaconf import DictConfig
 
-    from dse.space.kinds import called
+    from dse.space.kinds import asked, called, elsewhere
     from dse.space.machines import POOL, POOLED, machine_named
 
     chip, workload = (
@@ -188,12 +190,13 @@ def _named(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -
         return default
 
     mapping, stack = supposed
+    machine = machine_named(name for name in chip if chip.get(name) is not None)
     if choices.get("mapping") == "usual":
         of_kind = (chip, "chip", f"mapping_{called(workload)}")
-        mapping = first(of_kind, (workload, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
+        of_load = {} if elsewhere(str(workload.get("mapping")), machine, asked(workload)) else workload
+        mapping = first(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        pooled = machine_named(name for name in chip if chip.get(name) is not None) in (POOL, POOLED)
-        stack = first((chip, "chip", "stack"), default="ideal" if pooled else "")
+        stack = first((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
     return mapping, stack
 
 
@@ -245,11 +248,13 @@ def _refused(typed: list[str], *, trust: bool) -> Iterator[None]:
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise DesignError(_explained(error, typed, trust=trust)) from None
+        said = line(typed, trust=trust).overrides
+        raise DesignError(explained(error, said, lambda: _chosen_groups(typed, trust=trust))) from None
     except DesignError:
         raise
     except Exception as error:  # what Hydra lets through of YAML, of files and of its own slips
-        raise DesignError(f"configuration: {one_line(error)}") from None
+        wrong = explained(error, line(typed, trust=trust).overrides, dict)
+        raise DesignError(wrong if wrong != one_line(error) else f"configuration: {wrong}") from None
 
 
 def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
@@ -263,7 +268,8 @@ def _plain(config: Any, choices: dict[str, Any], typed: Line) -> dict[str, Any]:
     _refuse_unknown(config, choices, typed)
     words = list(typed.typed)
     named = {"space": knobs(plain.get("space") or {}), "overrides": words, "choices": choices}
-    return {**spelling.settled({**plain, **named}, typed.overrides), "model": _models({**plain, **named}, words)}
+    settled = spelling.settled({**plain, **named}, typed.overrides)
+    return {**settled, "mapping": fallen(settled, typed.overrides), "model": _models({**plain, **named}, words)}
 
 
 def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: Line) -> None:
@@ -330,48 +336,6 @@ def _extended(models: dict[str, Any], least: Any) -> dict[str, Any]:
         return isinstance(own, int) and own < least
 
     return {name: model | {"max_position": least} if longer(model) else model for name, model in models.items()}
-
-
-def _explained(error: Exception, typed: list[str], *, trust: bool) -> str:
-    """Hydra's error in one line, with the nearest valid name where it is about a name."""
-    from dse.sweeps import one_line
-
-    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
-    if group:
-        known = {path.stem for path in (CONF / group[1]).glob("*.yaml")}
-        return f"{group[1]}: no option {group[2]!r}; {nearest(group[2], known)}"
-    key = re.search(r"Key '([^']+)' is not in struct.*?full_key: (\S+)", text) or re.search(
-        r"Could not override '([^']+)'", text
-    )
-    if key:
-        return _misspelt(key.groups()[-1], typed, trust=trust)
-    return one_line(error)
-
-
-def _misspelt(address: str, typed: list[str], *, trust: bool) -> str:
-    """What to write for an address that the configuration of a command line does not have."""
-    from dse.sweeps import knobs
-
-    config = _chosen_groups(typed, trust=trust)
-    if address.startswith("space."):
-        known = knobs(config.get("space") or {})
-        hint = f"; {nearest(address.removeprefix('space.'), known)}" if known else ""
-        return f"no knob {address!r} in this space; +{address}=... adds one{hint}"
-    *path, last = address.split(".")
-    at: Any = config
-    for depth, part in enumerate(path):
-        if not isinstance(at, dict) or part not in at:
-            here = ".".join(path[:depth])
-            return f"{here or 'config'}: no field {address!r}; {nearest(part, at if isinstance(at, dict) else ())}"
-        at = at[part]
-    if path == ["mapping", "precision"] and last in [spec.name for spec in fields(Precision)]:
-        return f"{address}: this mapping leaves it out; +{address}=... says it"
-    if isinstance(at, dict) and last in at:
-        return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
-    if isinstance(at, dict) and set(at) != {"value", "source"}:
-        return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
-    return f"no field {address!r}; {'.'.join(path)} is a value"
 
 
 def _chosen_groups(typed: list[str], *, trust: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from dse.expressions import known
 from dse.frame import search_frame, values_of, with_front
 from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, Told, say, untold
-from dse.provenance import Clock, facts
+from dse.provenance import Clock, provenance_of
 from dse.records import NOTES
 from dse.report import Part, write
 from dse.samplers import every, suited
@@ -73,7 +73,7 @@ def run_study(asked: Study, told: Told = untold) -> int:
 def _run(asked: Study, store: Store, told: Told) -> int:
     identity = asked.identity()
     _same(asked, store, identity)
-    number = store.begin(asked.name, identity, facts(asked))
+    number = store.begin(asked.name, identity, provenance_of(asked))
     elapsed = Clock()
     try:
         _note_place(asked)

@@ -48,7 +48,7 @@ class Clock:
         return times.user + times.system + times.children_user + times.children_system
 
 
-def facts(asked: Study) -> dict[str, Any]:
+def provenance_of(asked: Study) -> dict[str, Any]:
     """What is known of a run when it starts; without passwords."""
     known = {
         "version": version(),

@@ -60,6 +60,8 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
         elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
             there = address if "inline" in spec.metadata else here
+            if len(kinds) > 1 and not isinstance(config[name], Dict | None):
+                raise DesignError(f"{here}: {config[name]!r} is not a group of fields; say them one by one, {here}.FIELD=VALUE")
             values[name] = None if config[name] is None else record(alike(config[name], kinds), config[name], there, sources)
         elif spec.default is None and config[name] is None:
             continue
@@ -91,15 +93,16 @@ def _gathered(config: Dict[Any, Any], names: Dict[str, Any]) -> Dict[Any, Any]:
 
 
 def alike(config: Any, kinds: Sequence[type]) -> type:
-    """The kind that has most of the fields of a group, and of the groups in it; the first of those that have as many."""
+    """The kind that has most of the fields of a group, then of the groups in it; the first of those that have as many."""
 
-    def shared(kind: type) -> int:
-        hints, count = get_type_hints(kind), 0
-        for key in set(hints) & set(config):
+    def shared(kind: type) -> tuple[int, int]:
+        hints, within = get_type_hints(kind), 0
+        own = set(hints) & set(config)
+        for key in own:
             group = inner(hints[key])
-            within = isinstance(config[key], Dict) and group is not None
-            count += 1 + (len(set(get_type_hints(group)) & set(config[key])) if within else 0)
-        return count
+            if isinstance(config[key], Dict) and group is not None:
+                within += len(set(get_type_hints(group)) & set(config[key]))
+        return len(own), within
 
     if not isinstance(config, Dict) or len(kinds) == 1:
         return kinds[0]
@@ -128,7 +131,11 @@ def _leaf(value: Any, spec: Any, address: str, sources: list[Source]) -> Any:
     if isinstance(value, Dict):
         unknown = set(value) - CONSTANT
         if unknown or "value" not in value:
-            raise DesignError(f"{address}: a constant has value, source, page and note; got {', '.join(map(str, value))}")
+            got = ", ".join(map(str, value))
+            raise DesignError(
+                f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
+                f"{_meaning(spec)}"
+            )
         origin = {key: str(value.get(key, "")) for key in ("page", "note")}
         sources.append(Source(address, str(value["value"]), str(value.get("source", "override")), **origin))
         value = value["value"]

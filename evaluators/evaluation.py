@@ -20,10 +20,10 @@ from dse.space.design import Design, Designs
 from dse.space.elementwise import maximum
 from dse.space.errors import DesignError, nearest
 from dse.space.fields import leaves, replaced
-from dse.space.kinds import KINDS
+from dse.space.kinds import KINDS, plural
 from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit
-from dse.space.machines import machine_of
+from dse.space.machines import MACHINES, machine_of
 from dse.space.remember import same
 from dse.space.software import (
     ATTENTION,
@@ -38,6 +38,7 @@ from dse.space.software import (
     SERVED_PIPELINES,
     SERVED_REGIONS,
     SERVED_WHOLE_CHIP,
+    SOFTWARE,
     STREAM,
     SUMMA,
     TRAFFIC,
@@ -78,17 +79,6 @@ READERS: dict[tuple[str, type], str] = {
 }
 """Who judges designs, by the software that runs and the kind of case: modules of `judges`, imported when they first judge. Each
 says at which fidelities."""
-
-PLURALS = {
-    Case: "models",
-    Product: "products",
-    Mixture: "experts by themselves",
-    Operation: "operators on elements",
-    Collective: "collectives",
-    Load: "requests to models",
-    Stream: "streams",
-}
-"""Kinds of cases whose names count, for people."""
 
 
 def evaluate(
@@ -140,7 +130,7 @@ def alone(design: Design, fidelity: str) -> list[str]:
     """What a kind of chip can be asked for at a fidelity: kinds of cases, in the plural."""
     here = ((case, kind) for (machine, case), kind in KINDS.items() if machine == machine_of(design.chip))
     found = (case for case, kind in here for software in kind.software if fidelity in _said(software, case, design))
-    return list(dict.fromkeys(map(_plural, found)))
+    return list(dict.fromkeys(map(plural, found)))
 
 
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
@@ -257,10 +247,6 @@ def shorter(workload: Workload) -> str:
     )
 
 
-def _plural(kind: type) -> str:
-    return PLURALS.get(kind, kind.__name__.lower())
-
-
 def _judge(design: Design, case: Asked) -> ModuleType:
     return _module(READERS[software_of(design.mapping), type(case)])
 
@@ -286,9 +272,10 @@ def _refuse_faults(design: Design, case: Asked, fidelity: str) -> None:
     models = isinstance(case, Case | Load)
     if not _broken(design) or (fidelity == "cycles" and not models):
         return
-    alone = models or "cycles" not in _readers(_judge(design, case), design)
-    do = "cycles has, for products, collectives and attention by themselves" if alone else "cycles has"
-    raise DesignError(f"chip.faults: {fidelity} has no ways round what is broken; {do}, or say none")
+    cycles = not models and "cycles" in _readers(_judge(design, case), design)
+    do = "use fidelity=cycles or chip.faults=none" if cycles else "use chip.faults=none"
+    who = "" if cycles else f" (fidelity=cycles can, but not for {plural(type(case))})"
+    raise DesignError(f"chip.faults: fidelity={fidelity} cannot route around faults{who}; {do}")
 
 
 def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
@@ -309,14 +296,16 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
 
     word, _, side = fidelity.partition(PART)
     if not side.isdecimal() or not int(side):
-        raise DesignError(f"fidelity: {fidelity!r} has no cores of a side above 0 after {PART}, as in {word}{PART}8")
+        raise DesignError(
+            f"fidelity: {fidelity!r}: after {PART} comes the side of a square of cores, above 0, as in {word}{PART}8"
+        )
     found = submesh.part(design, case, int(side))
     if found is None and _in_part(_judge(design, case), design):
         return design, case, fidelity
     if found is None:
         valid = ", ".join(_readers(_judge(design, case), design))
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
-        raise DesignError(f"fidelity: {fidelity} is of {what}; valid here: {valid}")
+        raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
     return *found, word
 
 
@@ -333,15 +322,24 @@ def _reader(design: Design, case: Asked, fidelity: str) -> ModuleType:
     reader = _judge(design, case)
     known = _readers(reader, design, bool(part))
     if word not in known:
-        valid = ", ".join(known)
-        if word in _readers(reader, design, True):
-            what = f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 of them"
-        elif design.chip.mesh is None:
-            what = f"{fidelity} plays kernels on a mesh of cores; this chip has a cache instead"
-        else:
-            what = f"{fidelity} does not play {_plural(type(case))} on this kind of chip"
-        raise DesignError(f"fidelity: {what}; valid: {valid}")
+        raise DesignError(f"fidelity: {_unread(reader, design, case, fidelity)}; valid: {', '.join(known)}")
     return reader
+
+
+def _unread(judge: ModuleType, design: Design, case: Asked, fidelity: str) -> str:
+    """Why a judge does not have a reader for a design and a case, and what would do."""
+    word, asked_for = fidelity.partition(PART)[0], plural(type(case))
+    if word == FIDELITIES[0]:
+        return f"{word} is the steady state of served requests, and {asked_for} are asked for; add workload=serving"
+    if said := hasattr(judge, "in_the_way") and judge.in_the_way(design, word):
+        return f"{fidelity} cannot play this, because of {said}"
+    if word in _readers(judge, design, True):
+        return f"whole models are too much for {fidelity} to play; {fidelity}{PART}8 plays each kernel on 8 x 8 cores"
+    if design.chip.mesh is None:
+        return f"{fidelity} plays programs on a mesh of cores, and this chip is {MACHINES[machine_of(design.chip)].name}"
+    if isinstance(case, Load):
+        return f"{fidelity} does not play {SOFTWARE[software_of(design.mapping)].name}; ask for batches, workload=static"
+    return f"{fidelity} does not play {asked_for} on {MACHINES[machine_of(design.chip)].name}"
 
 
 def _readers(judge: ModuleType, design: Design, part: bool = False) -> tuple[str, ...]:

@@ -26,11 +26,16 @@ from dse.space.workload import Attention, Case, Collective, Load, Mixture, Opera
 
 
 class Kind(NamedTuple):
-    """Software, and in words why it is one of these and which to choose on the command line."""
+    """Software, the mappings for it that ship, and in words what else would do."""
 
     software: tuple[str, ...]
-    why: str
-    choices: str
+    mappings: tuple[str, ...]
+    more: str = ""
+
+    @property
+    def choices(self) -> str:
+        """Which mappings to choose on the command line."""
+        return " or ".join(part for part in (", ".join(self.mappings[:-1]), self.mappings[-1]) if part) + self.more
 
 
 CASES = {
@@ -46,38 +51,52 @@ CASES = {
 """Kinds of cases by the field of a workload that only they have; others are batches of requests to models."""
 
 KINDS: dict[tuple[str, type], Kind] = {
-    (POOL, Case): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (WAFER, Case): Kind((REGIONS,), "the chip is a mesh of cores", "waferllm, waferllm_prefetch, t10 or ladder"),
+    (POOL, Case): Kind((DEVICES,), ("tensor_parallel", "sglang"), ", or a mesh, as chip=wse2"),
+    (WAFER, Case): Kind((REGIONS,), ("waferllm", "waferllm_dojo", "waferllm_prefetch", "t10", "ladder")),
     (TILES, Case): Kind(
         (PIPELINES, WHOLE_CHIP),
-        "the chip is a mesh of tiles",
-        "flat, flat_prefetch, npu, npu_flat_attention, npu_ktree, npu_prefetch, npu_t10, npu_waferllm or npu_wsc_llm",
+        (
+            "flat",
+            "flat_prefetch",
+            "npu",
+            "npu_flat_attention",
+            "npu_ktree",
+            "npu_prefetch",
+            "npu_t10",
+            "npu_waferllm",
+            "npu_wsc_llm",
+        ),
     ),
-    (DIES, Case): Kind((MANY_DIES,), "the chip is many dies of tiles", "flat_dies or flashmla_dies"),
-    (POOLED, Case): Kind((POOLED_DIES,), "the chip is many dies with a cache", "expert_parallel or expert_parallel_int8"),
-    (POOL, Product): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang, or a mesh, as chip=wse2"),
-    (POOL, Mixture): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Operation): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Attention): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (POOL, Collective): Kind((DEVICES,), "the chip is a die with a cache", "tensor_parallel or sglang"),
-    (WAFER, Product): Kind((PRODUCT,), "the workload is a product by itself", "product"),
-    (TILES, Product): Kind((SUMMA, PRODUCT), "the workload is a product by itself, on a mesh of tiles", "summa or product"),
-    (TILES, Collective): Kind((COLLECTIVE,), "the workload is a collective by itself", "collective"),
-    (TILES, Attention): Kind((ATTENTION,), "the workload is attention by itself", "attention"),
-    (POOL, Load): Kind((SERVED_DEVICES,), "requests are served as they come", "serving"),
+    (DIES, Case): Kind((MANY_DIES,), ("flat_dies", "flashmla_dies")),
+    (POOLED, Case): Kind((POOLED_DIES,), ("expert_parallel", "expert_parallel_int8")),
+    (POOL, Product): Kind((DEVICES,), ("tensor_parallel", "sglang"), ", or a mesh, as chip=wse2"),
+    (POOL, Mixture): Kind((DEVICES,), ("tensor_parallel", "sglang")),
+    (POOL, Operation): Kind((DEVICES,), ("tensor_parallel", "sglang")),
+    (POOL, Attention): Kind((DEVICES,), ("tensor_parallel", "sglang")),
+    (POOL, Collective): Kind((DEVICES,), ("tensor_parallel", "sglang")),
+    (WAFER, Product): Kind((PRODUCT,), ("product", "product_dojo")),
+    (TILES, Product): Kind((SUMMA, PRODUCT), ("summa", "product")),
+    (TILES, Collective): Kind((COLLECTIVE,), ("collective",)),
+    (TILES, Attention): Kind((ATTENTION,), ("attention",)),
+    (POOL, Load): Kind((SERVED_DEVICES,), ("serving",)),
     (WAFER, Load): Kind(
         (SERVED_REGIONS,),
-        "requests are served as they come, on a mesh of cores",
-        "waferllm_serving or waferllm_dojo_serving",
+        ("waferllm_serving", "waferllm_dojo_serving"),
     ),
     (TILES, Load): Kind(
         (SERVED_PIPELINES, SERVED_WHOLE_CHIP),
-        "requests are served as they come, on a mesh of tiles",
-        "flat_serving, npu_serving, npu_serving_prefetch, npu_serving_t10, npu_serving_waferllm or npu_serving_wsc_llm",
+        (
+            "flat_serving",
+            "npu_serving",
+            "npu_serving_prefetch",
+            "npu_serving_t10",
+            "npu_serving_waferllm",
+            "npu_serving_wsc_llm",
+        ),
     ),
-    (MEMORY, Stream): Kind((STREAM,), "the chip is a memory by itself", "stream"),
-    (TILES, Stream): Kind((STREAM,), "the workload is requests to memory", "stream"),
-    (NETWORK, Traffic): Kind((TRAFFIC,), "the chip is a network by itself", "traffic"),
+    (MEMORY, Stream): Kind((STREAM,), ("stream",)),
+    (TILES, Stream): Kind((STREAM,), ("stream",)),
+    (NETWORK, Traffic): Kind((TRAFFIC,), ("traffic",)),
 }
 """By machines and kinds of case."""
 
@@ -98,9 +117,42 @@ WHERE: dict[type, str] = {
 """A chip for each kind of case."""
 
 
+PLURALS: dict[type, str] = {
+    Case: "models",
+    Product: "products",
+    Mixture: "experts",
+    Operation: "operators",
+    Stream: "streams of memory requests",
+    Traffic: "traffic patterns",
+    Collective: "collectives",
+    Attention: "attention",
+    Load: "served requests",
+}
+"""What each kind of case is called in messages, counted."""
+
+
+def plural(case: type) -> str:
+    """What a kind of case is called in messages.
+
+    >>> plural(Traffic), plural(Load)
+    ('traffic patterns', 'served requests')
+    """
+    return PLURALS[case]
+
+
 def asked(workload: Dict[str, Any]) -> type:
     """The kind of case that a workload's fields say."""
     return next((case for field, case in CASES.items() if workload.get(field) is not None), Case)
+
+
+def elsewhere(mapping: str, machine: str, case: type) -> bool:
+    """Whether a mapping that ships is for such a case on other machines alone.
+
+    >>> elsewhere("product", POOL, Product), elsewhere("product", WAFER, Product), elsewhere("own", POOL, Product)
+    (True, False, False)
+    """
+    on = {of for (of, asked_for), kind in KINDS.items() if asked_for is case and mapping in kind.mappings}
+    return bool(on) and machine not in on
 
 
 def called(workload: Dict[str, Any]) -> str:

@@ -94,7 +94,9 @@ def ordered(knobs: Sequence[Knob]) -> list[Knob]:
 
     def place(knob: Knob, path: tuple[str, ...]) -> None:
         if knob.address in path:
-            raise DesignError(f"space.{knob.address}: 'when' comes back to it by {', '.join(path[1:]) or 'itself'}")
+            raise DesignError(
+                f"space.{knob.address}: its 'when' depends on itself, by {', '.join(path[1:]) or 'its own value'}"
+            )
         for other, _ in knob.when:
             if other not in found:
                 place(known[other], (*path, knob.address))

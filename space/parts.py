@@ -55,7 +55,7 @@ class Wholes:
             if part not in have:
                 raise DesignError(f"{self.address}.{part}: missing; {near.name} needs it: {self._said(part)}")
             if kind not in (None, have[part]):
-                raise DesignError(f"{self.address}.{part}: of another kind than {near.name} needs; it has {_fields(kind)}")
+                raise DesignError(f"{self.address}.{part}: has not the fields that {near.name} needs: {_fields(kind)}")
         for part in have:
             if part not in near.needs and part not in near.may:
                 has = ", ".join((*near.needs, *near.may))

@@ -10,7 +10,7 @@ from dse.evaluators.account.breakdown import Row
 from dse.evaluators.account.metrics import energies, rated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job, jobs, reduced
+from dse.evaluators.account.stretches import Stretches, reduced, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.kernels.collective import ports
@@ -43,14 +43,14 @@ SMALLER = ""
 WAITS = "stages"
 """Where requests that follow one another overlap."""
 
-TOGETHER = jobs
+TOGETHER = stretches_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of all cases; prompts of a case go together, as one step. Only detailed ones keep their blocks."""
     chip, mapping = _of(design)
     machine, reader = of_die(chip, mapping), READERS[fidelity]
@@ -66,7 +66,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     return phase("prefill", mapping.prefill, ONCE, None), phase("decode", mapping.decode, job.steps, job.step_starts)
 
 
-def refused(design: Design, job: Job) -> list[Limit]:
+def refused(design: Design, job: Stretches) -> list[Limit]:
     """Models that have no layout here: there are none."""
     return []
 
@@ -119,7 +119,7 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_of(design)[0])
 
 
-def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What a device holds, and energy where its power is known."""
     chip, mapping = _of(design)
     held: Footprint = decode.held
@@ -138,7 +138,7 @@ def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, A
     return values | of_phases(chip, spent, job.output_tokens, chips=dies)
 
 
-def at_rated_power(chip: Chip, dies: Any, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+def at_rated_power(chip: Chip, dies: Any, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """Energies of so many dies by the power that a data sheet has; none where that is not known."""
     power = rated(chip.power)
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
@@ -148,7 +148,7 @@ def at_rated_power(chip: Chip, dies: Any, job: Job, prefill: Phase, decode: Phas
     return energies(power * dies, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens)
 
 
-def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> list[Limit]:
     """Memory, ports and parallelism."""
     chip, mapping = _of(design)
     held, tp = decode.held, mapping.prefill.tp
@@ -171,14 +171,14 @@ def port_limit(chip: Chip, *plans: Plan) -> Limit:
     return Limit("chip.network.ports", reduce(maximum, needs), chip.network.ports, "1")
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do: nothing is known."""
     return ""
 
 
 @remembered
 def _blocks(
-    job: Job, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None
+    job: Stretches, phase: str, tp: Any, precision: Precision, algorithm: str, rates: Rates | None, heads: str | None
 ) -> tuple[Block, ...]:
     at: Step = getattr(job, phase)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
@@ -187,7 +187,7 @@ def _blocks(
 
 
 @remembered
-def _footprint(job: Job, tp: Any, precision: Precision, heads: str | None) -> Footprint:
+def _footprint(job: Stretches, tp: Any, precision: Precision, heads: str | None) -> Footprint:
     parts = transformer(job.model, job.decode)
     return footprint(
         parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest, heads=heads
@@ -196,7 +196,7 @@ def _footprint(job: Job, tp: Any, precision: Precision, heads: str | None) -> Fo
 
 @remembered
 def _done(
-    job: Job, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None, rates: Rates | None
+    job: Stretches, phase: str, plan: Plan, precision: Precision, passes: Any, cache: Cache | None, rates: Rates | None
 ) -> Pooled:
     """What one device does in a phase of each case."""
     runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)

@@ -16,7 +16,7 @@ from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job
+from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.account.tiles import filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
@@ -40,7 +40,7 @@ ALONE = ("events",)
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of a case."""
     return many_dies.phases(KIND, design, job, fidelity, detailed=detailed)
 
@@ -88,7 +88,7 @@ def _reached(mapping: Mapping) -> float:
 KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 
-def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
     chip, engine = design.chip, design.chip.tile.matrix
     latency, dies = phases[0].seconds + phases[1].seconds, count(chip)
@@ -114,12 +114,12 @@ def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
     }
 
 
-def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
     found = limits_of(design.chip, design.mapping, {phase.name: phase.held for phase in phases})
     return [*found, *many_dies.limits(design, job)]
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
     return many_dies.remedy(worst, design, asked) or tiles.remedy(worst, design)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.stretches import Job, by_case
+from dse.evaluators.account.stretches import Stretches, by_case
 from dse.evaluators.graph.experts import parts_reached
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import decode, prefill
@@ -119,7 +119,7 @@ class Played(NamedTuple):
     onward: list[Timed]
 
 
-def phases(kind: Kind, design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(kind: Kind, design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of a case: micro-batches through the stages. Only detailed ones keep their blocks.
 
     Raises:
@@ -372,7 +372,7 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_chip(design))
 
 
-def refused(design: Design, job: Job) -> list[Limit]:
+def refused(design: Design, job: Stretches) -> list[Limit]:
     """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
     (case,) = job.cases
     found = [limit for name in ("prefill", "decode") for limit in _layout(design, case, name)]
@@ -422,7 +422,7 @@ def _multiple(number: int, of: int) -> float:
     return float(ceil_div(number, of) * of)
 
 
-def early(design: Design, job: Job) -> list[Limit]:
+def early(design: Design, job: Stretches) -> list[Limit]:
     """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
     (case,), found = job.cases, []
     for name in ("prefill", "decode"):
@@ -432,7 +432,7 @@ def early(design: Design, job: Job) -> list[Limit]:
     return found
 
 
-def limits(design: Design, job: Job) -> list[Limit]:
+def limits(design: Design, job: Stretches) -> list[Limit]:
     """Layouts, ports of dies, and requests that are spread evenly."""
     chip, (case,) = _chip(design), job.cases
     found = early(design, job)
@@ -445,7 +445,7 @@ def limits(design: Design, job: Job) -> list[Limit]:
     return [*found, Limit("chip.d2d.ports", need * 1.0, chip.d2d.ports, "1")]
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
     chip, address, case = _chip(design), worst.limit, asked[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")

@@ -15,7 +15,7 @@ from dse.evaluators.account.breakdown import Row, transfers
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
+from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -52,14 +52,14 @@ SMALLER = ""
 WAITS = "stages"
 """Where requests that follow one another overlap."""
 
-TOGETHER = jobs
+TOGETHER = stretches_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill, prompt by prompt through each instance, and decode, micro-batch by micro-batch.
 
     Only detailed ones keep their blocks.
@@ -88,7 +88,7 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     return first, token._replace(asked=job.requests / (passes * together))
 
 
-def refused(design: Design, job: Job) -> list[Limit]:
+def refused(design: Design, job: Stretches) -> list[Limit]:
     """Models that have no layout here: there are none."""
     return []
 
@@ -113,7 +113,7 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_of(design)[0])
 
 
-def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest core holds, and energy."""
     assert prefill.activity is not None
     assert decode.activity is not None
@@ -131,12 +131,12 @@ def pass_rows(phase: str, of: Staged, weights: Any, machine: Machine) -> list[Ro
     return [*breakdown.rows(phase, weights, of.timed, machine, of.away), *transfers(phase, weights, of.between)]
 
 
-def limits(design: Design, job: Job, prefill: Phase, decode: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> list[Limit]:
     """Memory and parallelism of both phases."""
     return _limits(design, job, prefill.held, decode.held)
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, the smallest parallelism that would do."""
 
     def limits(trial: Design) -> list[Limit]:
@@ -199,7 +199,7 @@ def _filled(plan: TilePlan, held: Resident) -> tuple[tuple[str, Any], ...]:
     return (activations,) if plan.attention is None else (activations, ("slices of attention beyond", held.slices))
 
 
-def _limits(design: Design, job: Job, *held: Resident) -> list[Limit]:
+def _limits(design: Design, job: Stretches, *held: Resident) -> list[Limit]:
     chip, mapping = _of(design)
     found = []
     for name, plan, here in zip(("prefill", "decode"), (mapping.prefill, mapping.decode), held, strict=True):
@@ -224,14 +224,14 @@ def _way(chip: Chip, plan: TilePlan) -> Way:
     return Way(plan.placement, plan.tp, plan.pp, _instances(chip, plan), chip.mesh.rows)
 
 
-def _together(instances: Any, plan: TilePlan, job: Job) -> tuple[Any, Any]:
+def _together(instances: Any, plan: TilePlan, job: Stretches) -> tuple[Any, Any]:
     """Micro-batches of an instance that decode in turn, as many as stages at most, and requests of each."""
     here = ceil_div(job.requests, instances)
     turns = minimum(here, plan.pp)
     return turns, ceil_div(here, turns)
 
 
-def _held(design: Design, job: Job, phase: str) -> Resident:
+def _held(design: Design, job: Stretches, phase: str) -> Resident:
     chip, mapping = _of(design)
     plan = mapping.prefill if phase == "prefill" else mapping.decode
     instances = _instances(chip, plan)
@@ -270,7 +270,7 @@ def _group(design: Design, plan: TilePlan) -> OnGroup | None:
     return on_group(design.chip, plan, design.mapping.precision)
 
 
-def _slices(design: Design, job: Job, phase: str, plan: TilePlan, instances: Any) -> Any:
+def _slices(design: Design, job: Stretches, phase: str, plan: TilePlan, instances: Any) -> Any:
     """Local memory of a core for attention on its group. [B]"""
     if plan.attention is None:
         return 0.0
@@ -286,7 +286,7 @@ def _parts(model: Model, phase: str) -> tuple[Part, ...]:
 
 @remembered
 def _blocks(
-    job: Job, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None
+    job: Stretches, phase: str, plan: TilePlan, precision: Precision, instances: Any, on: OnGroup | None = None
 ) -> tuple[Block, ...]:
     """The calls of a pass: of each distinct prompt, or of a micro-batch of each stretch."""
     if phase == "prefill":

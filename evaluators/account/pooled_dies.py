@@ -20,7 +20,7 @@ from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job
+from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.account.tiles import most
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
@@ -47,7 +47,7 @@ ALONE = ()
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of a case."""
     return many_dies.phases(KIND, design, job, fidelity, detailed=detailed)
 
@@ -117,7 +117,7 @@ def _reached(mapping: Mapping) -> Any:
 KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 
-def used(design: Design, job: Job, prefill: Phase, decode: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest die holds, and energy of all dies."""
     chip = design.chip
     dies = count(chip)
@@ -141,12 +141,12 @@ def _held(of: Phase) -> Any:
     return sum(value for _, value in of.held[0])
 
 
-def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memory, and what holds on many dies of any kind."""
     found = [Limit("chip.hbm.capacity", _held(of), design.chip.hbm.capacity, "B", of.held[0]) for of in phases]
     return [*found, *many_dies.limits(design, job)]
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
     return many_dies.remedy(worst, design, asked)

@@ -15,7 +15,7 @@ from dse.evaluators.account.metrics import energies
 from dse.evaluators.account.passes import InRegions, through_regions
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job, jobs, per_case, reduced
+from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.kernels.gemm import GEMM, gemm
@@ -61,14 +61,14 @@ SMALLER = "each kernel on a part of its mesh, whose cores keep their tiles; time
 WAITS = "regions"
 """Where requests that follow one another overlap."""
 
-TOGETHER = jobs
+TOGETHER = stretches_by_model
 """Cases that are worked out together: those of a model."""
 
 ALONE = ()
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill, prompt by prompt through all regions; decode; and the way from one's layout to the other's.
 
     Only detailed ones keep their blocks.
@@ -115,12 +115,16 @@ def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -
     return first, token, Phase("transition", machine, (), None, 1.0, None, moved.seconds, None, moved.activity)
 
 
-def formulas(design: Design) -> bool:
-    """Whether a design has closed forms alone: no program says how weights come from the edge of the mesh."""
-    return _chip(design).hbm is not None
+def closed_only(design: Design) -> str:
+    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
+    return (
+        "chip.hbm, main memory that only the closed form prices; leave it out, as chip=wse2"
+        if _chip(design).hbm is not None
+        else ""
+    )
 
 
-def _by_entry(job: Job, phase: str, values: Any) -> Any:
+def _by_entry(job: Stretches, phase: str, values: Any) -> Any:
     """What is said of each case, of each of its entries in a phase."""
     starts, entries = (job.prompt_starts, job.prompts) if phase == "prefill" else (job.step_starts, job.steps)
     if not isinstance(entries, np.ndarray) or not isinstance(values, np.ndarray) or values.ndim < 2 or len(values) == 1:
@@ -128,7 +132,7 @@ def _by_entry(job: Job, phase: str, values: Any) -> Any:
     return np.repeat(values, np.diff(np.append(starts, len(entries))), axis=0)
 
 
-def _stream(design: Design, job: Job, phase: str, place: Region, at_work: Any) -> Stream | None:
+def _stream(design: Design, job: Stretches, phase: str, place: Region, at_work: Any) -> Stream | None:
     """Weights of a phase from main memory at the edge, of regions of which so many work at a time; None without one."""
     chip, plan = _chip(design), getattr(_mapping(design), phase)
     if chip.hbm is None:
@@ -152,7 +156,7 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_chip(design))
 
 
-def refused(design: Design, job: Job) -> list[Limit]:
+def refused(design: Design, job: Stretches) -> list[Limit]:
     """That a model with attention to compressed entries has no layout here, and no times."""
     return _limits(design, job) if unknown(job.model) else []
 
@@ -171,7 +175,7 @@ def unknown(model: Model) -> str:
     return ""
 
 
-def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     """What the fullest core holds, how many tokens fit beside it, and energy."""
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
@@ -204,7 +208,7 @@ def _memory(chip: Chip, model: Model, nbytes: Any, seconds: Any) -> dict[str, An
     return {"hbm_used": parameters(model) * VALUE, "hbm_bytes": nbytes, "hbm_utilisation": nbytes / most}
 
 
-def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memory, cores, paths and chunks of both phases."""
     return _limits(design, job)
 
@@ -259,7 +263,7 @@ def _excess(call: Call, done: Activity, times: Any, asked: Any) -> dict[str, flo
     return beyond(*(float(np.sum(times * value)) for value in (executed, *useful)))
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do for each phase that breaks a limit."""
     if worst.limit.startswith("model."):
         return f"{NO_LAYOUT[worst.limit.removeprefix('model.')]}, as in chip=npu_dse"
@@ -334,7 +338,7 @@ def _chunks(mesh: Mesh) -> Any:
     return mesh.chunks * 1.0
 
 
-def _transition(design: Design, job: Job, machine: Machine, fidelity: str) -> Cost:
+def _transition(design: Design, job: Stretches, machine: Machine, fidelity: str) -> Cost:
     """From one phase's layout to the other's, where they differ; none on a part, which has no other phase beside it."""
     if cut(fidelity)[1]:
         return Cost(0.0, Activity())
@@ -406,7 +410,7 @@ def _most(regions: tuple[Held, Held]) -> Any:
     return maximum(regions[0].total, regions[1].total)
 
 
-def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, Held]:
+def _held(design: Design, job: Stretches, phase: str, place: Region) -> tuple[Held, Held]:
     chip, mapping = _chip(design), _mapping(design)
     if phase == "prefill":
         longest = reduced(np.maximum, job.prompts, job.prompt_starts)
@@ -422,12 +426,12 @@ def _held(design: Design, job: Job, phase: str, place: Region) -> tuple[Held, He
     return streaming(found[0], chip.core.sram, cap), streaming(found[1], chip.core.sram, cap)
 
 
-def _fullest(job: Job, mapping: Mapping, lines: Any) -> Any:
+def _fullest(job: Stretches, mapping: Mapping, lines: Any) -> Any:
     """Tokens on the line of cores that has most when the last one is generated, of all requests."""
     return kv(mapping.kv).fullest(job.cached, job.cached - job.prompt_kept, lines)
 
 
-def _limits(design: Design, job: Job, only: str = "") -> list[Limit]:
+def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
     chip, mapping = _chip(design), _mapping(design)
     for address, word, _ in leaves(mapping.precision):
         if BYTES[word] != VALUE:

@@ -16,7 +16,7 @@ from dse.space.workload import Case, Workload, by_model, stretches
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class Stretches:
     """The cases of a workload that share a model. Arrays have shape (entries, 1), floats stand for a single entry.
 
     Attributes:
@@ -62,19 +62,19 @@ class Job:
 
 
 @lru_cache(maxsize=16)
-def jobs(workload: Workload) -> tuple[Job, ...]:
+def stretches_by_model(workload: Workload) -> tuple[Stretches, ...]:
     """The cases of a workload, model by model."""
-    return tuple(job_of(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
+    return tuple(stretches_of(model, cases, workload.decode_at) for model, cases in by_model(workload).items())
 
 
 @lru_cache(maxsize=16)
-def by_case(workload: Workload) -> tuple[Job, ...]:
+def by_case(workload: Workload) -> tuple[Stretches, ...]:
     """The cases of a workload, one by one."""
     cases = cast(tuple[Case, ...], workload.cases)
-    return tuple(job_of(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
+    return tuple(stretches_of(case.model, ((row, case),), workload.decode_at) for row, case in enumerate(cases))
 
 
-def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> Job:
+def stretches_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) -> Stretches:
     """Some cases of a model, with their places in the workload."""
     prompts: list[tuple[float, float]] = []
     steps: list[tuple[float, float, float, float]] = []
@@ -98,7 +98,7 @@ def job_of(model: Model, cases: tuple[tuple[int, Case], ...], decode_at: str) ->
     def kept(reach: Reach, outputs: int = 1) -> Any:
         return per(lambda case: sum(n * reach.kept(prompt + outputs * output) for n, prompt, output in case.requests))
 
-    return Job(
+    return Stretches(
         model,
         tuple(row for row, _ in cases),
         tuple(case for _, case in cases),

@@ -7,7 +7,7 @@ import numpy as np
 from dse.evaluators.account import tiles
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
-from dse.evaluators.account.stretches import Job, by_case
+from dse.evaluators.account.stretches import Stretches, by_case
 from dse.evaluators.account.tiles import filled, held, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.graph.step import decode, prefill
@@ -57,7 +57,7 @@ ALONE = ("events", "cycles")
 """Readers that take one design after another."""
 
 
-def phases(design: Design, job: Job, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
+def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = False) -> tuple[Phase, ...]:
     """Prefill and decode of a case, turn by turn. Only detailed ones keep their blocks.
 
     Raises:
@@ -110,10 +110,14 @@ def _timed(turns: list[list[Block]], machine: Machine, reader: Reader, chip: Chi
     return [one for blocks in turns for one in timed_ahead(blocks, machine, reader, chip, ahead)]
 
 
-def formulas(design: Design) -> bool:
-    """Whether a design has closed forms alone."""
+def closed_only(design: Design) -> str:
+    """What a design has that only closed forms exist for, by its address, and what to say instead; "" where there is none."""
     chip, mapping = _chip(design), _mapping(design)
-    return chip.l2 is not None or reads_ahead(mapping.prefill) or reads_ahead(mapping.decode)
+    if chip.l2 is not None:
+        return "chip.l2, a cache that only the closed form prices; leave it out"
+    ahead = [phase for phase in ("prefill", "decode") if reads_ahead(getattr(mapping, phase))]
+    found = [f"mapping.{phase}.prefetch.policy={getattr(mapping, phase).prefetch.policy}" for phase in ahead]
+    return f"{' and '.join(found)}, which only the closed form prices; say none, or mapping=flat" if found else ""
 
 
 def areas(design: Design) -> tuple[Any, Any]:
@@ -126,12 +130,12 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_chip(design))
 
 
-def refused(design: Design, job: Job) -> list[Limit]:
+def refused(design: Design, job: Stretches) -> list[Limit]:
     """Models that have no layout here: there are none."""
     return []
 
 
-def used(design: Design, job: Job, *phases: Phase) -> dict[str, Any]:
+def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     """Shares of what engines and channels could do, what memories hold, and energy; not a number on a part of the mesh."""
     chip, engine = _chip(design), _chip(design).tile.matrix
     latency = phases[0].seconds + phases[1].seconds
@@ -165,18 +169,18 @@ def _filled(design: Design, phase: Phase) -> Any:
     return slices + plan.prefetch.cap * maximum(chip.tile.sram - slices, 0.0)
 
 
-def limits(design: Design, job: Job, *phases: Phase) -> list[Limit]:
+def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memories of both phases, and groups of tiles that divide the mesh."""
     chip, mapping = _chip(design), _mapping(design)
     return limits_of(chip, mapping, {phase.name: phase.held for phase in phases})
 
 
-def remedy(worst: Infeasible, design: Design, asked: tuple[Job, ...]) -> str:
+def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:
     """In words, what would do."""
     return tiles.remedy(worst, design)
 
 
-def _held(design: Design, job: Job, phase: str) -> tuple[tuple[str, float], ...]:
+def _held(design: Design, job: Stretches, phase: str) -> tuple[tuple[str, float], ...]:
     (case,) = job.cases
     at = prefill(case) if phase == "prefill" else decode(case, "last")[0][1]
     lengths = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]

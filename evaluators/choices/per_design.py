@@ -12,7 +12,7 @@ from dse.space.later import now
 T = TypeVar("T")
 
 
-def each(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
+def one_by_one(design: Design, cases: Sequence[T], metrics: Callable[[Design, T], dict[str, Any]]) -> dict[str, Any]:
     """Metrics design by design and case by case.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
-from dse.evaluators.choices.per_design import each
+from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.kernels.attention import attention
 from dse.evaluators.kernels.attention.shape import Heads, Tiling
 from dse.evaluators.layouts.formats import itemsize_of
@@ -47,7 +47,9 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         alike = tuple(cases[row] for row in rows)
         asked = tiling(design, *alike)
         job = _job(design, alike, asked)
-        metrics = _metrics(job, closed_attention) if fidelity == "closed" else each(design, alike, _alone(READERS[fidelity]))
+        metrics = (
+            _metrics(job, closed_attention) if fidelity == "closed" else one_by_one(design, alike, _alone(READERS[fidelity]))
+        )
         found.append(Judged(rows, metrics, _limits(job, asked)))
     return found
 
@@ -164,7 +166,9 @@ def _job(design: Design, cases: tuple[Attention, ...], cut: Tiling) -> Job:
 def heads(*cases: Attention) -> Heads:
     """What cases alike compute."""
     if any(case.decodes for case in cases):
-        raise DesignError("workload.decodes: tiles work on prompts or on decodes; dies with a cache on both, as chip=h100")
+        raise DesignError(
+            "workload.decodes: tiles do not mix prompts and decodes in a call; leave it out, or ask dies, as chip=h100"
+        )
     values = {name: column([getattr(case, name) for case in cases]) for name in SIZES}
     return Heads(**values, causal=cases[0].causal, latent=cases[0].latent)
 

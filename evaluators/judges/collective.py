@@ -99,7 +99,7 @@ def _kernel(design: Design, cases: tuple[Collective, ...]) -> Kernel:
     """What is priced; groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0."""
     chip, case = _chip(design), cases[0]
     if not case.recorded:
-        raise DesignError("workload.recorded: tiles start collectives themselves; between dies a host may, as on chip=h100")
+        raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
     name, topology = _mapping(design).collective, chip.noc.topology
     collective(name)
     mesh = Mesh(chip.mesh.rows, chip.mesh.cols)

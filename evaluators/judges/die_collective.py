@@ -83,7 +83,7 @@ def _seconds(design: Design, case: Collective) -> Any:
             "workload.group=mesh workload.combine=sum"
         )
     if machine.network is None:
-        raise DesignError("chip.network: there is none between dies")
+        raise DesignError("chip.network: missing; collectives between dies need the network of their chip")
     if case.pattern == "allreduce":
         return collective(Opener(plan.allreduce, plan.tp, case.nbytes, case.recorded), machine)
     if plan.allreduce != LIBRARY:

@@ -14,8 +14,8 @@ import numpy as np
 from dse.evaluators.account.breakdown import Bar, Breakdown, Row, bars
 from dse.evaluators.account.metrics import METRICS, Judged, of_batch
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.stretches import Job, job_of
-from dse.evaluators.choices.per_design import each
+from dse.evaluators.account.stretches import Stretches, stretches_of
+from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.passes.part import cut
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
@@ -37,9 +37,16 @@ def fidelities(design: Design, part: bool) -> tuple[str, ...]:
     """Readers that a layout's calls have programs for; on a part of the mesh, or of all of it."""
     layout = layout_of(design)
     found: tuple[str, ...] = layout.IN_PART if part else layout.FIDELITIES
-    if hasattr(layout, "formulas") and layout.formulas(design):
+    if hasattr(layout, "closed_only") and layout.closed_only(design):
         found = layout.FORMULAS
     return found
+
+
+def in_the_way(design: Design, fidelity: str) -> str:
+    """The part or policy that keeps a reader from a layout's programs, and what to say instead; "" where there is none."""
+    layout = layout_of(design)
+    said: str = layout.closed_only(design) if hasattr(layout, "closed_only") and fidelity in layout.IN_PART else ""
+    return said
 
 
 def by_itself(design: Design) -> bool:
@@ -71,21 +78,21 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     return [_judged(design, job, fidelity) for job in layout_of(design).TOGETHER(workload)]
 
 
-def _judged(design: Design, job: Job, fidelity: str) -> Judged:
+def _judged(design: Design, job: Stretches, fidelity: str) -> Judged:
     layout = layout_of(design)
     without = layout.refused(design, job)
     if without:
         die, system = layout.areas(design)
         return Judged(job.rows, dict.fromkeys(METRICS, np.nan) | {"die_mm2": die, "system_mm2": system}, without)
     if cut(fidelity)[0] in layout.ALONE:
-        played = each(design, [job], lambda one, job: _metrics(one, job, fidelity))
+        played = one_by_one(design, [job], lambda one, job: _metrics(one, job, fidelity))
         values = {name: value[0] if isinstance(value, np.ndarray) else value for name, value in played.items()}
         return Judged(job.rows, values, layout.limits(design, job, *layout.phases(design, job, "closed")))
     phases = layout.phases(design, job, fidelity)
     return Judged(job.rows, _metrics(design, job, fidelity, phases), layout.limits(design, job, *phases))
 
 
-def _metrics(design: Design, job: Job, fidelity: str, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
+def _metrics(design: Design, job: Stretches, fidelity: str, phases: tuple[Phase, ...] = ()) -> dict[str, Any]:
     layout = layout_of(design)
     phases = phases or layout.phases(design, job, fidelity)
     prefill, decode, *between = phases
@@ -100,7 +107,7 @@ def _metrics(design: Design, job: Job, fidelity: str, phases: tuple[Phase, ...] 
 def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakdown:
     """Where the time of one design goes, operator by operator, for one case; no rows for a model that has no layout."""
     layout = layout_of(design)
-    job = job_of(case.model, ((0, case),), decode_at)
+    job = stretches_of(case.model, ((0, case),), decode_at)
     parts = {name: float(value) for name, value in layout.area_parts(design).items()}
     if layout.refused(design, job):
         return Breakdown((), 0.0, parts, {})

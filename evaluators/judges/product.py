@@ -12,7 +12,7 @@ from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
 from dse.evaluators.account.regions import chunk_limit, laid, smaller_mesh
-from dse.evaluators.choices.per_design import each
+from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.kernels.gemv import GEMV
@@ -54,7 +54,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     _refuse_closed(design, kernel, fidelity)
     rows = tuple(range(len(products)))
     if design.chip.tile is not None and fidelity != "closed":  # engines are played design by design
-        metrics = each(design, products, lambda one, case: _metrics(one, (case,), _kernel(one, (case,)), fidelity))
+        metrics = one_by_one(design, products, lambda one, case: _metrics(one, (case,), _kernel(one, (case,)), fidelity))
     else:
         metrics = _metrics(design, products, kernel, fidelity)
     return [Judged(rows, metrics, _limits(design, kernel))]
@@ -182,7 +182,7 @@ def _kernel(design: Design, products: tuple[Product, ...]) -> Kernel:
     chosen(GEMM if kind == "gemm" else GEMV, algorithm, f"mapping.{kind}")
     mesh = laid(regions.square(mapping))
     if kind == "gemv" and design.chip.tile is not None:
-        raise DesignError("workload.kernel: on tiles a mapping of this kind multiplies matrices; for gemv say mapping=summa")
+        raise DesignError("workload.kernel: mapping=product has no vector-matrix products (gemv) on tiles; use mapping=summa")
     broken = broken_of(design.chip, mesh.rows, mesh.cols)
     return Kernel(kind, kind, kind, algorithm, shape, mesh, options, faults=broken)
 

@@ -56,7 +56,9 @@ def thinned(values: Array) -> Array:
 def refuse(load: Load) -> None:
     """Raises for what takes runs."""
     if load.largest:
-        raise DesignError("workload.rate: largest is looked for by runs; give a rate, or fidelity=closed")
+        raise DesignError(
+            "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
+        )
 
 
 class Steady(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row, beyond
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.power import alone
-from dse.evaluators.choices.per_design import each
+from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.kernels.gemm.summa_diagonal import slots
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.machine.engine import engines
@@ -37,7 +37,7 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     """Metrics and limits of products; leaves of shape (cases, designs), or floats for one of each."""
     cases = cast(tuple[Product, ...], workload.cases)
     rows, job = tuple(range(len(cases))), job_for(design, *cases)
-    metrics = _metrics(job, closed_summa) if fidelity == "closed" else each(design, cases, _alone(READERS[fidelity]))
+    metrics = _metrics(job, closed_summa) if fidelity == "closed" else one_by_one(design, cases, _alone(READERS[fidelity]))
     return [Judged(rows, metrics, _limits(job, design.mapping.kernel))]
 
 

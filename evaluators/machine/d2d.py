@@ -229,7 +229,7 @@ def placed(placement: str, rows: int, cols: int, groups: int, members: int) -> A
     if placement not in placements:
         raise DesignError(f"placement: no option {placement!r}; {nearest(placement, placements)}")
     if groups < 1 or members < 1 or groups * members > rows * cols:
-        raise DesignError(f"{groups} groups of {members} dies need {groups * members}; chip.dies has {rows} x {cols}")
+        raise DesignError(f"chip.dies: {groups} groups of {members} dies need {groups * members}; there are {rows} x {cols}")
     return placements[placement](rows, cols, groups, members)
 
 

@@ -65,7 +65,7 @@ def by_library(pattern: str, nbytes: Any, peers: Any, machine: Machine, *, recor
         nodes, members = spread(peers, network.nodes.size)
         if pattern != "allreduce" and np.any(np.asarray(nodes) > 1):
             raise DesignError(
-                f"mapping.decode.tp: {pattern} across nodes is none of the library; a node has {network.nodes.size}"
+                f"mapping.decode.tp: the library has no {pattern} across nodes; use at most {network.nodes.size} devices"
             )
         bandwidth = network.nodes.bandwidth / members * achieved
         links = Links(nodes, bandwidth, network.nodes.latency, network.latency_per)

@@ -19,7 +19,7 @@ from dse.evaluators.machine.net import BITS, CORE, HAS, MASK, WAITS, Net, networ
 from dse.evaluators.machine.tasks import STACK, Floor, Packets, Tasks, perform
 from dse.evaluators.program.counts import Activity, activity
 from dse.evaluators.program.rounds import Program
-from dse.evaluators.readers.task_graph import NONE, Graph, unrolled
+from dse.evaluators.readers.task_graph import NONE, Graph, tasks_of
 from dse.evaluators.readers.timing import Machine, Timing, crossed, worked
 from dse.space.chip import Router
 from dse.space.elementwise import Array
@@ -53,7 +53,7 @@ def play(
             with; more tasks than can be played; or a deadlock, with the channels that wait for one another.
     """
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults)
-    graph, ends = unrolled(program, on, float(fabric.cycle))
+    graph, ends = tasks_of(program, on, float(fabric.cycle))
     net = _network(graph)
     tasks, packets = _tasks(graph), _packets(graph)
     floor = _floor(graph, net, tasks, packets)
@@ -64,7 +64,7 @@ def play(
     ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
     found = activity(program) + crossed(program, on)
     if faults:  # ways round are longer
-        whole, _ = unrolled(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
+        whole, _ = tasks_of(program, replace(on, faults=NO_FAULTS), float(fabric.cycle))
         longer = graph.crossings() / max(whole.crossings(), 1.0)
         found += Activity(hop_bytes=found.hop_bytes * (longer - 1))
     return Timing(busy * graph.cycle, found, *worked(program, on), len(tasks.kind), ready)

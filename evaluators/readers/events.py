@@ -72,7 +72,7 @@ def play(
         DesignError: there are faults.
     """
     if faults:
-        raise DesignError("chip.faults: events has no ways round what is broken; cycles has, or say none")
+        raise DesignError("chip.faults: fidelity=events cannot route around faults; use fidelity=cycles or chip.faults=none")
     on = Machine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     state = _State.of(program, on)
     strands = [_Strand(parts) for parts in program.strands]

@@ -582,7 +582,7 @@ def _waves(cores: Array) -> list[Array]:
     return [np.sort(order[rank == turn]) for turn in range(int(rank.max()) + 1)]
 
 
-def unrolled(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[str, Array]]:
+def tasks_of(program: Program, on: Machine, cycle: float) -> tuple[Graph, dict[str, Array]]:
     """The tasks of a program, and for each slot those that leave it as it is in the end, shape (cores,).
 
     Strands take turns, a round each, in what they share: slots of their own, engines by who is ready first.

@@ -388,14 +388,15 @@ def test_kernels_play_with_a_broken_link_and_other_readers_refuse_it() -> None:
         evaluate(stacked([core_.base]), core_.workload, fidelity="cycles")
     for fidelity in ("closed", "events"):
         with pytest.raises(
-            DesignError, match=rf"chip\.faults: {fidelity} has no ways round what is broken; cycles has, or say none"
+            DesignError,
+            match=rf"chip\.faults: fidelity={fidelity} cannot route around faults; use fidelity=cycles or chip\.faults=none",
         ):
             evaluate(stacked([near.base]), near.workload, fidelity=fidelity)
-        with pytest.raises(DesignError, match=rf"chip\.faults: {fidelity} has no ways"):
+        with pytest.raises(DesignError, match=rf"chip\.faults: fidelity={fidelity} cannot route"):
             explain(near.base, near.workload.cases[0], fidelity=fidelity)
-    with pytest.raises(DesignError, match=r"chip\.faults: events has no ways round what is broken"):
+    with pytest.raises(DesignError, match=r"chip\.faults: fidelity=events cannot route around faults"):
         events.play(sends(Mesh(2, 2), ((0, 0), (1, 1), 4)), ON, faults=Faults(routers=(1,)))
-    with pytest.raises(DesignError, match=r"chip\.faults: cycles@2 has no ways"):
+    with pytest.raises(DesignError, match=r"chip\.faults: fidelity=cycles@2 cannot route"):
         evaluate(stacked([near.base]), near.workload, fidelity="cycles@2")
 
 

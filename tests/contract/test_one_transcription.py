@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dse.evaluators.account import whole_chip as tiles
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.graph.operators import MIXING, MatMul, Part, useful
 from dse.evaluators.graph.routing import routing
 from dse.evaluators.graph.step import Step, decode, prefill
@@ -260,7 +260,7 @@ def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inp
 def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     """With norms and biases, which are no products."""
     case, at = case_of(name, "decode")
-    (job,) = jobs(Workload("", (case,)))
+    (job,) = stretches_by_model(Workload("", (case,)))
     held = dict(tiles._held(asked("chip=tile32").base, job, "decode"))
     assert held["weights"] == 2 * (parameters(case.model) + case.guesses * drafting_parameters(case.model))
     assert held["weights"] == pytest.approx(2 * (weights(transformer(case.model, at)) + table(case.model)), rel=5e-4)

@@ -1,15 +1,22 @@
 """A chip has the mapping and the number formats that it names, however it is chosen."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
 import dse
 from dse.build import question
-from dse.compose import compose, folder_of
+from dse.compose import _named, compose, folder_of
+from dse.evaluators.evaluation import infeasible
+from dse.records import NOTES
 from dse.space.design import Design
-from dse.space.kinds import CASES, called
+from dse.space.kinds import CASES, KINDS, called
+from dse.space.kinds import asked as workload_kind
+from dse.space.machines import machine_named
 from dse.strangers import CONF
 
 CHIPS = sorted(path.stem for path in (CONF / "chip").glob("*.yaml"))
@@ -64,6 +71,10 @@ STUDY = "defaults: [override /chip: npu64{}]\n"
         (["chip=a100"], "sglang"),
         (["chip=a100", "mapping=tensor_parallel"], "tensor_parallel"),
         (["chip=a100", "workload=serving"], "serving"),
+        (["chip=a100", "workload=gemm"], "sglang"),
+        (["chip=npu_dse", "workload=collective"], "tensor_parallel"),
+        (["chip=npu64", "workload=gemv"], "summa"),
+        (["chip=dojo", "workload=gemm"], "product_dojo"),
         (["chip=npu64", "workload=serving"], "npu_serving"),
         (["chip=wse2", "workload=serving"], "waferllm_serving"),
         (["chip=wse3", "workload=serving"], "waferllm_serving"),
@@ -97,6 +108,44 @@ def test_who_names_the_mapping(words: list[str], mapping: str, tmp_path: Path, m
     write(tmp_path / "studies/chosen/study.yaml", STUDY.format(", override /mapping: npu_t10"))
     write(tmp_path / "studies/body/study.yaml", STUDY.format("") + "chip: {mapping: npu_waferllm}\n")
     assert compose(words)["choices"]["mapping"] == mapping
+
+
+@cache
+def read(group: str, name: str) -> dict[str, Any]:
+    """A file with those that it is made of; of a part from another folder, that it is there."""
+    config = yaml.load((CONF / group / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
+    found: dict[str, Any] = {}
+    for of in config.pop("defaults", ["_self_"]):
+        if isinstance(of, dict):
+            found |= {key.rpartition("@")[2].partition(".")[0]: {} for key in of}
+        else:
+            found |= config if of == "_self_" else read(group, of)
+    return found
+
+
+def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_there() -> None:
+    loads = {path.stem: read("workload", path.stem) for path in (CONF / "workload").glob("*.yaml")}
+    wrong = {}
+    for chip in CHIPS:
+        of = {name: part if part is None or name in NOTES else {} for name, part in read("chip", chip).items()}
+        machine = machine_named(name for name, part in of.items() if part is not None)
+        for name, load in loads.items():
+            kind = KINDS.get((machine, workload_kind(load)))
+            named = _named(OmegaConf.create({"chip": of, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
+            if kind is not None and named not in kind.mappings:
+                wrong[chip, name] = named
+    assert not wrong
+
+
+def test_every_mapping_that_ships_is_for_some_kind_of_case() -> None:
+    assert {name for kind in KINDS.values() for name in kind.mappings} == {
+        path.stem for path in (CONF / "mapping").glob("*.yaml")
+    }
+
+
+def test_a_product_fits_a_tray_of_dojo() -> None:
+    found = question(compose(["chip=dojo", "workload=gemm"]), Path())
+    assert infeasible(found.base, found.workload) is None
 
 
 def test_every_kind_of_workload_is_called_as_its_file() -> None:

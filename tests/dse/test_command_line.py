@@ -69,7 +69,7 @@ MISTAKES = [
     ("evaluate chip=wse2 mapping.prefill.row=3", "mapping.prefill: no field 'mapping.prefill.row'; did you mean 'rows'"),
     ("evaluate chip=wse2 chip.core.srm=3", "did you mean 'sram'"),
     ("evaluate chip=wse2 chip.cores=3", "chip: no field 'chip.cores'; did you mean 'core'"),
-    ("evaluate chip=wse2 chip.core.sram.size=3", "chip.core.sram: no field"),
+    ("evaluate chip=wse2 chip.core.sram.size=3", "no field 'chip.core.sram.size'; chip.core.sram is a value"),
     ("evaluate chip=wse2 mapping.decode.gemv=ktre", "mapping.decode.gemv: no option 'ktre'; did you mean 'ktree'"),
     ("evaluate chip=wse2 workload=gemm mapping.row=3", "did you mean 'rows'"),
     ("evaluate chip=wse2 workload=gemm workload.shape=3", "did you mean 'shapes'"),

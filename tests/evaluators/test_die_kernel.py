@@ -96,7 +96,7 @@ def test_one_of_eight_dies_has_less_to_do() -> None:
         ((*EXPERTS, "+workload.batch=[1]"), "no field 'workload.batch'"),
         ((*ELEMENTS, "workload.operator=sort"), "workload.operator: no option 'sort'"),
         ((*ELEMENTS, "workload.rows=[0]"), "workload.rows: 0 is not a whole number above 0"),
-        (("chip=wse2", "workload=elementwise"), "nothing runs operations on this chip"),
+        (("chip=wse2", "workload=elementwise"), "nothing runs operators on this chip"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -145,7 +145,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
         ("mapping=tensor_parallel", "requests are served as they come: choose mapping=serving"),
-        ("chip=hbm3", "nothing runs loads on this chip"),
+        ("chip=hbm3", "nothing runs served requests on this chip"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:

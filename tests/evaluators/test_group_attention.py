@@ -8,7 +8,7 @@ import pytest
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account import pipelines
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import limits
 from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.readers.price import Timed
@@ -33,7 +33,7 @@ def said(design: Design, **knobs: Any) -> Design:
 
 def attention_of(asked_: Question, fidelity: str = "closed") -> dict[str, tuple[Timed, int]]:
     """The block of attention by phase, and the place of attention itself."""
-    (job,) = jobs(asked_.workload)
+    (job,) = stretches_by_model(asked_.workload)
     found = {}
     for phase in pipelines.phases(asked_.base, job, fidelity, detailed=True):
         of = next(of for of in phase.timed if of.block.name == "attention")

@@ -13,7 +13,8 @@ from dse.evaluators.machine.scattered import pace
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
 from dse.space.memory import HASHES, ORDERS, Memory, capacity, channels, refuse
-from tests.samples import memory
+from tests.samples import asked as question_of
+from tests.samples import memory, metrics
 
 GENERATIONS = ("hbm2", "hbm2_legacy", "hbm3", "hbm4")
 STACKS = ("hbm2", "hbm3", "hbm4")
@@ -218,3 +219,14 @@ def test_rows_of_latent_keys_cost_little_and_index_keys_by_themselves_much() -> 
     assert hbm.scattered(of, 1152) < 1.08
     assert hbm.scattered(of, 656) < 1.15
     assert hbm.scattered(of, 132) > 1.5
+
+
+@pytest.mark.parametrize("words", [("chip=tile_gh200", "model=qwen3_1b7"), ("chip=npu64", "model=qwen3_4b")], ids=" ".join)
+def test_a_stack_of_hbm3_in_the_place_of_a_meshs_memory_reads_at_its_own_rate(words: tuple[str, ...]) -> None:
+    less = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8")
+    stack = ("+part@chip.hbm=hbm3_stack", "memory@chip.hbm.banks=hbm3", "dram@chip.dram=hbm3")
+    found = question_of(*words, *less, *stack).base.chip.hbm
+    assert found.channels * found.channel_bandwidth == pytest.approx(819.2e9)
+    assert (found.banks.channels * found.banks.stacks, found.place) == (found.channels, "south")
+    slower, twice = (metrics(*words, *less, *stack, *more)["tpot"] for more in ((), ("chip.hbm.channels=32",)))
+    assert metrics(*words, *less)["tpot"] < twice <= slower <= 2 * twice

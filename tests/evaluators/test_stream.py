@@ -178,7 +178,11 @@ def test_addresses_stay_in_their_part(pattern: str, steps: int, request: int, co
         ("chip.memory.groups=3", "chip.memory.groups: 3 is not a power of two"),
         ("chip.memory.channels=0", "chip.memory.channels: 0 is below"),
         ("chip.memory.order=zigzag", "chip.memory.order: no option 'zigzag'"),
-        ("chip=wse2", "workload: nothing runs streams on this chip, which runs models, products, loads; try chip=hbm3"),
+        (
+            "chip=wse2",
+            "workload: nothing runs streams of memory requests on this chip, which runs models, products, served requests; "
+            "try chip=hbm3",
+        ),
     ],
 )
 def test_bad_input_is_refused_by_field(override: str, message: str) -> None:

@@ -194,8 +194,8 @@ def test_a_collective_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["fidelity=closed@8"], "closed@8 is of models on wafers and tiles .*, .*; valid here: closed"),
-    (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0' has no cores of a side above 0 after @, as in cycles@8"),
+    (["fidelity=closed@8"], "closed@8 plays a part of a mesh, for models on wafers and tiles .*, .*; valid here: closed"),
+    (["chip=wse2", "workload=gemm", "fidelity=cycles@0"], "'cycles@0': after @ comes the side of a square"),
     (["chip=wse2", "workload=gemm", "fidelity=cycle@8"], "no reader 'cycle'; did you mean 'cycles'"),
 ])  # fmt: skip
 def test_what_makes_no_part_is_refused(words: list[str], line: str) -> None:

@@ -12,7 +12,7 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
@@ -36,7 +36,7 @@ def said(design: Design, **knobs: Any) -> Design:
 
 
 def passed(design: Design, model: str, phase: str, fidelity: str = "closed") -> Staged:
-    (job,) = jobs(question(model).workload)
+    (job,) = stretches_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))
     way, held = _way(design.chip, plan), _held(design, job, phase)
@@ -73,7 +73,7 @@ def test_a_larger_or_faster_cache_never_slows_a_pass_and_takes_from_main_memory_
 def test_what_fits_a_cache_is_read_at_its_rate(model: str) -> None:
     design = replaced(said(question(model).base, tp=8, pp=8), {"chip.l2.size": 1e13, "chip.tile.sram": 1e6})
     of = passed(design, model, "decode")
-    held, rate = _held(design, jobs(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
+    held, rate = _held(design, stretches_by_model(question(model).workload)[0], "decode"), design.chip.l2.bandwidth / 64
     assert np.all(of.activity.memory_bytes == 0)
     for call, cost, *_ in of.calls():
         if call.reads:

@@ -12,7 +12,7 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import binding
 from dse.evaluators.judges.tile_pipelines import fleet_of, iteration
 from dse.evaluators.machine.machine import of_tiles
@@ -39,7 +39,7 @@ def said(design: Design, **knobs: Any) -> Design:
 
 def passed(design: Design, model: str, phase: str, budget: float, fidelity: str = "closed") -> Staged:
     """A pass under so large a buffer, with what stays in local memory as if there were none."""
-    (job,) = jobs(question(model).workload)
+    (job,) = stretches_by_model(question(model).workload)
     plan = getattr(design.mapping, phase)
     none = said(design, prefetch__policy="none")
     laid = _blocks(job, phase, plan, design.mapping.precision, _instances(design.chip, plan))

@@ -12,7 +12,7 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import through_regions
 from dse.evaluators.account.regions import _regions, _stream, phases
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -83,7 +83,7 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
     model: str, policy: str, side: int, phase: int, one: float, other: float
 ) -> None:
     design = said(question(model, "mapping=waferllm_prefetch").base, rows=side, prefetch__policy=policy)
-    (job,) = jobs(question(model).workload)
+    (job,) = stretches_by_model(question(model).workload)
     name = ("prefill", "decode")[phase]
     at = Step(name, 200.0, 1.0, 2e4, 0.0) if name == "prefill" else Step(name, 1.0, 1.0, 300.0, 300.0)
     place = _regions(design, job.model)[name]
@@ -104,7 +104,7 @@ def test_more_room_to_read_ahead_never_slows_and_what_is_read_ahead_fits(
 @pytest.mark.parametrize("model", ["llama2_13b", "llama2_70b"])
 def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) -> None:
     of = question(model, "mapping.both.rows=600")
-    (job,) = jobs(of.workload)
+    (job,) = stretches_by_model(of.workload)
     _, decode, _ = phases(of.base, job, "closed")
     away = max(float(part.away) for part in decode.held)
     step = Step("decode", 1.0, 1.0, 1.0, 1.0)

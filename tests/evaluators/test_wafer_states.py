@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dse.build import Question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.account.regions import phases
-from dse.evaluators.account.stretches import jobs
+from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.graph.operators import MIXING, useful
 from dse.evaluators.graph.step import Step
@@ -208,7 +208,7 @@ def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str,
 def test_weights_from_the_edge_are_read_once_a_step(order: str, kinds: dict[str, str]) -> None:
     words = ("chip=wse2_hbm", "mapping=waferllm_prefetch", "chip.core.sram='6 KiB'", "workload.prompt=512", "workload.output=8")
     of = of_kinds(order, *words, **kinds)
-    (job,) = jobs(of.workload)
+    (job,) = stretches_by_model(of.workload)
     _, decode, _ = phases(of.base, job, "closed")
     parts = [part for part in transformer(job.model, Step("decode", 1.0, 1.0, 1.0, 1.0)) if part.name != "embedding"]
     read = 2 * weights(parts) * max(float(part.away) for part in decode.held)

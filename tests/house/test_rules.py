@@ -129,6 +129,18 @@ def test_every_citation_is_in_the_bibliography() -> None:
     assert cited <= set(known)
 
 
+ROOMS_OF = [
+    path for path in SOURCES if path.name == "__init__.py" and not place(path).startswith(("studies/", "tests/", "conf/"))
+]
+
+
+@pytest.mark.parametrize("path", ROOMS_OF, ids=place)
+def test_every_folder_says_in_a_sentence_what_its_room_is(path: Path) -> None:
+    said = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+    assert len(said.split()) >= 6
+    assert said.endswith((".", ":"))
+
+
 def test_no_modules_import_each_other() -> None:
     """A circle hides which way a value walks; imports inside functions count as well."""
     found = arrows()

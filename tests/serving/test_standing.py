@@ -186,7 +186,7 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     [
         ("workload.arrivals=at_once", "come at once"),
         ("mapping.serving.policy=static", "batches that end together"),
-        ("workload.rate=largest", "looked for by runs"),
+        ("workload.rate=largest", "fidelity=steady makes none"),
     ],
 )
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, said: str) -> None:

@@ -27,7 +27,7 @@ from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.prompts import alike, points
-from dse.evaluators.account.stretches import Job
+from dse.evaluators.account.stretches import Stretches
 from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
@@ -176,27 +176,27 @@ def _phases(design: Design, load: Load, pool: int, made_of: Composition, fidelit
     return found
 
 
-def _prompts(load: Load, tokens: Array, context: Array) -> Job:
+def _prompts(load: Load, tokens: Array, context: Array) -> Stretches:
     """Prompts of iterations, alike as far as their tokens and the positions that these attend to allow."""
     copies, own, past = alike(tokens, context)
     seen = by_reach(load.model, lambda reach: reach.seen(past)[:, None])
     return _job(load, prompts=own[:, None], copies=copies[:, None], past=seen)
 
 
-def _tokens(load: Load, requests: Array, context: Array) -> Job:
+def _tokens(load: Load, requests: Array, context: Array) -> Stretches:
     """A token of each request, which has generated what its context is longer than a prompt."""
     generated = np.maximum(context - float(load.requests.prompt.mean()), 0.0)[:, None]
     near = by_reach(load.model, lambda reach: reach.seen(context)[:, None])
     return _job(load, requests=requests[:, None], context=near, generated=np.minimum(generated, widest(near)))
 
 
-def _ways(load: Load, job: Job) -> tuple[Job, Job]:
+def _ways(load: Load, job: Stretches) -> tuple[Stretches, Stretches]:
     """To the layout of prefill with what is cached of its prompts, and back with what they add."""
     there = job.copies * widest(job.past)
     return _job(load, moved=there), _job(load, moved=there + job.copies * job.prompts)
 
 
-def _longest(load: Load) -> Job:
+def _longest(load: Load) -> Stretches:
     """The longest prompt, and the longest cache."""
     prompt = float(load.requests.prompt.max())
     return _job(load, prompts=prompt, moved=prompt, cached=float(max(load.longest - 1, prompt)))
@@ -213,10 +213,10 @@ def _job(
     generated: Any = 0.0,
     moved: Any = 1.0,
     cached: Any = 1.0,
-) -> Job:
+) -> Stretches:
     """Iterations as the account of batches knows them: prompts, and one step of decode; arrays of shape (iterations, 1)."""
     pairs = copies * prompts * (past + (prompts + 1) / 2)
-    return Job(
+    return Stretches(
         model=load.model, rows=(0,), cases=(), decode_at="mean", prompts=prompts, copies=copies, past=past,
         prompt_starts=_starts(prompts), steps=1.0, requests=requests, context=context, generated=generated,
         step_starts=_starts(requests), prefill=Step("prefill", copies * prompts, copies, pairs, copies * past),

@@ -1,0 +1,141 @@
+"""What is refused is named by its address, with what would do: each refusal's advice is followed here, and then it runs."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question, question
+from dse.compose import compose
+from dse.evaluators import FIDELITIES, evaluate, fidelities
+from dse.records import CONSTANT, NOTES
+from dse.space.chip import Cache
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.kinds import CASES, KINDS, PLURALS
+from tests.samples import asked
+
+
+def cached() -> tuple[Question, Design]:
+    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
+    chip = replace(here.base.chip, l2=Cache(size=1e8, bandwidth=1e13))
+    return replace(here, base=replaced(here.base, {"chip": chip, **UNREAD})), replaced(here.base, UNREAD)
+
+
+def ahead() -> tuple[Question, Design]:
+    here = asked("chip=tile_gh200", "mapping=flat_prefetch")
+    return here, replaced(here.base, UNREAD)
+
+
+def edged() -> tuple[Question, Design]:
+    here = asked("chip=wse2_hbm")
+    return here, replaced(here.base, {"chip.hbm": None})
+
+
+UNREAD = {"mapping.prefill.prefetch": None, "mapping.decode.prefetch": None}
+IN_THE_WAY: dict[str, Callable[[], tuple[Question, Design]]] = {
+    "chip.l2": cached,
+    "mapping.prefill.prefetch.policy=partial and mapping.decode.prefetch.policy=partial": ahead,
+    "chip.hbm": edged,
+}
+"""Designs with what only the closed form prices, by its address, and the same without it."""
+
+
+@pytest.mark.parametrize("address", IN_THE_WAY)
+def test_what_keeps_a_reader_from_a_design_is_named_and_without_it_the_reader_plays(address: str) -> None:
+    here, without = IN_THE_WAY[address]()
+    for fidelity in {*fidelities(without, here.workload)} - {*fidelities(here.base, here.workload)}:
+        with pytest.raises(DesignError, match=rf"fidelity: {fidelity} .*because of {re.escape(address)}.*; valid: closed$"):
+            evaluate(stacked([here.base]), here.workload, fidelity=fidelity)
+    assert "events" in fidelities(without, here.workload)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("chip=tile32", "workload=serving"), "ask for batches, workload=static"),
+        (("chip=a100",), "this chip is a die with a cache"),
+        (("chip=mesh8", "workload=traffic"), "does not play traffic patterns"),
+        (("chip=hbm3", "workload=stream"), "this chip is a memory by itself"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_reader_that_a_design_has_not_is_refused_with_those_that_it_has(words: tuple[str, ...], said: str) -> None:
+    here = asked(*words)
+    known = fidelities(here.base, here.workload)
+    for fidelity in set(FIDELITIES) - set(known):
+        with pytest.raises(DesignError, match=f"fidelity: {fidelity} .*; valid: {', '.join(known)}$") as refused:
+            evaluate(stacked([here.base]), here.workload, fidelity=fidelity)
+        assert said in str(refused.value) or fidelity == "steady"
+
+
+def test_every_kind_of_case_has_a_name_for_people() -> None:
+    assert {*PLURALS} == {*CASES.values()} | {case for _, case in KINDS}
+
+
+LINES = [
+    ("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat_prefetch"),
+    ("chip=npu64", "model=qwen3_4b", "workload=serving", "mapping=npu_serving_prefetch"),
+    ("chip=a100", "stack=trtllm_a100"),
+    ("chip=wse2_hbm", "mapping=waferllm_prefetch"),
+]
+
+
+def addresses(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Addresses of groups of fields and of values below one; a constant, with its source, is a value."""
+    for name, entry in group.items():
+        yield f"{prefix}.{name}", entry
+        if isinstance(entry, dict) and not set(entry) <= CONSTANT:
+            yield from addresses(entry, f"{prefix}.{name}")
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+@given(st.data())
+@settings(max_examples=4, deadline=None)
+def test_a_word_for_a_group_and_a_group_for_a_word_are_refused_by_their_address(
+    line: tuple[str, ...], data: st.DataObject
+) -> None:
+    config = compose(line)
+    known = [of for root in ("chip", "mapping") for of in addresses(config[root], root) if of[0].split(".")[1] not in NOTES]
+    address, entry = data.draw(st.sampled_from(known))
+    is_group = isinstance(entry, dict) and not set(entry) <= CONSTANT
+    plus = "" if is_group else "+"  # which puts a field into a value too
+    with pytest.raises(DesignError) as refused:
+        question(compose([*line, f"{address}=cannon" if is_group else f"{plus}{address}={{odd: 1}}"]), Path())
+    assert str(refused.value).startswith(f"{address}: ")
+    assert re.search("group of fields" if is_group else "one value, not a group of fields", str(refused.value))
+
+
+@given(st.permutations(["dataflow: flat_async", "rows: 2", "cols: 2", "queries: 0", "keys: 0"]), st.integers(1, 5))
+@settings(max_examples=3, deadline=None)
+def test_attention_that_serving_cannot_have_is_what_is_refused(fields: list[str], count: int) -> None:
+    words = ("chip=npu64", "model=qwen3_4b", "workload=serving", "mapping=npu_serving")
+    with pytest.raises(DesignError, match=r"^mapping\.prefill\.attention: .*leave it out"):
+        question(compose([*words, f"+mapping.both.attention={{{', '.join(fields[:count])}}}"]), Path())
+
+
+def test_what_a_file_leaves_out_is_told_from_what_there_is_not() -> None:
+    with pytest.raises(DesignError, match=r"^mapping\.stack\.products: this mapping leaves it out; \+mapping"):
+        compose(["chip=a100", "mapping.stack.products=4"])
+    with pytest.raises(DesignError, match=r"^mapping\.stack: no field 'mapping\.stack\.produce'"):
+        compose(["chip=a100", "mapping.stack.produce=4"])
+    with pytest.raises(DesignError, match=r"^mapping: null is not the name of a mapping; valid: .*flat, "):
+        compose(["chip=a100", "mapping=null"])
+
+
+@pytest.mark.parametrize("algorithm", ["two_level", "ring"])
+def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(algorithm: str) -> None:
+    words = ("chip=npu64", "model=qwen3_4b", "mapping=npu_ktree", f"mapping.both.sums.algorithm={algorithm}")
+    sums = asked(*words).base.mapping.decode.sums
+    assert (sums.algorithm, sums.ktree_k) == (algorithm, None)
+    assert asked(*words[:3]).base.mapping.decode.sums.ktree_k == 2
+    with pytest.raises(DesignError, match=rf"sums\.ktree_k: nothing reads it beside {algorithm}"):
+        asked(*words, "mapping.both.sums.ktree_k=3")
+    both = "+space.mapping.both.sums.algorithm=choice(ktree,ring)"
+    assert asked(*words, both).base.mapping.decode.sums.ktree_k == 2
