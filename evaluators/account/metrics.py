@@ -178,7 +178,7 @@ METRICS: dict[str, Metric] = {
     "kv_capacity": Metric("token", "max", "generated tokens that fit beside all else, by the method of the KV cache", "min"),
     "energy": Metric("J", "min", "of the batch, load or kernel: of what is done, and of all chips meanwhile"),
     "power": Metric("W", "min", "energy over the time it takes, all chips"),
-    "peak_power": Metric("W", "min", "of the phase that takes most, all chips", "max"),
+    "peak_power": Metric("W", "min", "of the phase, or of iterations of a load at once, that take most, all chips", "max"),
     "tdp": Metric("W", "min", "of one chip whose matrix engines multiply 16-bit values, memory and links at their peak"),
     "power_density": Metric("W/mm2", "min", "tdp over the area of all dies of a chip"),
     "system_price": Metric("USD", "min", "to make all chips with their memory and share of servers"),

@@ -13,7 +13,13 @@ Spent = Sequence[tuple[Any, Any]]
 
 
 def of_phases(
-    chip: Chip, spent: Callable[[], Spent], tokens: Any, *, chips: Any = 1.0, decode_cores: Any = 0
+    chip: Chip,
+    spent: Callable[[], Spent],
+    tokens: Any,
+    *,
+    chips: Any = 1.0,
+    decode_cores: Any = 0,
+    peak: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
     """Energy, power and price of phases that follow one another; leaves broadcast over cases and designs.
 
@@ -22,8 +28,10 @@ def of_phases(
         spent: what phases do, worked out when somebody asks.
         tokens: output tokens of all phases.
         decode_cores: tiles that only decode.
+        peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
+            A mean above it counts instead. [W]
     """
-    return later(OF_PHASES, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores))
+    return later(OF_PHASES, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak()))
 
 
 NOTHING = 1e-300
@@ -47,9 +55,8 @@ ALONE = ("energy", "power", "tdp", "power_density")
 """Metrics of a kernel by itself, likewise."""
 
 
-def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: Any) -> dict[str, Any]:
+def _of_phases(chip: Chip, spent: Spent, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
     latency, joules, (idle, rated) = 0.0, 0.0, _watts(chip, decode_cores)
-    peak: Any = 0.0
     for dynamic, seconds in spent:
         latency, joules = latency + seconds, joules + dynamic
         peak = maximum(peak, dynamic / maximum(seconds, NOTHING))

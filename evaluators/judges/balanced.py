@@ -11,7 +11,7 @@ import numpy as np
 
 from dse.evaluators.account.metrics import per_area
 from dse.evaluators.account.services import HERE, several
-from dse.evaluators.judges import steady
+from dse.evaluators.judges import peak, steady
 from dse.evaluators.judges.assembled import Group, deployment, groups, pool
 from dse.evaluators.judges.served import longest, picked
 from dse.evaluators.serving.kvcache import picked as number
@@ -64,7 +64,17 @@ def metrics(service: ModuleType, design: Design, load: Load) -> dict[str, Any]:
     made = steady.means(found, load.requests, len(parts))
     done = [[(mean.times, mean.composition) for mean in some] for some in made]
     beside = {"spent": _spent(done, tables)} if parts[0].of.more else {}
-    used: dict[str, Any] = service.used(design, load, done, found["span"], steady.PRICES, **beside)
+
+    def watts(number: int, made_of: tuple[Any, ...]) -> Any:
+        if parts[0].of.more:
+            seconds, joules, *_ = _each(tables[number], made_of)
+            return (joules / seconds)[None]
+        return service.watts(design, load, number, made_of, steady.PRICES)
+
+    fullest = peak.of_means(made, deployments[0].pools, len(load.requests))
+    used: dict[str, Any] = service.used(
+        design, load, done, found["span"], steady.PRICES, lambda: peak.peak(fullest, watts), **beside
+    )
     return worth | used | {"devices": service.devices(design)}
 
 
@@ -107,8 +117,12 @@ def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequen
     found = np.zeros((len(tables[0][0]) - 1, len(tables[0])))
     for some, of in zip(done, tables, strict=True):
         for times, made_of in some:
-            at = np.array([np.broadcast_to(count, len(of)) for count in made_of], float).T
-            for row in np.flatnonzero(times > 0):
-                here = tuple(at[row].tolist())
-                found[:, row] += times[row] * np.array([interpolated(price, here) for price in of[row][1:]])
+            found += np.where(times > 0, times * _each(of, made_of)[1:], 0.0)
     return found
+
+
+def _each(tables: Sequence[Tables], made_of: tuple[Any, ...]) -> Array:
+    """What an iteration of each design takes and spends, shape (what, designs)."""
+    size = len(tables)
+    at = np.array([np.broadcast_to(np.squeeze(count), size) for count in made_of], float).T.tolist()
+    return np.array([[interpolated(price, tuple(here)) for price in of] for of, here in zip(tables, at, strict=True)]).T

@@ -17,7 +17,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done, several
-from dse.evaluators.judges import balanced, served, steady
+from dse.evaluators.judges import balanced, peak, served, steady
 from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
@@ -83,14 +83,18 @@ def service_for(software: str) -> ModuleType:
 def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
     service = service_of(design)
     if fidelity == STEADY:
-        state, devices = _steady(design, load), {"devices": float(service.devices(design))}
+        of, state = _steady(design, load)
+        devices = {"devices": float(service.devices(design))}
         made: Done = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
-        spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES)
+        fullest = peak.of_means(state.means, of.pools, len(load.requests))
+        most = partial(_peak, service, design, load, steady.PRICES, fullest)
+        spent: dict[str, float] = service.used(design, load, made, state.span, steady.PRICES, most)
         return state.values | spent | devices
     run, off = _served(design, load, fidelity, 0)
     if run is None:
         return {"max_rate": 0.0}
-    used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity)
+    most = partial(_peak, service, design, load, fidelity, peak.of_run(run))
+    used: dict[str, float] = service.used(design, load, _done(run), served.span(run), fidelity, most)
     die, system = service.areas(design)
     found = {"devices": float(service.devices(design))} | ({"max_rate": served.rate_of(run, load)} if load.largest else {})
     return served.worth(run, load, die, system, off) | used | found
@@ -100,7 +104,7 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     service = service_of(design)
     if fidelity == STEADY:
         return steady.explained(
-            _steady(design, load).means, service.area_parts(design),
+            _steady(design, load)[1].means, service.area_parts(design),
             lambda pool, mean: service.operators(design, load, pool, mean.times, mean.composition, steady.PRICES),
         )  # fmt: skip
     run = _served(design, load, fidelity, served.KEPT)[0]
@@ -115,9 +119,15 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
     return served.explained(run, service.area_parts(design), operators, names=names)
 
 
-def _steady(design: Design, load: Load) -> steady.Steady:
+def _peak(service: ModuleType, design: Design, load: Load, fidelity: str, pools: Sequence[peak.Fullest]) -> float:
+    """The most power of what one design does. [W]"""
+    return float(np.squeeze(peak.peak(pools, lambda pool, made_of: service.watts(design, load, pool, made_of, fidelity))))
+
+
+def _steady(design: Design, load: Load) -> tuple[Deployment, steady.Steady]:
     steady.refuse(load)
-    return steady.solved(deployed(design, load, STEADY, checked=False)[0], load, *service_of(design).areas(design))
+    of = deployed(design, load, STEADY, checked=False)[0]
+    return of, steady.solved(of, load, *service_of(design).areas(design))
 
 
 def _done(run: Served) -> Done:

@@ -18,7 +18,7 @@ from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.services import COMPOSITIONS, priced_by
-from dse.evaluators.judges import served, steady
+from dse.evaluators.judges import peak, served, steady
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
@@ -95,7 +95,8 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         state = steady.solved(found, load, *made)
         gone = load.requests.output > 1
         values = state.values | {"kv_spilled": steady.far(state.means)}
-        values |= _worked(design, load, fleet, READERS[steady.PRICES], state.means, between, gone, state.span)
+        fullest = peak.of_means(state.means, found.pools, len(load.requests))
+        values |= _worked(design, load, fleet, READERS[steady.PRICES], state.means, fullest, between, gone, state.span)
     else:
         run, off, between = _served(design, load, fleet, fidelity, 0)
         if run is None:
@@ -106,24 +107,26 @@ def metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:
         values["kv_spilled"] = float(counts["far"].sum() / read) if read else 0.0
         means = [served.means(run, number) for number in range(len(fleet))]
         gone = ~np.isnan(run["ready"])
-        values |= _worked(design, load, fleet, READERS[fidelity], means, between, gone, served.span(run))
+        fullest = peak.of_run(run)
+        values |= _worked(design, load, fleet, READERS[fidelity], means, fullest, between, gone, served.span(run))
     return values | {"devices": 1.0, "sram_used": max(float(of.held.sram) for of in fleet)}
 
 
 def _worked(
     design: Design, load: Load, fleet: tuple[Pipelines, ...], reader: Reader, means: Sequence[Sequence[served.Mean]],
-    between: Ways | None, gone: Array, span: float,
+    fullest: Sequence[peak.Fullest], between: Ways | None, gone: Array, span: float,
 ) -> dict[str, float]:  # fmt: skip
     """What has been used, and the energy of it.
 
     Args:
         design, load, fleet, reader: what serves.
         means: iterations of each pool.
+        fullest: what each has under way at once.
         between: how caches are moved, where they are.
         gone: requests whose caches were, shape (requests,).
         span: of the run. [s]
     """
-    spent, done, operations = 0.0, Activity(), 0.0
+    spent, moved, done, operations = 0.0, 0.0, Activity(), 0.0
     for of, some in zip(fleet, means, strict=True):
         for mean in some:
             at = _mean_iteration(load, of, reader, mean)
@@ -134,9 +137,23 @@ def _worked(
         plan = fleet[-1].plan
         sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
         caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
-        done, spent = done + caches, spent + float(dynamic(caches, _chip(design)))
+        done, moved = done + caches, float(dynamic(caches, _chip(design)))
+
+    def watts(number: int, made_of: peak.Counts) -> Any:
+        of = fleet[number]
+        crowding = 1.0 if between is None else (between.prefill, between.decode)[number]
+        counts = (*made_of, crowding)
+        at = iteration(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts)
+        return dynamic(at.activity, of.chip) / at.seconds
+
+    def most() -> float:
+        """Caches are on their way all the time, in the mean."""
+        return float(np.squeeze(peak.peak(fullest, watts))) + moved / span
+
     tokens, apart = float(load.requests.output.sum()), decode_cores(design)
-    return _used(design, done, operations, span) | of_phases(_chip(design), lambda: [(spent, span)], tokens, decode_cores=apart)
+    return _used(design, done, operations, span) | of_phases(
+        _chip(design), lambda: [(spent + moved, span)], tokens, decode_cores=apart, peak=most
+    )
 
 
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:

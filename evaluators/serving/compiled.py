@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import inlined, piece, released
+from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
@@ -119,6 +120,7 @@ def _start(s, prices, here, transfer, stop, coming, t):
         lane.end = end
         here.ends = min(here.ends, end)
         here.next_lane = turn
+        started(s.at_once[here.pool], lane, f.prompt > 0)
         _count(s, here, lane, t, end, step)
     # who has left may need less than it has let go of, with less to guess or more to share: a lane that was tried before might
     # take it up
@@ -233,6 +235,7 @@ def _ahead(s, price, here, pool, lane, t, horizon):
 def _count(s, here, lane, t, end, step):
     f, total, work = s.step[0], s.total[0], s.work[here.number, 1 if s.step[0].prompt > 0 else 0]
     here.busy += step
+    note(s.busiest[here.pool], f)
     work.iterations += 1
     work.prompt += f.prompt
     work.pairs += f.pairs
@@ -388,6 +391,7 @@ def _finish(s, lane, transfer, stop, t):
     here, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
     pool = s.pools[here.pool]
     settle(here, t)
+    ended(s.at_once[here.pool], lane)
     lane.end = np.inf
     for k in range(lane.count):
         r = running[k]

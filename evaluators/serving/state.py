@@ -41,8 +41,8 @@ for each of these. Whether something has happened."""
 BATCH, MEMORY = 1, 2
 """What the first in a queue is not taken up for, when all lanes have tried: a place in the batch, and memory."""
 
-LANE = _fields("number instance count", "end")
-"""How many requests, and when its iteration ends; infinite where it is idle."""
+LANE = _fields("number instance count", "end", "prompts")
+"""How many requests, and when its iteration ends; infinite where it is idle. Whether that one has prompts."""
 
 POOL = _fields(
     "number first instances turn tokens unit chunk batch block blocks spare fixed each pages buffers "
@@ -72,6 +72,12 @@ time per token, was beyond the bounds of `Stop`; tokens made of guesses that wer
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of what `STEP` says of each."""
+
+BUSIEST = 16
+"""Octaves of decoding requests of which the busiest iterations are kept; more than 2^15 are in the last one."""
+
+AT_ONCE = _fields("prompts decodes most_prompts most_decodes most")
+"""Iterations under way, of all lanes of a pool: with prompts and of decodes alone, the most of each, and of both together."""
 
 LOG = _fields("instance lane prompt requests positions queued pairs past far", "start end step")
 GAP = _fields("count", "seconds")
@@ -153,6 +159,8 @@ class State(NamedTuple):
         step, total: one record.
         gaps: histogram of the gaps between tokens.
         work: of each instance, in iterations without prompts and in those with; shape (instances, 2).
+        busiest: iterations that `busiest.note` keeps, records of `STEP`; shape (pools, 2, BUSIEST).
+        at_once: records of `AT_ONCE`, one a pool.
         cache: of prefix blocks, shape (instances, hashes + 1).
         log: the first iterations.
         hashes: of all prompts.
@@ -174,6 +182,8 @@ class State(NamedTuple):
     total: Array
     gaps: Array
     work: Array
+    busiest: Array
+    at_once: Array
     cache: Array
     log: Array
     hashes: Array
@@ -229,7 +239,8 @@ def fresh(
     widest = int((-(-np.minimum(pools["batch"][pool_of], len(requests)) // depth)).max())
     return State(
         requests, instances, lanes, pools, windows, records(STEP, 1), records(TOTAL, 1), records(GAP, bins),
-        np.zeros((len(pool_of), 2), WORK), cache, records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64),
-        of_stage, np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
+        np.zeros((len(pool_of), 2), WORK), np.zeros((len(pools), 2, BUSIEST), STEP), records(AT_ONCE, len(pools)), cache,
+        records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64), of_stage,
+        np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),
     )  # fmt: skip

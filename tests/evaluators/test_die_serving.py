@@ -32,6 +32,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: s
     assert far["tpot"] == pytest.approx(one["tpot"], rel=0.02)
     assert far["load_verdict"] == 0
     assert far["step_price_error"] < 0.02
+    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.02)
 
 
 def test_more_requests_than_can_be_served_are_overload_and_more_instances_help() -> None:

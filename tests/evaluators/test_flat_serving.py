@@ -39,6 +39,8 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     assert far["latency"] == pytest.approx(one["ttft"] + (output - 1) * one["tpot"], rel=0.02)  # the first comes with prefill
     assert far["step_price_error"] < 0.05
     assert far["load_verdict"] == 0
+    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.02)
+    assert far["power"] <= far["peak_power"] <= far["tdp"]
 
 
 def test_decodes_beside_a_prompt_read_no_weights_again() -> None:

@@ -44,6 +44,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     assert far["latency"] == pytest.approx(one["ttft"] + (output - 1) * one["tpot"], rel=0.02)  # the first comes with prefill
     assert far["step_price_error"] < 0.02
     assert far["load_verdict"] == 0
+    assert far["peak_power"] == pytest.approx(one["peak_power"], rel=0.02)
 
 
 @pytest.mark.parametrize("requests", [3, 7])

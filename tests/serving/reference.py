@@ -35,7 +35,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
         "machines": machines, "pools": pools, "transfer": transfer, "turn": [0, 0], "channels": [0.0] * transfer.channels,
         "travelling": [], "block": many.block,
         "total": dict.fromkeys(COUNTS, 0),
-        "blocks taken": 0, "blocks given back": 0, "gaps": [],
+        "played": [], "blocks taken": 0, "blocks given back": 0, "gaps": [],
     }  # fmt: skip
     coming, now = list(requests), -inf
     while any(len(r["tokens"]) < r["output"] for r in requests):
@@ -174,7 +174,11 @@ def begin(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: f
     for stage, share in enumerate(pool.shares):
         end = max(end, m["stages"][stage]) + step * share
         m["stages"][stage] = end
-    lane["end"] = end
+    lane["end"], lane["prompts"] = end, tokens > 0
+    alike = [other for o in world["machines"] if o["pool"] == m["pool"] for other in o["lanes"] if other["end"] is not None]
+    first = sum(other["prompts"] for other in alike)
+    played = (m["pool"], tokens > 0, len(decodes), tokens + len(decodes), pairs + positions)
+    world["played"].append((*played, first, len(alike) - first, len(alike)))
     m["busy"] += step
     for r, n in plan:
         r["now"] = n or 1

@@ -43,6 +43,8 @@ def answered(design: Design, count: int) -> Outcomes:
 def one_by_one(design: Design, count: int) -> None:
     """Fails where a row of a design is not what it is by itself."""
     together = answered(design, count)
+    kept = np.isfinite(together.columns["power"])
+    assert (together.columns["peak_power"][kept] >= together.columns["power"][kept]).all()
     for row in range(count):
         alone = answered(picked(design, np.array([row])), 1)
         assert alone.limit[0] == together.limit[row]

@@ -148,6 +148,17 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
     assert gaps["count"].sum() == len(world["gaps"])
     assert gaps["seconds"].sum() == pytest.approx(sum(world["gaps"]))
 
+    for pool, (at_once, kept) in enumerate(zip(found.state.at_once, found.state.busiest, strict=True)):
+        played = [one for one in world["played"] if one[0] == pool]
+        most = [max((one[place] for one in played), default=0) for place in (5, 6, 7)]
+        assert [at_once[name] for name in ("most_prompts", "most_decodes", "most")] == most
+        assert at_once["prompts"] == at_once["decodes"] == 0
+        for prompts, octave in np.ndindex(kept.shape):
+            alike = [one[3:5] for one in played if one[1] == bool(prompts) and one[2].bit_length() == octave]
+            busiest = kept[prompts, octave]
+            tokens, positions = busiest["prompt"] + busiest["requests"], busiest["pairs"] + busiest["positions"]
+            assert (tokens, positions) == max(alike, default=(0, 0))
+
 
 @many_examples
 @given(loads())

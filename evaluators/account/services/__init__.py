@@ -8,8 +8,11 @@ Each module has
     transfer(design, load)                              what a request has, on its way between instances, and its start [s]
     devices(design)                                     chips of all instances
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
-    used(design, load, done, seconds, fidelity)         metrics of what is used, of iterations `done` in some time
-                                                        (and `spent`, where instances say what else compositions spend)
+    used(design, load, done, seconds, fidelity, peak)   metrics of what is used, of iterations `done` in some time; `peak` says
+                                                        the most power of what is done at once, when asked (and `spent`,
+                                                        where instances say what else compositions spend)
+    watts(design, load, pool, made_of, fidelity)        power of what iterations of one instance do, counts of shape
+                                                        (iterations, designs) [W]
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
     remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
 
@@ -70,7 +73,7 @@ class Instance(NamedTuple):
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
         checks: compositions between them at which the table is compared with prices.
         key: equal for instances of equal prices, whatever design they are of.
-        more: seconds and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
+        more: seconds, joules and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
     """
 
     pricing: Pricing

@@ -4,7 +4,7 @@ An iteration is one step of the graph, prompts and decodes together: products ov
 by the plan of prefill where it has prompts, else by that of decode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from typing import Any
@@ -89,16 +89,15 @@ def areas(design: Design) -> tuple[Any, Any]:
     return area.die(chip), area.total(chip) * devices(design)
 
 
-def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str) -> dict[str, Any]:
+def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any]) -> dict[str, Any]:
     """Shares of what the engines and the memories of all dies could do in the time; activations stay in the cache."""
     chip, mapping = _of(design)
-    engines, cache, _ = pooled(chip, mapping)
+    engines, _, _ = pooled(chip, mapping)
     work, ideal, designs = Pooled(), 0.0, several(design)
     for plan, pool in zip(_plans(mapping), done, strict=True):
         for count, made_of in pool:
             timed = _iteration(design, load, plan.tp, made_of)
-            here = done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
-            work = work.plus(_over_designs(here.times(count * plan.tp), designs))
+            work = work.plus(_over_designs(_done(design, timed).times(count * plan.tp), designs))
             paced = sum(of.block.times * call.flop * call.pace for of in timed for call in of.block.calls)
             ideal = ideal + _each(count * paced, designs)
     dies = devices(design)
@@ -109,7 +108,15 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str) ->
     if np.any(chip.power):
         values["power_energy"] = chip.power * dies * seconds
     tokens = float(load.requests.output.sum())
-    return values | of_phases(chip, lambda: [(of_pool(work, chip), seconds)], tokens, chips=dies)
+    return values | of_phases(chip, lambda: [(of_pool(work, chip), seconds)], tokens, chips=dies, peak=peak)
+
+
+def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """On all dies of an instance."""
+    chip, mapping = _of(design)
+    tp = _plans(mapping)[pool].tp
+    timed = _iteration(design, load, tp, made_of)
+    return of_pool(_done(design, timed), chip) * tp / seconds(timed)
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
@@ -152,6 +159,13 @@ def _seconds(
 def _iteration(design: Design, load: Load, tp: Any, made_of: Composition) -> tuple[Timed, ...]:
     phase = "prefill" if np.any(made_of[0]) else "decode"
     return _timeline(design, load, phase, tp, *(np.atleast_2d(count) for count in made_of[:4]))
+
+
+def _done(design: Design, timed: tuple[Timed, ...]) -> Pooled:
+    """By one die in an iteration."""
+    chip, mapping = _of(design)
+    _, cache, _ = pooled(chip, mapping)
+    return done_in(tuple(of.block for of in timed), mapping.stack.attention_passes, cache)
 
 
 def _over_designs(work: Pooled, designs: int) -> Pooled:

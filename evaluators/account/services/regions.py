@@ -13,7 +13,7 @@ iteration with prompts by itself: that is slower than a wafer that changes once 
 same nothing moves. Wafers that only prefill, or only decode, stay as they are, and caches go by the host between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from dse.evaluators.account import regions
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.power import NOTHING, of_phases
 from dse.evaluators.account.regions import area_parts as area_parts
 from dse.evaluators.account.services import Composition, Done, Instance, priced_by
 from dse.evaluators.account.services.prompts import alike, points
@@ -40,7 +40,7 @@ from dse.evaluators.serving.kvcache import Room, room_of
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.elementwise import Array
+from dse.space.elementwise import Array, maximum
 from dse.space.layers import at_reach, by_reach, widest
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping
@@ -91,7 +91,7 @@ def areas(design: Design) -> tuple[float, float]:
     return die, whole * devices(design)
 
 
-def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) -> dict[str, float]:
+def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str, peak: Callable[[], Any]) -> dict[str, float]:
     """Shares of what all cores and links could do in the time, what the fullest core holds, and energy from what is done."""
     chip, _ = _of(design)
     activity, useful = Activity(), 0.0
@@ -108,9 +108,21 @@ def used(design: Design, load: Load, done: Done, seconds: float, fidelity: str) 
         "utilisation": useful * float(chip.core.mac / chip.clock) / (rows * cols * wafers * seconds),
         "noc_utilisation": float(np.max(activity.hop_bytes)) / (links * wafers * seconds) if links else 0.0,
         "sram_used": max(float(of.total) for name in PHASES for of in _held(design, load, name)),
-        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers),
+        **of_phases(chip, lambda: [(float(np.max(dynamic(activity, chip))), seconds)], tokens, chips=wafers, peak=peak),
         "power_energy": float(chip.power) * wafers * seconds,
     }
+
+
+def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of the part of an iteration that takes most: its prompts, ways between layouts, or its tokens, one after another."""
+    chip, _ = _of(design)
+    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+
+    def most(one: Composition) -> float:
+        parts = (of for _, of in _phases(design, load, pool, one, fidelity))
+        return max(float(np.max(dynamic(of.activity, chip) / maximum(of.seconds, NOTHING))) for of in parts if of.activity)
+
+    return np.array([[most(one)] for one in zip(*counts, strict=True)])
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:

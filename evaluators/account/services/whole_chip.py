@@ -102,7 +102,9 @@ def area_parts(design: Design) -> dict[str, Any]:
     return area.parts(_of(design)[0])
 
 
-def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, spent: Array | None = None) -> dict[str, Any]:
+def used(
+    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None
+) -> dict[str, Any]:
     """Shares of what all engines, channels and links could do in the time, what a tile holds, and energy from what is done.
 
     `spent` is what `done` has spent, without its seconds, in the order of `SPENT`; None where it is worked out.
@@ -114,16 +116,23 @@ def used(design: Design, load: Load, done: Done, seconds: Any, fidelity: str, sp
     joules, memory_bytes, hop_bytes, operations = spent
     whole = devices(design) * seconds
     rows, cols, engine = chip.mesh.rows, chip.mesh.cols, chip.tile.matrix
-    peak = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
+    engines = 2.0 * rows * cols * (engine.rows * engine.cols * chip.clock)
     links = 2 * (rows * (cols - 1) + cols * (rows - 1)) * (chip.noc.word_bytes * chip.clock / chip.noc.word)
     tokens = float(load.requests.output.sum())
     return {
-        "utilisation": operations / (peak * whole),
+        "utilisation": operations / (engines * whole),
         "hbm_utilisation": memory_bytes / (memory_channels(chip) * chip.hbm.channel_bandwidth * whole),
         "noc_utilisation": where(links > 0, hop_bytes / maximum(links * whole, 1e-300), 0.0),
         "sram_used": most(nbytes for _, kinds in _held(design, load).values() for _, nbytes in kinds),
-        **of_phases(chip, lambda: [(joules, seconds)], tokens, chips=devices(design)),
+        **of_phases(chip, lambda: [(joules, seconds)], tokens, chips=devices(design), peak=peak),
     }
+
+
+def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of one design."""
+    each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    found = [_spent(design, 1, _iteration(design, load, one, fidelity))[:2, 0] for one in zip(*each, strict=True)]
+    return np.array([[joules / seconds] for seconds, joules in found])
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:

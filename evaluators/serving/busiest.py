@@ -1,0 +1,45 @@
+"""What a run keeps of its busiest iterations, compiled: those among which is that of the most power, and how many go at once.
+
+Power rises with the tokens of an iteration, until engines are full, and then with what attention reads beside them. With a full
+budget of tokens it is greatest for some share of decodes, which depends on the chip. So an iteration is kept for each octave of
+decoding requests, with prompts and without: that of the most tokens, and among these that of the most positions.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import math
+
+from dse.evaluators.machine.compile_cache import piece
+
+
+@piece
+def note(kept, f):
+    """Keeps an iteration that is the busiest of its octave; `kept` has the shape (2, octaves): without prompts, with them."""
+    _, octave = math.frexp(f.requests)
+    most = kept[1 if f.prompt > 0 else 0, min(octave, kept.shape[1] - 1)]
+    more = f.prompt + f.requests - most.prompt - most.requests
+    if more > 0 or (more == 0 and f.pairs + f.positions > most.pairs + most.positions):
+        most.prompt, most.pairs, most.requests = f.prompt, f.pairs, f.requests
+        most.positions, most.past, most.far = f.positions, f.past, f.far
+
+
+@piece
+def started(at, lane, prompts):
+    """Counts an iteration that begins in a lane."""
+    lane.prompts = prompts
+    if prompts:
+        at.prompts += 1
+    else:
+        at.decodes += 1
+    at.most_prompts = max(at.most_prompts, at.prompts)
+    at.most_decodes = max(at.most_decodes, at.decodes)
+    at.most = max(at.most, at.prompts + at.decodes)
+
+
+@piece
+def ended(at, lane):
+    """Counts an iteration that ends in a lane."""
+    if lane.prompts:
+        at.prompts -= 1
+    else:
+        at.decodes -= 1
