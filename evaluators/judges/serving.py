@@ -148,7 +148,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
     way = service.transfer(design, load) if len(pools) == 2 else None
-    return deployment(serving, pools, load, way and (way[0].at(0), way[1])), off
+    return deployment(serving, pools, load, way and (way[0].at(0), float(way[1]))), off
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:
