@@ -11,13 +11,22 @@ from dse.advice import of_load
 from dse.answer import OF_PART, Evaluation, answered, shown
 from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.layouts.formats import index_of
 from dse.json_text import json_text
 from dse.progress import Terminal
 from dse.schemas import stamped
 from dse.space.fields import leaves
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
-from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, parameters
+from dse.space.parameters import (
+    active_parameters,
+    fixed_bytes,
+    fixed_values,
+    growing_bytes,
+    growing_values,
+    growths,
+    parameters,
+)
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.trace import write as write_trace
@@ -53,9 +62,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     cases, parts = len(found.cases), found.breakdown
     console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))
     if isinstance(found.workload.cases[0], Case | Load):
-        formats: Precision = found.design.mapping.precision
         for name, model in models(config["model"]).items():
-            console.print(f"{'model':12}{escape(_model_text(model, formats.kv, config['model'][name]))}")
+            console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
     for name, text in found.about():
         console.print(f"{name:12}{escape(text)}")
     if found.infeasible is not None:
@@ -92,7 +100,9 @@ def record(found: Evaluation) -> dict[str, Any]:
             | ({"rows_skipped": of.requests.skipped} if isinstance(of, Load) else {})
             for one, of in zip(found.cases, cases, strict=False)
         ],
-        "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case))],
+        "models": [
+            _model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case | Load))
+        ],
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "not_tied": list(found.untied),
@@ -130,16 +140,19 @@ def _with_units(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     return {name: {"value": value, "unit": METRICS[name.removeprefix(OF_PART)].unit} for name, value in metrics.items()}
 
 
-def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
+def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> str:
     """What to know a model by: its size, and what it caches."""
+    kv, index = formats.kv, index_of(formats)
     total, active = parameters(model), active_parameters(model)
     sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
-    cached = show(growing_values(model) * BYTES[kv], "B")
+    cached = show(growing_bytes(model, BYTES[kv], BYTES[index]), "B")
+    indexed = f" and {index} for keys of the index" if index != kv and any(of.scores for of in growths(model)) else ""
     said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
     fixed = fixed_values(model) * BYTES[kv] + fixed_bytes(model, BYTES[kv])
     beside = f" and {show(fixed, 'B')} a sequence" if fixed else ""
-    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{beside}" + (
-        f" ({said})" if said else ""
+    return (
+        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{indexed}{beside}"
+        + (f" ({said})" if said else "")
     )
 
 

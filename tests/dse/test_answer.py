@@ -12,12 +12,15 @@ import pytest
 import dse
 from dse.advice import of_load, rejections, smallest_relaxation
 from dse.evaluators import METRICS, evaluate
+from dse.evaluators.account.services import devices
 from dse.evaluators.evaluation import infeasible
 from dse.frame import values_of
-from dse.sheet import _bound
+from dse.sheet import _bound, _model_text
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.units import show
 from tests.dse.toy import searched, toy
+from tests.samples import load_of
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -54,6 +57,18 @@ def test_the_parallelism_and_number_formats_are_named() -> None:
     assert about["decode"].startswith("tp 8, ")
     assert about["formats"] == "weights fp16, activations fp16, kv fp16"
     assert "tp 4, " in dict(dse.evaluate("chip=a100", "mapping.both.tp=4").about())["both phases"]
+
+
+@pytest.mark.parametrize(
+    ("model", "formats"),
+    [("deepseek_v32", ()), ("deepseek_v32", ("+mapping.precision.index=mxfp4",)), ("qwen3_1b7", ("mapping.precision.kv=fp8",))],
+)
+def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats: tuple[str, ...]) -> None:
+    design, load = load_of("chip=h200", "workload=serving", "mapping.both.tp=1", f"model={model}", *formats)
+    cached = devices.instances(design, load, "closed")[0].room.growing
+    said = _model_text(load.model, design.mapping.precision, {})
+    assert f" {show(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
+    assert ("mxfp4 for keys of the index" in said) == (model == "deepseek_v32" and "mxfp4" in str(formats))
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:

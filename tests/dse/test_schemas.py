@@ -63,6 +63,7 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["infeasible"] is None) == said["feasible"]
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
+    assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 
 
 def test_the_answers_to_a_shortlist_keep_to_its_schema(here: Path, typed: Typed) -> None:
