@@ -149,6 +149,8 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
+        ("workload.rate=[5 Hz,largest]", "largest stands by itself, without a list"),
+        ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "requests are served as they come: choose mapping=serving"),
         ("chip=hbm3", "nothing runs loads on this chip"),
     ],
@@ -156,6 +158,22 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
     with pytest.raises(DesignError, match=message):
         metrics(*SERVING, override)
+
+
+def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
+    """Cases of one workload, each what it is by itself; a trace's times are scaled likewise."""
+    found = asked(*SERVING, "workload.rate=[5 Hz,40 Hz]")
+    slow, fast = found.base, replaced(found.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
+    many = evaluate(stacked([slow, fast]), found.workload, cases=True).cases
+    for row, rate in enumerate((5, 40)):
+        alone = asked(*SERVING, f"workload.rate={rate} Hz").workload
+        assert found.workload.cases[row].content == alone.cases[0].content
+        assert f" {rate} Hz" in found.workload.cases[row].label
+        assert many["ttft"][row].tolist() == evaluate(stacked([slow, fast]), alone).columns["ttft"].tolist()
+    (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
+    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.scale=[1,2]")
+    usual, twice = (case.requests.arrival.tolist() for case in asked(*SERVING, *trace).workload.cases)  # type: ignore[union-attr]
+    assert (usual, twice) == ([0, 1, 3], [0, 0.5, 1.5])
 
 
 def test_a_load_is_known_by_its_requests() -> None:
