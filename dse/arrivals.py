@@ -34,7 +34,7 @@ def arriving(served: Requests, spec: dict[str, Any], seed: int) -> list[tuple[st
         raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
     cv = 1.0 if of_trace else parsed(spec.get("cv", 1.0), "1", "workload.cv")
     found = []
-    for one in said if several else [said]:
+    for one in said if isinstance(said, list) else [said]:
         number = 1.0 if one == LARGEST else parsed(one, unit, address)
         some = served.scaled(number) if of_trace else served.arriving(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
         if (several or one == LARGEST) and not np.isfinite(some.rate):

@@ -13,6 +13,8 @@ from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.layouts.formats import index_of
 from dse.json_text import json_text
+from dse.of_loads import Beside
+from dse.of_loads import record as said_beside
 from dse.progress import Terminal
 from dse.schemas import stamped
 from dse.space.fields import leaves
@@ -97,8 +99,8 @@ def record(found: Evaluation) -> dict[str, Any]:
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
-            | ({"rows_skipped": of.requests.skipped} if isinstance(of, Load) else {})
-            for one, of in zip(found.cases, cases, strict=False)
+            | ({"rows_skipped": of.requests.skipped, **said_beside(beside)} if isinstance(of, Load) else {})
+            for one, of, beside in zip(found.cases, cases, found.beside or (Beside(),) * len(cases), strict=True)
         ],
         "models": [
             _model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case | Load))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from dse.space.software import (
     software_of,
 )
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture, Operation, Product, Stream, Traffic, Workload
+
+if TYPE_CHECKING:
+    from dse.evaluators.judges.serving import Held
 
 PHYSICS = 16
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -194,6 +197,18 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
         found = [limit for judged in reader.judged(design, workload, "closed") for limit in judged.limits]
     lengthy = (limit for judged in lengths(workload) for limit in judged.limits)
     return [*found, *lengthy, *silicon.limits(design.chip)]
+
+
+def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
+    """Time to first token and a token of requests that meet no other, of the share that the largest rate is for. [s]"""
+    found: tuple[float, float] = _judge(design, load).unloaded(design, load, fidelity)
+    return found
+
+
+def held(design: Design, load: Load) -> "tuple[Held, ...]":
+    """KV memory of an instance of each pool, where its blocks are said."""
+    found: tuple[Held, ...] = _judge(design, load).held(design, load)
+    return found
 
 
 def plays(design: Design, workload: Workload, fidelity: str) -> bool:
