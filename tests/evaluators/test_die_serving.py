@@ -95,6 +95,24 @@ def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said:
         asked(*SERVING, *words)
 
 
+HOST, SWAP = (
+    "+space.mapping.serving.host='tag(GB/s, choice(16, 64))'",
+    "+space.mapping.serving.preemption='choice(recompute, swap)'",
+)
+
+
+def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
+    with pytest.raises(DesignError, match=r"no cache is swapped; say mapping.serving.preemption=swap"):
+        asked(*SERVING, HOST)
+    with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
+        asked(*SERVING, HOST, SWAP)
+    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    assert (
+        len(asked(*SERVING, knob, SWAP).space.knobs)
+        == len(asked(*SERVING, HOST, "mapping.serving.preemption=swap").space.knobs) + 1
+    )
+
+
 @pytest.mark.parametrize("apart", [0, 1])
 def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
     chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")
