@@ -17,6 +17,7 @@ from dse.evaluators.evaluation import infeasible, on_part
 from dse.evaluators.passes.part import PART
 from dse.expressions import evaluate
 from dse.kind import kernel_of
+from dse.of_loads import Beside, beside, said
 from dse.records import Source
 from dse.residuals import Band, bands
 from dse.space.design import Design, stacked
@@ -106,6 +107,7 @@ class Evaluation:
             *self._guessed(),
             *self._reusable(),
             *self._skipped(),
+            *said([case for case in self.workload.cases if isinstance(case, Load)][: len(self.beside)], self.beside),
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
         ]
@@ -118,9 +120,18 @@ class Evaluation:
 
     def _guessed(self) -> list[tuple[str, str]]:
         """What is guessed in decode, of cases that guess."""
-        said = {case.speculation for case in self.workload.cases if isinstance(case, Case | Load) and case.speculation}
-        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in said)
-        return [("speculation", "; ".join(text))] if said else []
+        found = {case.speculation for case in self.workload.cases if isinstance(case, Case | Load) and case.speculation}
+        text = (f"{of.tokens} tokens a step, accepted with {of.acceptance:g}: {of.expected:g} tokens a step" for of in found)
+        return [("speculation", "; ".join(text))] if found else []
+
+    @cached_property
+    def beside(self) -> tuple[Beside, ...]:
+        """What is said of loads beside their metrics, case by case; nothing of a design that is not feasible."""
+        if self.infeasible is not None or not isinstance(self.workload.cases[0], Load):
+            return ()
+        loads = (case for case in self.workload.cases if isinstance(case, Load))
+        rates = (one.metrics.get("max_rate") for one in self.cases)
+        return tuple(beside(self.design, of, self.fidelity, rate) for of, rate in zip(loads, rates, strict=True))
 
     def _reusable(self) -> list[tuple[str, str]]:
         """What a trace with hashes would reuse of its prompts, where nothing is reused."""

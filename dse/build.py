@@ -7,7 +7,7 @@ from typing import Any
 
 from dse import formats
 from dse.expressions import Defined, define
-from dse.idle import refuse_idle, refuse_together
+from dse.idle import refuse_host, refuse_idle, refuse_together
 from dse.records import NOTES, Source, parsed, record
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
@@ -70,6 +70,7 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
         _refuse_idle(base.mapping, knobs)
         _refuse_splits(base.mapping, knobs)
         refuse_together(base, knobs)
+        refuse_host(base, knobs)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError(
             "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"

@@ -69,6 +69,30 @@ def refuse_together(base: Design, knobs: tuple[Knob, ...]) -> None:
             raise DesignError(f"space.{address}: nothing reads it where {PREFILL} is 0; add when: {{{PREFILL}: [{there}]}}")
 
 
+HOST, PREEMPTION = "mapping.serving.host", "mapping.serving.preemption"
+
+
+def refuse_host(base: Design, knobs: tuple[Knob, ...]) -> None:
+    """Raises for a knob of the way to the host's memory where caches never go there.
+
+    Args:
+        base: chip and mapping that knobs vary.
+        knobs: of the search.
+
+    Raises:
+        DesignError: no design swaps caches, or some do not and the knob moves there, too.
+    """
+    by_address = {knob.address: knob for knob in knobs}
+    knob, kinds = by_address.get(HOST), by_address.get(PREEMPTION)
+    if knob is None:
+        return
+    some = kinds.values if isinstance(kinds, Choice) else (base.mapping.serving.preemption,)
+    if "swap" not in some:
+        raise DesignError(f"space.{HOST}: nothing reads it, for no cache is swapped; say {PREEMPTION}=swap, or leave it out")
+    if set(some) != {"swap"} and set(dict(knob.when).get(PREEMPTION, some)) != {"swap"}:
+        raise DesignError(f"space.{HOST}: nothing reads it beside recompute; add when: {{{PREEMPTION}: [swap]}}")
+
+
 def _unread(base: Design, asked_for: Workload) -> dict[str, str]:
     """Leaves and parts of the stack that nothing reads, each with the reason."""
     stack, cases = base.mapping.stack, asked_for.cases

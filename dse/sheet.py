@@ -11,13 +11,24 @@ from dse.advice import of_load
 from dse.answer import OF_PART, Evaluation, answered, shown
 from dse.evaluators import METRICS
 from dse.evaluators.account.breakdown import Breakdown, Row
+from dse.evaluators.layouts.formats import index_of
 from dse.json_text import json_text
+from dse.of_loads import Beside
+from dse.of_loads import record as said_beside
 from dse.progress import Terminal
 from dse.schemas import stamped
 from dse.space.fields import leaves
 from dse.space.mapping import BYTES, Precision
 from dse.space.model import Model
-from dse.space.parameters import active_parameters, fixed_bytes, fixed_values, growing_values, parameters
+from dse.space.parameters import (
+    active_parameters,
+    fixed_bytes,
+    fixed_values,
+    growing_bytes,
+    growing_values,
+    growths,
+    parameters,
+)
 from dse.space.units import show
 from dse.space.workload import Case, Load
 from dse.trace import write as write_trace
@@ -56,9 +67,8 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
     cases, parts = len(found.cases), found.breakdown
     console.print(f"[bold]{escape(found.cases[0].label)}[/]" + (f" and {cases - 1} more cases" if cases > 1 else ""))
     if isinstance(found.workload.cases[0], Case | Load):
-        formats: Precision = found.design.mapping.precision
         for name, model in models(config["model"]).items():
-            console.print(f"{'model':12}{escape(_model_text(model, formats.kv, config['model'][name]))}")
+            console.print(f"{'model':12}{escape(_model_text(model, found.design.mapping.precision, config['model'][name]))}")
     for name, text in found.about():
         console.print(f"{name:12}{escape(text)}")
     if found.infeasible is not None:
@@ -92,10 +102,12 @@ def record(found: Evaluation) -> dict[str, Any]:
         "design": {address: value for address, value, _ in leaves(found.design)},
         "cases": [
             {"case": one.label, "feasible": one.feasible, "metrics": _with_units(one.metrics)}
-            | ({"rows_skipped": of.requests.skipped} if isinstance(of, Load) else {})
-            for one, of in zip(found.cases, cases, strict=False)
+            | ({"rows_skipped": of.requests.skipped, **said_beside(beside)} if isinstance(of, Load) else {})
+            for one, of, beside in zip(found.cases, cases, found.beside or (Beside(),) * len(cases), strict=True)
         ],
-        "models": [_model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case))],
+        "models": [
+            _model_facts(model) for model in dict.fromkeys(case.model for case in cases if isinstance(case, Case | Load))
+        ],
         "feasible": found.infeasible is None,
         "infeasible": str(found.infeasible) if found.infeasible else None,
         "not_tied": list(found.untied),
@@ -133,16 +145,19 @@ def _with_units(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:
     return {name: {"value": value, "unit": METRICS[name.removeprefix(OF_PART)].unit} for name, value in metrics.items()}
 
 
-def _model_text(model: Model, kv: str, entry: Mapping[str, Any]) -> str:
+def _model_text(model: Model, formats: Precision, entry: Mapping[str, Any]) -> str:
     """What to know a model by: its size, and what it caches."""
+    kv, index = formats.kv, index_of(formats)
     total, active = parameters(model), active_parameters(model)
     sparse = f", {active / 1e9:.4g} billion of them active" if active != total else ""
-    cached = show(growing_values(model) * BYTES[kv], "B")
+    cached = show(growing_bytes(model, BYTES[kv], BYTES[index]), "B")
+    indexed = f" and {index} for keys of the index" if index != kv and any(of.scores for of in growths(model)) else ""
     said = ", ".join(str(entry[key]) for key in ("source", "note") if entry.get(key))
     fixed = fixed_values(model) * BYTES[kv] + fixed_bytes(model, BYTES[kv])
     beside = f" and {show(fixed, 'B')} a sequence" if fixed else ""
-    return f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{beside}" + (
-        f" ({said})" if said else ""
+    return (
+        f"{model.name}: {total / 1e9:.4g} billion parameters{sparse}, {cached} of KV cache a token in {kv}{indexed}{beside}"
+        + (f" ({said})" if said else "")
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.arrivals import arriving, share_kept
 from dse.die_kernels import mixtures, operations
 from dse.records import NOTES, parsed, record
 from dse.routing import shares
@@ -191,8 +192,7 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     of_trace = "trace skip characters ticks shuffle clip scale"
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation".split()
     refuse_others(spec, where, "workload: served requests have ")
-    largest = LARGEST in (spec.get("rate"), spec.get("scale"))
-    share = _share(spec, largest)
+    share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
     if spec.get("trace") is not None:
         from dse.evaluators.serving.traces import read
@@ -211,53 +211,13 @@ def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
                 raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
         served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
-    if spec["arrivals"] == "trace":
-        if not served.timed:
-            raise DesignError("workload.arrivals: no times to take from a trace; choose poisson, gamma, fixed or at_once")
-        said = spec.get("scale", 1.0)
-        served = served if said == LARGEST else served.scaled(parsed(said, "1", "workload.scale"))
-    else:
-        said = spec.get("rate")
-        rate = 1.0 if said == LARGEST else parsed(said, "Hz", "workload.rate")
-        cv = parsed(spec.get("cv", 1.0), "1", "workload.cv")
-        served = served.arriving(str(spec["arrivals"]), rate=rate, cv=cv, seed=given.seed)
-    slo = [parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot")]
-    if largest and not np.isfinite(served.rate):
-        raise DesignError(
-            "workload.rate: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's times"
-        )
-    at = "the largest rate that keeps its bounds" if largest else f"{served.rate:.3g} a second"
-    label = f"{len(served):,} requests at {at}"
-    nominal = 0.0 if spec["arrivals"] == "trace" else rate
-    ttft, tpot = slo
-    guessed = spec.get("speculation", "none")
+    ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
     return [
-        Load(f"{of.name} {label}", of, served, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), given.seed)
+        Load(f"{of.name} {label}", of, some, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed)
         for of in models(given.model).values()
+        for label, some, nominal in each
     ]
-
-
-LARGEST = "largest"
-"""The rate of requests, or the scale of a trace's, that is looked for."""
-
-
-def _share(spec: dict[str, Any], largest: bool) -> float:
-    """Of the requests that must keep each bound at the largest rate; 0 where it is not asked for."""
-    said = spec.get("percentile")
-    if not largest:
-        if said is not None:
-            raise DesignError(
-                "workload.percentile: of the largest rate only; say workload.rate=largest, or workload.scale=largest"
-            )
-        return 0.0
-    wrong = "scale" if spec.get("rate") != LARGEST else "rate"
-    if (wrong == "scale") != (spec["arrivals"] == "trace"):
-        right = "workload.scale" if spec["arrivals"] == "trace" else "workload.rate"
-        raise DesignError(f"workload.{wrong}: {LARGEST} is for other arrivals than {spec['arrivals']}; say {right}={LARGEST}")
-    share = parsed(90 if said is None else said, "1", "workload.percentile") / 100
-    if not 0 < share <= 1:
-        raise DesignError(f"workload.percentile: {said!r} is not above 0 and at most 100")
-    return share
 
 
 def _refuse_long(served: Any, given: _Given, where: str, do: str) -> None:
@@ -435,11 +395,12 @@ def _combinations(spec: dict[str, Any]) -> list[Attention]:
     return found
 
 
-Requests = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+Batches = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+"""Requests that come together, by a label: how many, and their lengths."""
 
 
-def _equal_requests(spec: dict[str, Any], given: _Given) -> Requests:
-    found: Requests = []
+def _equal_requests(spec: dict[str, Any], given: _Given) -> Batches:
+    found: Batches = []
     for batch in whole_numbers(spec, "batch"):
         if spec.get("prompt") is not None:
             pairs = [(p, o) for p in whole_numbers(spec, "prompt") for o in whole_numbers(spec, "output")]
@@ -455,7 +416,7 @@ def _equal_requests(spec: dict[str, Any], given: _Given) -> Requests:
     return found
 
 
-def _drawn_requests(spec: dict[str, Any], given: _Given) -> Requests:
+def _drawn_requests(spec: dict[str, Any], given: _Given) -> Batches:
     from dse.evaluators.serving.traces import read
 
     found = _found(spec["lengths"], "workload.lengths", given.folder)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from dse.space.software import (
     software_of,
 )
 from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture, Operation, Product, Stream, Traffic, Workload
+
+if TYPE_CHECKING:
+    from dse.evaluators.judges.serving import Held
 
 PHYSICS = 17
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -190,6 +193,18 @@ def possible(design: Design, workload: Workload) -> bool:
     """Whether one design keeps the limits that are known before anything is priced, at a thousandth of the cost."""
     judge = _judge(design, workload.cases[0])
     return not hasattr(judge, "early") or all(limit.need <= limit.have for limit in judge.early(design, workload))
+
+
+def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
+    """Time to first token and a token of requests that meet no other, of the share that the largest rate is for. [s]"""
+    found: tuple[float, float] = _judge(design, load).unloaded(design, load, fidelity)
+    return found
+
+
+def held(design: Design, load: Load) -> "tuple[Held, ...]":
+    """KV memory of an instance of each pool, where its blocks are said."""
+    found: tuple[Held, ...] = _judge(design, load).held(design, load)
+    return found
 
 
 def plays(design: Design, workload: Workload, fidelity: str) -> bool:

@@ -247,7 +247,13 @@ def per_position(model: Model) -> int:
 
 def growing_values(model: Model) -> float:
     """Values that each token more adds to caches, of all layers, once a sequence is long. [1]"""
-    return sum(of.layer.times * (of.kv * of.reach.grows + of.scores * of.indexed.grows) for of in growths(model))
+    return growing_bytes(model, 1.0, 1.0)
+
+
+def growing_bytes(model: Model, itemsize: float, indexed: float) -> float:
+    """What each token more adds to caches, whose values have `itemsize`, and keys of an indexer `indexed`. [B]"""
+    some = growths(model)
+    return sum(of.layer.times * (of.kv * of.reach.grows * itemsize + of.scores * of.indexed.grows * indexed) for of in some)
 
 
 def fixed_values(model: Model) -> int:

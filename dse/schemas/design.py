@@ -4,14 +4,31 @@ from dse.schemas.words import KIND, METRICS, Schema, closed, each, flag, maybe, 
 
 SECONDS = named(number("s"), "seconds by what they are spent on")
 
+HELD = closed(
+    {
+        "of": text("whose memory it is: instance, prefill instance or decode instance"),
+        "blocks": whole("that mapping.serving.blocks says"),
+        "blocks_of_memory": whole("that its devices have room for"),
+        "tokens": whole("for which the blocks are, of requests that keep all positions"),
+        "tokens_of_memory": whole("the same of the room"),
+    }
+)
+
+UNLOADED = closed(
+    {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
+    "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
+)
+
 CASE = closed(
     {
         "case": text("what is asked, in words"),
         "feasible": flag("whether every limit holds"),
         "metrics": METRICS,
         "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
+        "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
+        "unloaded": maybe(UNLOADED),
     },
-    optional=["rows_skipped"],
+    optional=["rows_skipped", "kv_memory", "unloaded"],
 )
 
 MODEL = closed(

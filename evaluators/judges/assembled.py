@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dse.evaluators.account.services import Instance
 from dse.evaluators.judges.served import longest
-from dse.evaluators.serving.kvcache import Room, paged, prefixes
+from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes
 from dse.evaluators.serving.loop import Deployment, Pool
 from dse.evaluators.serving.policy import Policy, policies
 from dse.evaluators.serving.price import Price
@@ -38,13 +38,19 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
         price: of iterations.
         free, room: of an instance, for caches, and of a request. [B]
     """
-    free -= float(serving.reserved)
-    kept = free * float(serving.prefix)
-    memory = paged(free - kept, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest(load))
+    memory = held(serving, load, free, room)
     memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
+    kept = (free - float(serving.reserved)) * float(serving.prefix)
     known = prefixes(kept, room, load.requests.block, int(serving.snapshot or 0))
     pooled = serving.reuse == "pool"
     return Pool(price, group.rule, memory, group.instances, batch=group.batch, **known._asdict(), pooled=pooled)
+
+
+def held(serving: Serving, load: Load, free: float, room: Room) -> Memory:
+    """The memory for caches of an instance, with as many blocks as there is room for; as in `pool`."""
+    left = free - float(serving.reserved)
+    left -= left * float(serving.prefix)
+    return paged(left, room, block=int(serving.block), host_bandwidth=float(serving.host), longest=longest(load))
 
 
 def deployment(serving: Serving, pools: list[Pool], load: Load, way: tuple[Room, float] | None) -> Deployment:

@@ -13,7 +13,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import IDLE, Bar, Breakdown, Flow, Row
 from dse.evaluators.account.metrics import Judged, per_area
 from dse.evaluators.account.services import COMPOSITIONS
-from dse.evaluators.serving.capacity import Bounds, checked, largest
+from dse.evaluators.serving.capacity import SLOWEST, Bounds, checked, largest, spent
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import Slo, measures
 from dse.evaluators.serving.policy import Policy, most_prompts
@@ -151,13 +151,27 @@ def run(at: Callable[[Requests], Deployment], load: Load, log: int) -> Served | 
         scaled = load.at(rate)
         return at(scaled).serve(scaled, stop=stop)
 
-    guess = steady(at(asked), asked, tpot=load.tpot)
-    begin = guess.rate or 1 / (guess.ttft + float(asked.output.mean()) * load.tpot)
-    rate = largest(play, bounds, len(asked), begin).rate
+    rate = largest(play, bounds, len(asked), _guess(at, load)).rate
     if not 0 < rate < inf:
         return None
     scaled = load.at(rate)
     return at(scaled).serve(scaled, log=log)
+
+
+def _guess(at: Callable[[Requests], Deployment], load: Load) -> float:
+    """Where the largest rate is looked for first. [1/s]"""
+    guess = steady(at(load.requests), load.requests, tpot=load.tpot)
+    return guess.rate or 1 / (guess.ttft + float(load.requests.output.mean()) * load.tpot)
+
+
+def unloaded(at: Callable[[Requests], Deployment], load: Load) -> tuple[float, float]:
+    """What the share of a load's requests keeps that its largest rate is for, at a rate so low that none meets another.
+
+    Returns:
+        Time to first token, and mean time per output token; NaN where no request has a second token. [s]
+    """
+    scaled = load.at(_guess(at, load) * SLOWEST)
+    return spent(at(scaled).serve(scaled), load.largest)
 
 
 def rate_of(served: Served, load: Load) -> float:

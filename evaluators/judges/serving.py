@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.services import Done, several
-from dse.evaluators.judges import balanced, peak, served, steady
+from dse.evaluators.judges import assembled, balanced, peak, served, steady
 from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
@@ -37,6 +37,26 @@ SERVICES = {
     SERVED_WHOLE_CHIP: "account.services.whole_chip",
 }
 """Layouts that serve, by the software that runs them: modules of the package, imported when they are asked."""
+
+
+NAMES = ("instance", "prefill instance", "decode instance")
+"""Of the pool that does both phases, and of those that do one."""
+
+
+class Held(NamedTuple):
+    """Memory for caches of an instance.
+
+    Attributes:
+        pool: of which it is.
+        blocks, room: that are said, and that its devices' memory has room for.
+        tokens, room_tokens: for which these are, of requests that keep all positions.
+    """
+
+    pool: str
+    blocks: int
+    room: int
+    tokens: int
+    room_tokens: int
 
 
 def fidelities(design: Design, part: bool) -> tuple[str, ...]:
@@ -68,6 +88,30 @@ def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Break
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
     """The verdict, with what would do where the layout knows it."""
     return replace(worst, remedy=service_of(design).remedy(worst, design, cast(tuple[Load, ...], workload.cases)))
+
+
+def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
+    """What requests take that meet no other, of those that the largest rate is for: to the first token, and a token. [s]"""
+    service = service_of(design)
+    if hasattr(service, "unloaded"):
+        found: tuple[float, float] = service.unloaded(design, load, fidelity)
+        return found
+    made, _ = deployed(design, load, fidelity, checked=False)
+    return served.unloaded(lambda requests: made, load)
+
+
+def held(design: Design, load: Load) -> tuple[Held, ...]:
+    """Memory for caches of an instance of each pool, where its blocks are said; nothing where they are not."""
+    serving = _serving(design)
+    if not getattr(serving, "blocks", 0):
+        return ()
+    names, found = NAMES[-2:] if serving.prefill_instances else NAMES[:1], list[Held]()
+    for name, of in zip(names, service_of(design).instances(design, load, "closed"), strict=True):
+        memory = assembled.held(serving, load, float(of.free), of.room.at(0))
+        each = max(memory.each, 1)  # a request's states alone have no tokens
+        tokens = [blocks // each * memory.block for blocks in (int(serving.blocks), memory.blocks)]
+        found.append(Held(name, int(serving.blocks), memory.blocks, *tokens))
+    return tuple(found)
 
 
 def service_of(design: Design) -> ModuleType:
@@ -115,7 +159,7 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
         found: Sequence[Row] = service.operators(design, load, pool, mean.times, mean.composition, fidelity)
         return found
 
-    names = ("prefill instance", "decode instance") if len(run.pools) == 2 else ("instance",)
+    names = NAMES[-2:] if len(run.pools) == 2 else NAMES[:1]
     return served.explained(run, service.area_parts(design), operators, names=names)
 
 
@@ -158,7 +202,7 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
     way = service.transfer(design, load) if len(pools) == 2 else None
-    return deployment(serving, pools, load, way and (way[0].at(0), way[1])), off
+    return deployment(serving, pools, load, way and (way[0].at(0), float(way[1]))), off
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:

@@ -281,6 +281,21 @@ def _served(
     design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str, log: int
 ) -> tuple[Served | None, Error, Ways | None]:
     """A run, the largest error of its prices, and how caches are moved, where they are; None where no rate keeps the bounds."""
+    at, found = _by_rate(design, load, fleet, fidelity)
+    run = served.run(at, load, log)
+    _, off, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
+    return run, off, between
+
+
+def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
+    """What requests take that meet no other: to the first token, and a token. [s]"""
+    return served.unloaded(_by_rate(design, load, fleet_of(design, load), fidelity)[0], load)
+
+
+def _by_rate(
+    design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str
+) -> tuple[Callable[[Requests], Deployment], dict[float, tuple[Deployment, Error, Ways | None]]]:
+    """What serves a load at any rate, and what has been made of that so far, by rate; 0 where all rates have the same."""
     found: dict[float, tuple[Deployment, Error, Ways | None]] = {}
 
     def at(requests: Requests) -> Deployment:
@@ -290,9 +305,7 @@ def _served(
             found[rate] = _deployed(design, replace(load, requests=requests), fleet, fidelity)
         return found[rate][0]
 
-    run = served.run(at, load, log)
-    _, off, between = found[run.requests.rate if run is not None and len(fleet) == 2 else next(iter(found))]
-    return run, off, between
+    return at, found
 
 
 def _deployed(design: Design, load: Load, fleet: tuple[Pipelines, ...], fidelity: str) -> tuple[Deployment, Error, Ways | None]:

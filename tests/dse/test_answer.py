@@ -12,12 +12,17 @@ import pytest
 import dse
 from dse.advice import of_load, rejections, smallest_relaxation
 from dse.evaluators import METRICS, evaluate
-from dse.evaluators.evaluation import infeasible
+from dse.evaluators.account.services import devices
+from dse.evaluators.evaluation import held, infeasible
+from dse.evaluators.judges.serving import deployed
 from dse.frame import values_of
-from dse.sheet import _bound
+from dse.of_loads import Beside, said
+from dse.sheet import _bound, _model_text
 from dse.space.design import stacked
 from dse.space.errors import DesignError
+from dse.space.units import show
 from tests.dse.toy import searched, toy
+from tests.samples import load_of
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -54,6 +59,42 @@ def test_the_parallelism_and_number_formats_are_named() -> None:
     assert about["decode"].startswith("tp 8, ")
     assert about["formats"] == "weights fp16, activations fp16, kv fp16"
     assert "tp 4, " in dict(dse.evaluate("chip=a100", "mapping.both.tp=4").about())["both phases"]
+
+
+@pytest.mark.parametrize(
+    ("model", "formats"),
+    [("deepseek_v32", ()), ("deepseek_v32", ("+mapping.precision.index=mxfp4",)), ("qwen3_1b7", ("mapping.precision.kv=fp8",))],
+)
+def test_a_model_is_said_to_cache_what_memory_has_of_a_token(model: str, formats: tuple[str, ...]) -> None:
+    design, load = load_of("chip=h200", "workload=serving", "mapping.both.tp=1", f"model={model}", *formats)
+    cached = devices.instances(design, load, "closed")[0].room.growing
+    said = _model_text(load.model, design.mapping.precision, {})
+    assert f" {show(cached, 'B')} of KV cache a token in {design.mapping.precision.kv}" in said
+    assert ("mxfp4 for keys of the index" in said) == (model == "deepseek_v32" and "mxfp4" in str(formats))
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int) -> None:
+    words = ("chip=h200", "workload=serving", "model=qwen3_8b", f"mapping.serving.prefill_instances={apart}")
+    design, load = load_of(*words, "mapping.serving.blocks=2588")
+    assert held(*load_of(*words)) == ()
+    room = [pool.memory.blocks for pool in deployed(*load_of(*words), "closed", checked=False)[0].pools]
+    found = held(design, load)
+    assert [(one.blocks, one.tokens, one.room, one.room_tokens) for one in found] == [
+        (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
+    ]
+    assert f"41,408 tokens of each {found[0].pool}" in said([load], [Beside(found)])[0][1]
+
+
+def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:
+    words = ("chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=30")
+    found = dse.evaluate(*words, "workload.rate=largest", "workload.ttft='1 ms'")
+    alone = dse.evaluate(*words, "workload.rate='0.001 Hz'").metrics
+    assert found.metrics["max_rate"] == 0
+    (one,) = found.beside
+    assert one.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
+    assert "no rate keeps 1 ms to the first token" in dict(found.about())["max rate"]
+    assert f"takes {show(one.alone[0], 's')} and" in dict(found.about())["max rate"]  # type: ignore[index]
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:

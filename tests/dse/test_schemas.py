@@ -48,7 +48,7 @@ QUESTIONS = [
     "chip=npu64 model=qwen3_1b7 workload.batch=[4]",
     "chip=tile32 workload=attention",
     "chip=a100 workload=gemv mapping=sglang",
-    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50",
+    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588",
 ]
 
 INFEASIBLE = ("chip=a100 model=llama3_405b", "chip=wse2 workload.batch=[1]")
@@ -63,6 +63,8 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["infeasible"] is None) == said["feasible"]
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
+    assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.blocks" not in line)
+    assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 
 
 def test_the_answers_to_a_shortlist_keep_to_its_schema(here: Path, typed: Typed) -> None:

@@ -1,21 +1,26 @@
 """Serving on dies: agreement with single batches, loads that do not fit, traces, and arrays of designs."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.build import question
 from dse.compose import compose
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.services import devices
 from dse.evaluators.evaluation import infeasible
 from dse.space.design import Design, Designs, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
+from dse.space.parameters import growing_values
 from dse.trace import events
-from tests.samples import asked, metrics
+from tests.samples import asked, load_of, metrics
 
 SERVING = ("workload=serving", "workload.requests=40")
 
@@ -91,6 +96,24 @@ def test_what_is_said_of_prefill_instances_is_read(words: tuple[str, ...], said:
         asked(*SERVING, *words)
 
 
+HOST, SWAP = (
+    "+space.mapping.serving.host='tag(GB/s, choice(16, 64))'",
+    "+space.mapping.serving.preemption='choice(recompute, swap)'",
+)
+
+
+def test_the_way_to_the_host_is_a_knob_where_caches_go_there() -> None:
+    with pytest.raises(DesignError, match=r"no cache is swapped; say mapping.serving.preemption=swap"):
+        asked(*SERVING, HOST)
+    with pytest.raises(DesignError, match=r"add when: {mapping.serving.preemption: \[swap\]}"):
+        asked(*SERVING, HOST, SWAP)
+    knob = "+space.mapping.serving.host={sweep: 'tag(GB/s, choice(16, 64))', when: {mapping.serving.preemption: [swap]}}"
+    assert (
+        len(asked(*SERVING, knob, SWAP).space.knobs)
+        == len(asked(*SERVING, HOST, "mapping.serving.preemption=swap").space.knobs) + 1
+    )
+
+
 @pytest.mark.parametrize("apart", [0, 1])
 def test_the_time_of_instances_goes_into_operators_or_is_idle(apart: int) -> None:
     chosen = (*SERVING, f"mapping.serving.prefill_instances={apart}")
@@ -145,6 +168,8 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
         ("workload.trace=none.csv", "workload.trace: no file 'none.csv'"),
         ("+workload.rates=3", "no field 'workload.rates'; did you mean 'rate'"),
         ("mapping.serving.policy=chunk", "policy: no option 'chunk'; did you mean 'chunked'"),
+        ("workload.rate=[5 Hz,largest]", "largest stands by itself, without a list"),
+        ("workload.rate=[5 Hz,3]", "workload.rate: 3 has no unit"),
         ("mapping=tensor_parallel", "requests are served as they come: choose mapping=serving"),
         ("chip=hbm3", "nothing runs served requests on this chip"),
     ],
@@ -152,6 +177,22 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:
     with pytest.raises(DesignError, match=message):
         metrics(*SERVING, override)
+
+
+def test_rates_as_a_list_are_a_load_each(tmp_path: Path) -> None:
+    """Cases of one workload, each what it is by itself; a trace's times are scaled likewise."""
+    found = asked(*SERVING, "workload.rate=[5 Hz,40 Hz]")
+    slow, fast = found.base, replaced(found.base, {"mapping.prefill.tp": 2, "mapping.decode.tp": 2})
+    many = evaluate(stacked([slow, fast]), found.workload, cases=True).cases
+    for row, rate in enumerate((5, 40)):
+        alone = asked(*SERVING, f"workload.rate={rate} Hz").workload
+        assert found.workload.cases[row].content == alone.cases[0].content
+        assert f" {rate} Hz" in found.workload.cases[row].label
+        assert many["ttft"][row].tolist() == evaluate(stacked([slow, fast]), alone).columns["ttft"].tolist()
+    (tmp_path / "trace.csv").write_text("arrival,prompt,output\n0,100,3\n1,100,3\n3,100,3\n")
+    trace = (f"workload.trace={tmp_path / 'trace.csv'}", "workload.arrivals=trace", "workload.scale=[1,2]")
+    usual, twice = (case.requests.arrival.tolist() for case in asked(*SERVING, *trace).workload.cases)  # type: ignore[union-attr]
+    assert (usual, twice) == ([0, 1, 3], [0, 0.5, 1.5])
 
 
 def test_a_load_is_known_by_its_requests() -> None:
@@ -188,3 +229,49 @@ def test_prefill_instances_may_have_a_parallelism_of_their_own() -> None:
     )
     assert wide["ttft"] < narrow["ttft"]
     assert wide["tbt_p50"] == pytest.approx(narrow["tbt_p50"])
+
+
+parallel, copies = st.sampled_from([1, 2, 4, 8, 16]), st.integers(1, 4)
+
+
+@given(parallel, parallel, copies, copies, st.floats(1.0, 50.0))
+@settings(deadline=None, max_examples=10)
+def test_caches_cross_nodes_where_one_does_not_have_all_dies(
+    prefill: int, decode: int, prefilling: int, decoding: int, times: float
+) -> None:
+    """A slower network of nodes makes caches later, by all that it is slower where it binds; within a node it is not asked."""
+    base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b")
+    tps = {"mapping.prefill.tp": float(prefill), "mapping.decode.tp": float(decode)}
+    counts = {"mapping.serving.prefill_instances": float(prefilling), "mapping.serving.instances": float(decoding)}
+    base = replaced(base, tps | counts)
+
+    def sent(**nodes: float) -> tuple[float, float]:
+        design = replaced(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
+        room, latency = devices.transfer(design, load)
+        return float(room.of(5000)), float(latency)
+
+    alone = replaced(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
+    room, latency = devices.transfer(alone, load)
+    within, here = (float(room.of(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
+    assert sent(size=128.0) == within
+    slower = sent(bandwidth=here.bandwidth / times, latency=here.latency * times)
+    if prefilling * prefill + decoding * decode <= here.size:
+        assert sent() == slower == within
+        return
+    assert within[0] <= sent()[0] <= slower[0]
+    assert sent()[1] * times == pytest.approx(slower[1])
+    bound = sent(bandwidth=1e6)[0]
+    assert sent(bandwidth=1e6 / times)[0] == pytest.approx(bound * times)
+    # at least what one node's port takes for a cache, all of whose heads are in one of the nodes that have it
+    whole = 5000 * growing_values(load.model) / max(-(-prefill // here.size), -(-decode // here.size))
+    assert bound >= whole / 1e6 * (1 - 1e-9)
+
+
+def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
+    base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b", "mapping.serving.prefill_instances=1")
+    columns = {"mapping.prefill.tp": [1.0, 4.0, 8.0, 16.0], "mapping.decode.tp": [2.0, 4.0, 4.0, 1.0]}
+    columns["chip.network.latency"] = [1e-6, 2e-6, 3e-6, 4e-6]
+    room, latency = devices.transfer(replaced(base, {name: np.array(values) for name, values in columns.items()}), load)
+    for row in range(4):
+        one, start = devices.transfer(replaced(base, {name: values[row] for name, values in columns.items()}), load)
+        assert (room.at(row), latency[row]) == (one.at(0), start)

@@ -20,6 +20,7 @@ from dse.evaluators.account.services import HERE, Composition, Done, Instance, p
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import line, transformer
 from dse.evaluators.layouts.devices import Footprint, blocks, footprint
+from dse.evaluators.machine.link import spread
 from dse.evaluators.machine.machine import of_die
 from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.readers.closed import READER
@@ -75,12 +76,23 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
     return tuple(instance(plan.tp) for plan in _plans(mapping))
 
 
-def transfer(design: Design, load: Load) -> tuple[Room, float]:
-    """Every die sends or takes its share of a cache by a port of its own."""
+def transfer(design: Design, load: Load) -> tuple[Room, Any]:
+    """Every die sends or takes its share of a cache: by a port of its own, or over the nodes' network.
+
+    Instances fill nodes one after the other. Where one node has the dies of all, caches stay in it. Where it does not, any
+    cache may have to leave it, and all are priced as if they did: a die then has its part of what its node sends, which is
+    shared by the dies there that send at the same time, as `closed_collective` shares it among those of a ring; and no more
+    than its port.
+    """
     chip, mapping = _of(design)
-    room = fullest([_room(design, load, plan.tp) for plan in _plans(mapping)], load.longest)
-    pace = chip.network.bandwidth * mapping.stack.network_achieved
-    return room.times(1 / pace), float(chip.network.latency)
+    network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _plans(mapping)]
+    rooms, paces, latency = [_room(design, load, tp) for tp in tps], [network.bandwidth] * len(tps), network.latency
+    if nodes is not None:
+        across = devices(design) > nodes.size
+        paces = [where(across, minimum(network.bandwidth, _share(design, tp)), network.bandwidth) for tp in tps]
+        latency = where(across, nodes.latency, latency)
+    each = [room.times(1 / (pace * mapping.stack.network_achieved)) for room, pace in zip(rooms, paces, strict=True)]
+    return fullest(each, load.longest), latency
 
 
 def areas(design: Design) -> tuple[Any, Any]:
@@ -135,6 +147,15 @@ def devices(design: Design) -> Any:
     """Chips of all instances."""
     _, mapping = _of(design)
     return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+
+
+def _share(design: Design, tp: Any) -> Any:
+    """Of a node's bandwidth, what one of `tp` dies of an instance has while as many caches as can are on their way. [B/s]"""
+    chip, mapping = _of(design)
+    nodes, serving = chip.network.nodes, mapping.serving
+    _, members = spread(tp, nodes.size)
+    beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
+    return nodes.bandwidth / (members * beside)
 
 
 def _plans(mapping: Mapping) -> tuple[Plan, ...]:

@@ -1,0 +1,66 @@
+"""What is said of a served load beside its metrics: KV memory where its blocks are given, and why no rate keeps its bounds."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dse.evaluators.evaluation import held, unloaded
+from dse.evaluators.judges.serving import Held
+from dse.space.design import Design
+from dse.space.units import show
+from dse.space.workload import Load
+
+
+class Beside(NamedTuple):
+    """Of one load.
+
+    Attributes:
+        held: KV memory of an instance of each pool, where its blocks are given.
+        alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
+    """
+
+    held: tuple[Held, ...] = ()
+    alone: tuple[float, float] | None = None
+
+
+def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Beside:
+    """What is said of a load that was served.
+
+    Args:
+        design: that keeps all limits.
+        load, fidelity: what was asked.
+        rate: the largest that keeps the bounds, where it was looked for.
+    """
+    none = bool(load.largest) and rate == 0
+    return Beside(held(design, load), unloaded(design, load, fidelity) if none else None)
+
+
+def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]]:
+    """The same for people, each once."""
+    rows = [("KV memory", _memory(of)) for one in found for of in one.held]
+    rows += [("max rate", _none(load, *one.alone)) for load, one in zip(loads, found, strict=True) if one.alone]
+    return list(dict.fromkeys(rows))
+
+
+def record(of: Beside) -> dict[str, Any]:
+    """The same as plain values."""
+    memory = [
+        {"of": one.pool, "blocks": one.blocks, "blocks_of_memory": one.room, "tokens": one.tokens}
+        | {"tokens_of_memory": one.room_tokens}
+        for one in of.held
+    ]
+    alone = None if of.alone is None else {"ttft_s": of.alone[0], "tpot_s": of.alone[1]}
+    return {"kv_memory": memory, "unloaded": alone}
+
+
+def _memory(of: Held) -> str:
+    return (
+        f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.blocks ({of.blocks:,}); its memory has room for "
+        f"{of.room_tokens:,} ({of.room:,} blocks)"
+    )
+
+
+def _none(load: Load, ttft: float, tpot: float) -> str:
+    return (
+        f"0: no rate keeps {show(load.ttft, 's')} to the first token and {show(load.tpot, 's')} a token for "
+        f"{load.largest:.4g} of the requests; even alone that share takes {show(ttft, 's')} and {show(tpot, 's')}"
+    )
