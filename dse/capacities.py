@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.capacity import Side, Tried, worth
+from dse.capacity import LONG, Side, Tried, enough, may_take, worth
 from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
@@ -17,11 +17,8 @@ from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show
 
-LONG = 5
-"""Times what a request may take: so long requests must come for a rate to be one that goes on."""
-
 SHOWN = 12
-"""Deployments in a chip's table."""
+"""Deployments in a chip's table, and points of its front."""
 
 
 def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
@@ -42,9 +39,8 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
             continue
         console.print(_answer(side))
         console.print(_deployments(side))
+        console.print(_front(side))
         console.print(_load(side))
-        if note := few(side):
-            console.print(f"[yellow]note:[/] {escape(note)}")
     if len(sides) > 1:
         console.print(_chips(sides))
     say(f"wrote   {escape(str(out))}")
@@ -53,16 +49,12 @@ def leave(sides: Sequence[Side], out: Path, *, as_json: bool) -> None:
 def few(side: Side) -> str:
     """What to say where so few requests are played that queues which grow all the time keep the bound; "" where not."""
     assert side.best is not None
-    count = len(side.load.requests)
-    asked, bounds = side.load.requests, side.bounds
-    may_take = bounds.ttft + float(asked.output.mean()) * bounds.tpot
-    comes = count / side.best.rate
-    if comes > LONG * may_take:
+    count, takes = len(side.load.requests), may_take(side.load, side.bounds)
+    if (comes := count / side.best.rate) >= LONG * takes:
         return ""
-    enough = int(-(-LONG * may_take * side.best.rate // 1000) * 1000)
     return (
-        f"{count:,} requests come in {show(comes, 's')}, and one may take {show(may_take, 's')}: part is served after the "
-        f"last has come; workload.requests={enough} tells what goes on for long"
+        f"{count:,} requests come in {show(comes, 's')}, and one may take {show(takes, 's')}: part is served after the "
+        f"last has come; workload.requests={enough(side.load, side.bounds, side.best.rate)} tells what goes on for long"
     )
 
 
@@ -85,6 +77,7 @@ def _side(side: Side) -> dict[str, Any]:
         },
         "bounds": {"ttft_s": side.bounds.ttft, "tpot_s": side.bounds.tpot, "share_of_requests": side.bounds.share},
         "devices": side.devices,
+        "cells": side.cells,
         "best": _deployment(side.best, side) if side.best else None,
         "deployments": [_deployment(one, side) for one in _ranked(side)],
         "looked_at": {
@@ -117,7 +110,7 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "max_rate_hz": one.rate,
         "rate_override": _rate(one.rate, side),
         "estimate_hz": one.candidate.estimate.rate,
-        "breaks_beyond": found.binds,
+        "breaks_beyond": _next(one, side),
         "ttft_s": ttft,
         "tpot_s": tpot,
         "tokens_per_s_device": device,
@@ -143,9 +136,30 @@ def _answer(side: Side) -> str:
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} within {bound}\n"
-        f"[bold]{best.rate:.4g} requests/s[/] by {escape(best.candidate.text)}; at {BEYOND} times that "
-        f"{best.capacity.binds} is broken\nas     {escape(' '.join([*best.candidate.words, _rate(best.rate, side)]))}"
+        f"[bold]{best.rate:.4g} requests/s[/]{_for_how_long(side)} by {escape(best.candidate.text)}; at {BEYOND} times that "
+        f"{_next(best, side)} is broken{_cells(side)}\n"
+        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
     )
+
+
+def _for_how_long(side: Side) -> str:
+    """Whether the rate goes on for long, or just while so few requests come."""
+    note = few(side)
+    return f" [yellow]while these requests last ({escape(note)})[/]" if note else ""
+
+
+def _cells(side: Side) -> str:
+    """Of how many equal parts the whole is, where it is of several."""
+    if side.cells == 1:
+        return ""
+    whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} requests/s" if side.best else ""
+    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}"
+
+
+def _next(one: Tried, side: Side) -> str:
+    """What is broken at `BEYOND` times a deployment's rate: of the best by the whole run, of others what ends the run."""
+    assert one.capacity is not None
+    return (side.breaks if one is side.best else "") or one.capacity.binds
 
 
 def _rate(rate: float, side: Side) -> str:
@@ -185,6 +199,18 @@ def _deployments(side: Side) -> Table:
             data["breaks_beyond"],
             style="bold" if one is side.best else "",
         )
+    return table
+
+
+def _front(side: Side) -> Table:
+    table = Table(title="what a user gets against what a device gives: no run has more of both", title_justify="left")
+    for name in ("tokens/s a user", "tokens/s a device", "deployment"):
+        table.add_column(name, justify="left" if name == "deployment" else "right")
+    rows = side.front
+    # ends, and points in between at equal distances
+    places = sorted({round(at * (len(rows) - 1) / (SHOWN - 1)) for at in range(SHOWN)}) if rows else []
+    for user, device, one in (rows[place] for place in places):
+        table.add_row(f"{user:.4g}", f"{device:.4g}", escape(one.candidate.text))
     return table
 
 

@@ -1,13 +1,17 @@
 """``dse capacity``: the largest rate of requests that keeps its bounds, of every deployment of a model on so many devices.
 
 A deployment is instances that do both phases, or some that prefill and some that decode. Each has an estimate from the steady
-state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far:
-who breaks a bound there is out, who keeps them is searched for its own rate.
+state (`evaluators.serving.steady`); the loop plays those whose estimate could win, the best first, at the best rate so far: who
+breaks a bound there by far is out, others are searched for their own rate.
+
+A rate goes on for long: requests come for `LONG` times what one of them may take, so that queues which grow are seen. Where
+that is more than `MOST_PLAYED`, devices are taken as cells that are alike, each with a router and its part of the requests; one
+is played.
 """
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,8 +43,18 @@ WAVE = 4
 
 MOST_DEVICES = 1 << 16
 
+MOST_SEARCHED = 256
+"""Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
+
 COARSE = 1.05
 """As `NEAR`, of deployments that the best one is compared with."""
+
+NEARLY = 1.02
+"""Times a bound: a deployment that breaks it by less at the best rate of others may keep it at a higher one, where batches are
+full, and is searched by itself."""
+
+USUAL, LONG, MOST_PLAYED = 2000, 5, 40_000
+"""Requests at least where nobody says how many; times what a request may take, in which they come; and requests at most."""
 
 OF_LOAD = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, BEYOND, 1.2)
 """Times the largest rate, at which the best deployment is drawn."""
@@ -74,6 +88,9 @@ class Side:
         candidates: that fit, by falling estimate; `refused` do not, by what limit.
         curve: of the best deployment: times its largest rate, percentiles of TTFT and TPOT, which bound is broken.
         why: why there is none; "" where there is one.
+        cells: alike, of which this is one.
+        words: overrides that say how many requests are played, where nobody did.
+        asked: the rate of all cells that is to be served; 0 where the largest is asked for. [1/s]
     """
 
     chip: str
@@ -85,6 +102,14 @@ class Side:
     refused: dict[str, int]
     curve: tuple[tuple[float, float, float, float, str], ...] = ()
     why: str = ""
+    cells: int = 1
+    words: tuple[str, ...] = ()
+    asked: float = 0.0
+
+    @property
+    def breaks(self) -> str:
+        """What the best deployment breaks at `BEYOND` times its rate, in the words of the curve."""
+        return next((broken for times, *_, broken in self.curve if times == BEYOND), "")
 
     @cached_property
     def best(self) -> Tried | None:
@@ -178,10 +203,82 @@ def parsed(words: Sequence[str]) -> Asked:
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
+    if _said(asked):
+        usual, load, bounds, knobs = posed(chip, asked, trust=trust)
+        find = _fewest if asked.rate else _most
+        return find(chip, asked, usual, load, bounds, knobs)
+    if asked.rate:
+        found = posed(chip, asked, trust=trust)
+        count = enough(found[1], found[2], asked.rate)
+        if count <= MOST_PLAYED:
+            told = _counted(asked, count)
+            return replace(_fewest(chip, told, *posed(chip, told, trust=trust)), words=told.overrides[-1:])
+    return _in_cells(chip, asked, trust)
+
+
+def _said(asked: Asked) -> bool:
+    """Whether somebody says how many requests there are."""
+    return any(word.startswith(("workload.requests=", "workload.trace=")) for word in asked.overrides)
+
+
+def _counted(asked: Asked, count: int) -> Asked:
+    return replace(asked, overrides=(*asked.overrides, f"workload.requests={count}"))
+
+
+def may_take(load: Load, bounds: Bounds) -> float:
+    """What a request of mean length may take, by the bounds that there are. [s]"""
+    each = float(load.requests.output.mean()) * bounds.tpot
+    return (bounds.ttft if bounds.ttft < math.inf else 0.0) + (each if each < math.inf else 0.0)
+
+
+def enough(load: Load, bounds: Bounds, rate: float) -> int:
+    """Requests that tell what goes on for long: they come for `LONG` times what one may take."""
+    return max(USUAL, 1000 * math.ceil(LONG * may_take(load, bounds) * rate / 1000))
+
+
+def _in_cells(chip: str, asked: Asked, trust: bool) -> Side:
+    """The best deployment of as many devices as so many requests tell about, and how many such cells there are.
+
+    The requests are as many as the estimate asks for; where the loop serves more than that, it is asked again.
+    """
     usual, load, bounds, knobs = posed(chip, asked, trust=trust)
-    if asked.devices:
-        return _most(chip, asked, usual, load, bounds, knobs, asked.devices)
-    return _fewest(chip, asked, usual, load, bounds, knobs)
+    devices, rate = _cell(
+        asked.devices or MOST_DEVICES, lambda some: _estimated(usual, load, bounds, knobs, some), load, bounds
+    )
+    while True:
+        told = _counted(asked, enough(load, bounds, rate))
+        usual, load, bounds, knobs = posed(chip, told, trust=trust)
+        side = replace(_most(chip, replace(told, devices=devices), usual, load, bounds, knobs), words=told.overrides[-1:])
+        count = len(load.requests)  # a trace may have fewer than are asked for
+        if side.best is None or enough(load, bounds, side.best.rate) <= count or count < enough(load, bounds, rate):
+            break
+        rate = COARSE * side.best.rate
+    if side.best is None:
+        return side
+    cells = math.ceil(asked.rate / side.best.rate) if asked.rate else asked.devices // devices
+    if cells * devices > MOST_DEVICES:
+        most = MOST_DEVICES // devices * side.best.rate
+        why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {most:.4g}"
+        return replace(side, why=f"{chip}: {why}")
+    return replace(side, cells=cells, asked=asked.rate)
+
+
+def _estimated(usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> float:
+    """The largest rate by the estimates of instances that do both phases; 0 for none. [1/s]"""
+    found, _ = candidates(usual, load, bounds, knobs, devices, apart=False)
+    return max((one.estimate.rate for one in found), default=0.0)
+
+
+def _cell(most: int, estimated: Callable[[int], float], load: Load, bounds: Bounds) -> tuple[int, float]:
+    """Devices of a cell, and their rate by the estimate: all, or the most of 1, 2, 4 and so on that can be played."""
+    devices, rate = 1, estimated(1)
+    while devices < most:
+        more = min(2 * devices, most)
+        next_rate = estimated(more)
+        if rate and enough(load, bounds, next_rate) > MOST_PLAYED:
+            break
+        devices, rate = more, next_rate
+    return devices, rate
 
 
 def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Bounds, Space]:
@@ -194,7 +291,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
     if not any(word.startswith("workload=") for word in words):
         words.insert(1, "workload=serving")
     if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
-        words.append("workload.requests=2000")
+        words.append(f"workload.requests={USUAL}")
     if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
         words.append("space=capacity")
     config = compose(words, trust=trust)
@@ -228,8 +325,9 @@ def _space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> 
     return asked.space
 
 
-def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> Side:
+def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, knobs: Space) -> Side:
     """The best deployment on so many devices."""
+    devices = asked.devices
     found, refused = candidates(usual, load, bounds, knobs, devices, apart=asked.apart)
     side = Side(chip, load, bounds, devices, (), tuple(found), refused)
     if not found:
@@ -259,7 +357,7 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
         while keeper(many) is None:
             progress.update(0, 1, f"{many} devices are too few")
             few, many = many, many * 2
-            if many > 4096:
+            if many > MOST_SEARCHED:
                 found, refused = candidates(usual, load, bounds, knobs, few, apart=asked.apart)
                 why = _unloaded(chip, found, load, bounds) if found else _why_none(chip, usual, refused, few)
                 side = Side(chip, load, bounds, few, (), tuple(found), refused)
@@ -268,7 +366,7 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
-    return _most(chip, asked, usual, load, bounds, knobs, many)
+    return replace(_most(chip, replace(asked, devices=many), usual, load, bounds, knobs), asked=asked.rate)
 
 
 def threads() -> int:
@@ -315,9 +413,21 @@ def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
     """A deployment at the best rate of the others, and at its own largest where it keeps the bounds there."""
     if not best:
         return _searched(one, load, bounds, one.estimate.rate, NEAR)
-    if bounds.broken(_play(one, load, best * NEAR, bounds)):
-        return Tried(one, None)
-    return _searched(one, load, bounds, best * NEAR, NEAR)
+    rate, guess = best * NEAR, one.estimate.rate
+    # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
+    nearly = bounds._replace(ttft=NEARLY * bounds.ttft, tpot=NEARLY * bounds.tpot)
+    served = _play(one, load, rate, nearly)
+    if not nearly.broken(served):
+        return _searched(one, load, bounds, guess if guess and _breaks(served, bounds) else rate, NEAR)
+    if guess > rate and not bounds.broken(_play(one, load, guess, bounds)):
+        return _searched(one, load, bounds, guess, NEAR)
+    return Tried(one, None)
+
+
+def _breaks(served: Served, bounds: Bounds) -> str:
+    """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
+    ttft, tpot = spent(served, bounds.share)
+    return " and ".join(name for name, wrong in (("ttft", ttft > bounds.ttft), ("tpot", tpot > bounds.tpot)) if wrong)
 
 
 def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
@@ -358,9 +468,8 @@ def _curve(
     """Latency against load."""
 
     def at_load(times: float) -> tuple[float, float, float, float, str]:
-        ttft, tpot = spent(_play(best.candidate, load, times * best.rate, UNBOUNDED), bounds.share)
-        late, slow = ttft > bounds.ttft, tpot > bounds.tpot
-        return times, times * best.rate, ttft, tpot, "tpot" if slow else "ttft" if late else ""
+        served = _play(best.candidate, load, times * best.rate, UNBOUNDED)
+        return times, times * best.rate, *spent(served, bounds.share), _breaks(served, bounds)
 
     return tuple(several.map(at_load, OF_LOAD))
 

@@ -193,7 +193,8 @@ SERVED = closed(
                 "share_of_requests": number("that keep each bound, from 0 to 1"),
             }
         ),
-        "devices": whole(),
+        "devices": whole("of a cell"),
+        "cells": whole("alike, which the devices are; each has a router, and its part of the requests"),
         "best": maybe(DEPLOYMENT, "which serves most"),
         "deployments": each(DEPLOYMENT, "those whose rate is known, the largest first"),
         "looked_at": closed(

@@ -2,7 +2,8 @@
 
 Requests are taken as equal, of mean lengths. An iteration that `d` requests decode in takes `t(d)`; a request is decoded in as
 many iterations as it has further tokens, fewer where tokens are guessed, and each of them also prefills its share of the
-prompts that come meanwhile.
+prompts that come meanwhile. Prompts that wait go together, as many as an iteration has room for: the rate is the largest, at
+which some always wait.
 """
 
 from typing import NamedTuple
@@ -50,16 +51,16 @@ def steady(of: Deployment, requests: Requests, *, tpot: float) -> Steady:
     # iterations that a request decodes in
     further, context = max(output - 1.0, 1e-9) / last.expected, prompt + output / 2
     apart = len(of.pools) == 2
-    prefill = _prompt(first, prompt)
+    prefill, together = _prompt(first, prompt), _together(first, requests)
     best = Steady(0.0, prefill, np.inf, 0.0)
     for decodes in _counts(last, context):
         # while a request makes its tokens, as many prompts come as requests decode: one in the mean for each
-        each = _decode(last, decodes, context) if apart else _mixed(last, decodes, prompt, further, context)
+        each = _decode(last, decodes, context) if apart else _mixed(last, decodes, prompt, further, context, together)
         if each / last.expected > tpot:
             continue
         rate = last.instances * last.stages * decodes / (further * each)
         if apart:
-            rate = min(rate, first.instances / prefill)
+            rate = min(rate, first.instances * first.stages / together)
         if rate > best.rate:
             best = Steady(rate, prefill, each / last.expected, decodes)
     return best
@@ -72,13 +73,23 @@ def prompts(pool: Pool, asked: Requests) -> float:
         pool: of instances.
         asked: whose prompts count; each token attends to as many positions as it does in the mean over all.
     """
+    return float(pool.instances * pool.stages / _full(pool, asked))
+
+
+def _full(pool: Pool, asked: Requests) -> float:
+    """Seconds of a prompt's share of full iterations, which have nothing else. [s]"""
     lengths = asked.prompt.astype(float)
     mean, context = lengths.mean(), (lengths * (lengths + 1) / 2).sum() / lengths.sum()
     full = {float(most_prompts(pool.policy, pool.batch, int(lengths.max())))}
     if not pool.policy.chunked:
         full.add(mean)
     each = min(float(seconds(pool.price, tokens, tokens * context, 0.0, 0.0, 0.0, 0.0)) / tokens for tokens in full)
-    return float(pool.instances * pool.stages / (each * mean))
+    return float(each * mean)
+
+
+def _together(pool: Pool, asked: Requests) -> float:
+    """Seconds of a prompt where others wait that are computed with it, or by itself where that is quicker. [s]"""
+    return min(_prompt(pool, float(asked.prompt.mean())), _full(pool, asked))
 
 
 def _counts(pool: Pool, context: float) -> list[float]:
@@ -111,18 +122,15 @@ def _prompt(pool: Pool, prompt: float) -> float:
     return total
 
 
-def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: float) -> float:
-    """Time of an iteration where the same instances prefill. [s]"""
+def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: float, together: float) -> float:
+    """Time of an iteration where the same instances prefill, a prompt by itself in `together`. [s]"""
     rule, each = pool.policy, decodes * prompt / further  # prompt tokens an iteration
     if not rule.mixed:
         # a prompt stops all decodes of its instance; of as many prompts as requests decode
-        return _decode(pool, decodes, context) + decodes * _prompt(pool, prompt) / further
-    if not rule.chunked:  # whole prompts, as many as come
-        prompts = max(1.0, decodes / further)
-        pairs = prompts * prompt * (prompt + 1) / 2
-        with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, 0.0))
-        share = min(1.0, decodes / further)
-        return share * with_prompts + (1 - share) * _decode(pool, decodes, context)
+        return _decode(pool, decodes, context) + decodes * together / further
+    if not rule.chunked:  # whole prompts: as many as come, or those that waited until an iteration was full
+        room = min(float(most_prompts(rule, pool.batch, int(prompt))) / prompt, decodes)
+        return min(_whole(pool, prompts, decodes, prompt, further, context) for prompts in {decodes / further, room})
     rows = decodes * (1 + pool.guesses)
     budget = float(rule.tokens) - rows
     if rule.unit:
@@ -138,3 +146,12 @@ def _mixed(pool: Pool, decodes: float, prompt: float, further: float, context: f
     pairs = budget * (past + chunk / 2)
     with_prompts = float(seconds(pool.price, budget, pairs, decodes, decodes * context, past, 0.0))
     return full * with_prompts + (1 - full) * _decode(pool, decodes, context)
+
+
+def _whole(pool: Pool, prompts: float, decodes: float, prompt: float, further: float, context: float) -> float:
+    """Time of an iteration in the mean, where some have so many whole prompts, one at least, beside the decodes. [s]"""
+    prompts = max(1.0, prompts)
+    pairs = prompts * prompt * (prompt + 1) / 2
+    with_prompts = float(seconds(pool.price, prompts * prompt, pairs, decodes, decodes * context, 0.0, 0.0))
+    share = min(1.0, decodes / further / prompts)
+    return share * with_prompts + (1 - share) * _decode(pool, decodes, context)

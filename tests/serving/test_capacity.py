@@ -86,6 +86,31 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     assert found.rate <= of_prompts(of, load, bounds)
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9))
+def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
+    """Where an iteration itself takes most, as on wafers, prompts that are computed together take little more than one."""
+    rng = np.random.default_rng(seed)
+    step, token, row = (float(10 ** rng.uniform(*ends)) for ends in ((-3, -1), (-7, -5), (-5, -3)))
+    of, asked = _draw(seed)
+    pools = tuple(replace(pool, price=linear(step, token, 1e-10, row, 1e-8)) for pool in of.pools)
+    of = of._replace(pools=pools)
+    asked = asked.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
+    bounds = _bounds(of, asked.first(50), rng)
+    load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
+    unbound = steady(of, asked, tpot=np.inf).rate
+    most = of_most(of, unbound, load, bounds)
+    assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
+
+
+def test_no_wafer_serves_more_than_it_may() -> None:
+    words = ["chip=wse2", "model=qwen3_1b7", "devices=2", "workload.prompt=500", "workload.output=200", "space=empty"]
+    words += ["workload.ttft='500 ms'", "workload.tpot='10 ms'", "workload.requests=2000", "apart=false"]
+    (side,) = capacity([*words, "mapping.serving.policy=prefill_first", "mapping.serving.batch=64"])
+    assert side.best is not None
+    assert side.best.rate <= side.best.candidate.most
+
+
 @pytest.mark.parametrize("reuse", [{"pooled": True}, {"prefix": 400}])
 def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     """The same prompt again and again, of which only the last block is computed: far more than by prompts alone."""
