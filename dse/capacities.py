@@ -153,7 +153,9 @@ def _cells(side: Side) -> str:
     if side.cells == 1:
         return ""
     whole = f"{side.cells * side.devices:,} devices serve {side.cells * side.best.rate:.4g} requests/s" if side.best else ""
-    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}"
+    idle = side.asked - side.cells * side.devices
+    left = f"; {idle} more are left over" if idle > 0 else ""
+    return f"\n[bold]{side.cells:,} such cells[/], each with a router and its part of the requests: {whole}{left}"
 
 
 def _next(one: Tried, side: Side) -> str:
@@ -234,7 +236,8 @@ def _chips(sides: Sequence[Side]) -> Table:
             continue
         data = _deployment(side.best, side)
         table.add_row(
-            escape(side.chip), str(data["devices"]), f"{side.best.rate:.4g}", f"{data['tokens_per_s_device']:.4g}",
+            escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
+            f"{data['tokens_per_s_device']:.4g}",
             f"{data['tokens_per_s_user']:.4g}", escape(data["deployment"]),
         )  # fmt: skip
     return table

@@ -90,7 +90,7 @@ class Side:
         why: why there is none; "" where there is one.
         cells: alike, of which this is one.
         words: overrides that say how many requests are played, where nobody did.
-        asked: the rate of all cells that is to be served; 0 where the largest is asked for. [1/s]
+        asked: devices that there are for all cells; 0 where the fewest are asked for.
     """
 
     chip: str
@@ -104,7 +104,7 @@ class Side:
     why: str = ""
     cells: int = 1
     words: tuple[str, ...] = ()
-    asked: float = 0.0
+    asked: int = 0
 
     @property
     def breaks(self) -> str:
@@ -260,7 +260,7 @@ def _in_cells(chip: str, asked: Asked, trust: bool) -> Side:
         most = MOST_DEVICES // devices * side.best.rate
         why = f"{asked.rate:g} requests/s take about {cells * devices:,} devices; {MOST_DEVICES:,} serve {most:.4g}"
         return replace(side, why=f"{chip}: {why}")
-    return replace(side, cells=cells, asked=asked.rate)
+    return replace(side, cells=cells, asked=asked.devices or 0)
 
 
 def _estimated(usual: Question, load: Load, bounds: Bounds, knobs: Space, devices: int) -> float:
@@ -366,7 +366,7 @@ def _fewest(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds
             middle = (few + many) // 2
             few, many = (middle, many) if keeper(middle) is None else (few, middle)
             progress.update(0, 1, f"between {few} and {many} devices")
-    return replace(_most(chip, replace(asked, devices=many), usual, load, bounds, knobs), asked=asked.rate)
+    return _most(chip, replace(asked, devices=many), usual, load, bounds, knobs)
 
 
 def threads() -> int:

@@ -26,7 +26,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE, "dse evaluate --json", design.EVALUATE),
     "shortlist": (2, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (2, "dse compare --json", design.COMPARE),
-    "capacity": (1, "dse capacity --json", design.CAPACITY),
+    "capacity": (2, "dse capacity --json", design.CAPACITY),
     "explain": (1, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT, "dse explain --json STUDY", study.FRONT),
     "whynot": (1, "dse whynot --json", study.WHYNOT),
