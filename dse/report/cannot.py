@@ -106,9 +106,13 @@ def idle_knobs(asked: Study, frame: pd.DataFrame, *, seconds: float = SECONDS) -
 
 
 def _idle_pairs(asked: Study, known: pd.DataFrame) -> list[Remark]:
-    """Knobs in which stored designs differ alone, and come out the same whatever its value."""
+    """Knobs in which stored designs differ alone, and come out the same whatever its value.
+
+    Of designs that break a limit nothing is known but that.
+    """
     knobs = [knob.address for knob in asked.question.space.knobs]
     judged_by = [name for name in metrics_of(goal_of(asked)) if name in known]
+    known = known[known[judged_by].notna().any(axis=1)]
     found = []
     for knob in knobs:
         others = [other for other in knobs if other != knob]
