@@ -89,7 +89,7 @@ def _misspelt(address: str, config: dict[str, Any]) -> str:
         return f"{address}: one value, not a group of fields; write {address}=VALUE"
     if isinstance(at, dict) and last in at:
         return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
-    if isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
+    if path and isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
         return f"{address}: this {path[0]} leaves it out; +{address}=... says it"
     if isinstance(at, dict) and not set(at) <= CONSTANT:
         return f"{'.'.join(path) or 'config'}: no field {address!r}; {nearest(last, at)}"
