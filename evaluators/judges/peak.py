@@ -4,8 +4,8 @@ An iteration takes the mean power of what it does, over the time that it is pric
 as micro-batches of a pipeline, each is taken to be the one of its kind, with prompts or of decodes alone, that takes most; and
 pools are taken to have the most under way at the same time. That bounds the power of the fullest state from above, and is that
 state's where one instance with one stage serves. Iterations are those that `serving/busiest.py` has kept: the most of these is
-within 2 % of the most of all, in runs of dense, mixed and latent models whose iterations were all priced. In the steady state,
-they are the mean iterations of both kinds, of all instances at once.
+within 2 % of the most of all, in runs of dense, mixed and latent models on dies whose iterations were all priced; on other
+layouts that was not looked at. In the steady state, they are the mean iterations of both kinds, of all instances at once.
 """
 
 from collections.abc import Callable, Sequence
