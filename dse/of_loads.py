@@ -1,13 +1,15 @@
 """What is said of a served load beside its metrics: KV memory where its blocks are given, and why no rate keeps its bounds."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dse.evaluators.evaluation import held, unloaded
-from dse.evaluators.judges.serving import Held
 from dse.space.design import Design
 from dse.space.units import show
 from dse.space.workload import Load
+
+if TYPE_CHECKING:
+    from dse.evaluators.judges.serving import Held  # which compiles loops
 
 
 class Beside(NamedTuple):
@@ -18,7 +20,7 @@ class Beside(NamedTuple):
         alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
     """
 
-    held: tuple[Held, ...] = ()
+    held: "tuple[Held, ...]" = ()
     alone: tuple[float, float] | None = None
 
 
@@ -52,7 +54,7 @@ def record(of: Beside) -> dict[str, Any]:
     return {"kv_memory": memory, "unloaded": alone}
 
 
-def _memory(of: Held) -> str:
+def _memory(of: "Held") -> str:
     return (
         f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.blocks ({of.blocks:,}); its memory has room for "
         f"{of.room_tokens:,} ({of.room:,} blocks)"
