@@ -177,7 +177,7 @@ def _refuse(chip: Chip, case: type) -> None:
     if chip.hbm.banks is not None:
         memory.refuse(chip.hbm.banks, "chip.hbm.banks")
     if chip.l2 is not None and case not in (Case, Load):
-        raise DesignError(f"chip.l2: {plural(case)} by themselves read what they need once; leave it out, or ask for models")
+        raise DesignError(f"chip.l2: asked alone, {plural(case)} would read nothing twice; leave it out, or ask for models")
     if case is Stream:
         _refuse_stream(chip)
     if case is not Collective and chip.noc.topology != "mesh":

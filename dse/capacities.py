@@ -132,20 +132,22 @@ def _answer(side: Side) -> str:
     bound = f"{show(side.bounds.ttft, 's')} to the first token, {show(side.bounds.tpot, 's')} a token"
     asked = side.load.requests
     lengths = f"{asked.prompt.mean():,.0f} in, {asked.output.mean():,.0f} out"
+    last = ", while these requests last," if few(side) else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x {escape(side.chip)}[/], {len(asked):,} requests"
         f"{f' ({asked.skipped:,} rows skipped)' if asked.skipped else ''}, {lengths}; "
         f"{share} within {bound}\n"
-        f"[bold]{best.rate:.4g} requests/s[/]{_for_how_long(side)} by {escape(best.candidate.text)}; at {BEYOND} times that "
+        f"[bold]{best.rate:.4g} requests/s[/]{last} by {escape(best.candidate.text)}; at {BEYOND} times that "
         f"{_next(best, side)} is broken{_cells(side)}\n"
         f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate(best.rate, side)]))}"
+        f"{_for_how_long(side)}"
     )
 
 
 def _for_how_long(side: Side) -> str:
-    """Whether the rate goes on for long, or just while so few requests come."""
+    """What to say below the answer where the rate holds just while so few requests come."""
     note = few(side)
-    return f" [yellow]while these requests last ({escape(note)})[/]" if note else ""
+    return f"\n[yellow]note:[/] {escape(note)}" if note else ""
 
 
 def _cells(side: Side) -> str:

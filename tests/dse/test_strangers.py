@@ -231,13 +231,13 @@ def test_a_store_sends_nothing_to_the_terminal(command: str, folder: Path, typed
 
 
 def test_no_password_of_a_warm_start_is_stored(folder: Path) -> None:
-    from dse.provenance import facts
+    from dse.provenance import provenance_of
     from tests.dse.toy import toy
 
     url = "postgresql://me:open@host/db"
     asked = toy(folder, f"search.warm_start=['{url}']", "ray.address='ray://me:open@host:1'")
     assert asked.search["warm_start"] == [url]
-    assert "open@" not in json.dumps([facts(asked), asked.identity()])
+    assert "open@" not in json.dumps([provenance_of(asked), asked.identity()])
 
 
 NAMES = st.sampled_from(["hydra", "_target_", "chip", "run", "x", "_global_", "", "hydra_", "Hydra"])

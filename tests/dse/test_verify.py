@@ -295,7 +295,7 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
     def totals() -> list[float]:
         designs = payload([loaded.part()])["studies"][0]["explained"]["designs"]
         assert len({design["by"] for design in designs.values()}) == 1
-        return sorted(sum(operator[-1] for operator in design["operators"]) for design in designs.values())
+        return sorted(sum(operator[8] for operator in design["operators"]) for design in designs.values())
 
     assert totals() == pytest.approx(sorted(own), rel=1e-5)
     monkeypatch.setattr("dse.report.data.SECONDS", 0.0)

@@ -132,9 +132,12 @@ def test_the_mesh_that_would_do_does() -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (("workload=gemm",), "choose mapping=tensor_parallel or sglang, or a mesh, as chip=wse2"),
+        (("workload=gemm", "mapping=product"), "choose mapping="),
         (("chip=wse2", "workload=gemm", "mapping=waferllm"), "choose mapping=product"),
-        (("chip=wse2", "mapping=product"), "choose mapping=waferllm, waferllm_prefetch, t10 or ladder"),
+        (
+            ("chip=wse2", "mapping=product"),
+            "for models on a mesh of cores choose mapping=waferllm, waferllm_dojo, waferllm_prefetch, t10 or ladder",
+        ),
         (("chip=wse2", "workload=gemm", "workload.shapes=[8192]"), "is not m x k x n"),
         (("chip=wse2", "workload=gemm", "workload.shapes=[]"), "not a list of sizes"),
         (("chip=wse2", "workload=gemm", "workload.kernel=gem"), "valid: gemm, gemv"),

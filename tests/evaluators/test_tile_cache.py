@@ -136,8 +136,8 @@ def test_a_cache_helps_pipelines_that_serve() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("chip=tile32", "workload=attention"), "chip.l2: attentions by themselves read what they need once"),
-        (("chip=tile32", "workload=gemm"), "chip.l2: products by themselves read what they need once"),
+        (("chip=tile32", "workload=attention"), "chip.l2: asked alone, attention would read nothing twice"),
+        (("chip=tile32", "workload=gemm"), "chip.l2: asked alone, products would read nothing twice"),
         (("chip=wse2", "model=qwen3_4b"), "chip.l2: a mesh of cores does not read it"),
     ],
 )

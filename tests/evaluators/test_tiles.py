@@ -87,7 +87,7 @@ def test_tiles_and_dies_have_the_same_products_to_do(model: str, prompt: int) ->
     flop = [
         sum(row.flop for row in explain(each.base, each.workload.cases[0], fidelity="closed").rows) for each in (tiles, dies)
     ]
-    assert flop[0] == pytest.approx(4 * flop[1], rel=1e-9)
+    assert flop[0] == pytest.approx(flop[1], rel=1e-9)  # of all devices
 
 
 @pytest.mark.parametrize("fidelity", ["closed", "events"])

@@ -177,7 +177,10 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
             ("chip=wse2", "model=qwen3_1b7", "mapping=waferllm_prefetch"),
             "mapping.prefill.prefetch: this chip has no main memory",
         ),
-        (("chip=wse2_hbm", "model=qwen3_1b7", "workload=serving"), "chip.hbm: loads on a mesh of cores do not read it"),
+        (
+            ("chip=wse2_hbm", "model=qwen3_1b7", "workload=serving"),
+            "chip.hbm: served requests on a mesh of cores do not read it",
+        ),
         (("chip=wse2_hbm", "workload=gemv"), "chip.hbm: products on a mesh of cores do not read it"),
         (
             ("chip=wse2_hbm", "model=qwen3_1b7", "chip.hbm.place=core"),

@@ -174,5 +174,5 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
 
 
 def test_a_mapping_of_batches_is_refused_with_one_that_serves() -> None:
-    with pytest.raises(DesignError, match="as they come, on a mesh of cores: choose mapping=waferllm_serving"):
+    with pytest.raises(DesignError, match="for served requests on a mesh of cores choose mapping=waferllm_serving"):
         metrics(*SERVING, "mapping=waferllm")

@@ -109,7 +109,7 @@ def test_a_knob_that_no_chip_has_names_the_nearest_of_any() -> None:
         (Choice("mapping.both.tp", (1, 2), when=((CHIP, ("wse2",)),)), "chip wse2 has no such field"),
         (Choice("mapping.both.tp", (1, 2), when=((CHIP, ("a10",)),)), "a100"),
         (Choice("mapping.both.tp", (1, 2), when=(("mapping.decode.gemv", ("ktree",)),)), "no chip has it"),
-        (Choice("mapping.both.tp", (1, 2), when=(("mapping.both.tp", (1,)),)), "comes back"),
+        (Choice("mapping.both.tp", (1, 2), when=(("mapping.both.tp", (1,)),)), "its 'when' depends on itself"),
     ],
 )
 def test_a_knob_that_cannot_count_is_refused_with_the_chip(knob: Knob, says: str) -> None:
