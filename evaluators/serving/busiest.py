@@ -9,13 +9,19 @@ decoding requests, with prompts and without: that of the most tokens, and among 
 
 import math
 
+import numpy as np
+
 from dse.evaluators.machine.compile_cache import piece
+
+OCTAVES = np.array([math.frexp(requests)[1] for requests in range(1024)], dtype=np.uint8)
+"""Of so many requests; `frexp` in each iteration is what the loop would notice."""
 
 
 @piece
 def note(kept, f):
     """Keeps an iteration that is the busiest of its octave; `kept` has the shape (2, octaves): without prompts, with them."""
-    _, octave = math.frexp(f.requests)
+    requests = int(f.requests)
+    octave = OCTAVES[requests] if requests < len(OCTAVES) else math.frexp(f.requests)[1]
     most = kept[1 if f.prompt > 0 else 0, min(octave, kept.shape[1] - 1)]
     more = f.prompt + f.requests - most.prompt - most.requests
     if more > 0 or (more == 0 and f.pairs + f.positions > most.pairs + most.positions):
