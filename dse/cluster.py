@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dse import left
 from dse.signals import held_back
 from dse.space.errors import DesignError
-from dse.workers import Crew, cpus
+from dse.workers import Crew, NotStartedError, cpus
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -154,15 +154,24 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
     if not crew.address:
         left.adopting()
         restore = _alone()
-        with held_back():
-            ray.init(
-                address="local",
-                num_cpus=crew.count or cpus(),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-            )
+        try:
+            with held_back():
+                ray.init(
+                    address="local",
+                    num_cpus=crew.count or cpus(),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                )
+        except Exception as error:  # a limit on files or memory, a machine that is too busy: Ray raises what it will
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            restore()
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+            raise NotStartedError(
+                f"workers: Ray does not start on this machine: {reason}; workers=serial goes without it"
+            ) from None
         return restore
     host, _, port = crew.address.removeprefix("ray://").rpartition(":")
     try:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from dse.evaluators import evaluate
 from dse.evaluators.account.metrics import LIMITS
 from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
 from dse.space.workload import Workload
 from dse.store import Result
 
@@ -102,8 +103,12 @@ class Serial:
         return left
 
 
+class NotStartedError(DesignError):
+    """Ray does not start on this machine; work can go on without it."""
+
+
 class Auto:
-    """Serial, until the work that is left repays the start of Ray."""
+    """Serial, until the work that is left repays the start of Ray; also from there on, where Ray does not start."""
 
     def __init__(
         self, serial: Serial, ray: Callable[[], Workers], crew: Crew, designs: int, say: Callable[[str], None]
@@ -115,6 +120,7 @@ class Auto:
         self._say = say
         self._rounds = 0
         self._hired: Workers | None = None
+        self._alone = False
 
     @property
     def cpu(self) -> float:
@@ -132,14 +138,21 @@ class Auto:
         found = self._serial.collect()
         self._left -= len(found)
         self._rounds += 1
+        if self._alone:
+            return found
         count = self._crew.count or cpus()
         work = self._serial.pace.seconds * self._left
         # the first round pays for imports and compilation, and tells nothing of those to come
         if self._rounds > 1 and work * (1 - 1 / count) > self._crew.start:
             each = f"{self._serial.pace.seconds * 1e3:.3g} ms"
             self._say(f"workers: ray, {count} (auto: some {work:.0f} s of work left at {each} a design repay its start)")
-            self._hired = self._ray()
-            self._hired.submit(self._serial.rest())
+            try:
+                self._hired = self._ray()
+            except NotStartedError as error:
+                self._say(f"{error}, which is what happens now")
+                self._alone = True
+            else:
+                self._hired.submit(self._serial.rest())
         return found
 
     def close(self) -> None:

@@ -1,11 +1,13 @@
 """Which sampler is chosen, what the constraints do to it, when a search stops, and what it takes over from another study."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dse.cluster import Cluster
 from dse.loop import run_study
 from dse.samplers import Ask, Told, suited
 from dse.search import sampler
@@ -15,7 +17,7 @@ from dse.space.knobs import Choice, Interval, Space
 from dse.stop import Stops
 from dse.store import Result, Store
 from dse.warm import warm
-from dse.workers import Auto, Crew, Serial, evaluator
+from dse.workers import Auto, Crew, NotStartedError, Serial, evaluator
 from tests.dse.faulty import Slow
 from tests.dse.test_search import Counting
 from tests.dse.toy import searched, toy
@@ -226,3 +228,37 @@ def test_auto_starts_ray_when_what_is_left_repays_it(start: float, repaid: bool)
             found += workers.collect()
     assert sorted(result.key for result in found) == sorted(entry[0] for entry in entries)
     assert bool(hired.keys) == repaid == bool(said)
+
+
+def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
+    """It is said once, and nobody asks again."""
+    tried: list[int] = []
+
+    def refused() -> Any:
+        tried.append(1)
+        raise NotStartedError("workers: Ray does not start on this machine: no room; workers=serial goes without it")
+
+    said: list[str] = []
+    evaluate = lambda batch: [Result(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
+    workers = Auto(Serial(evaluate), refused, Crew("auto", count=2, start=0.0), 400, said.append)
+    workers.submit([(f"{number}", {}, base()) for number in range(400)])
+    found: list[Result] = []
+    while len(found) < 400:
+        found += workers.collect()
+    assert len(tried) == 1
+    assert "no room; workers=serial goes without it, which is what happens now" in said[-1]
+
+
+def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the settings of a private cluster are taken back."""
+    import ray
+
+    def refused(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.\nMore.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    before = os.environ.get("RAY_AUTH_TOKEN")
+    with pytest.raises(NotStartedError, match=r"timed out during startup; workers=serial goes without it"):
+        Cluster(Crew("ray"))
+    assert os.environ.get("RAY_AUTH_TOKEN") == before

@@ -69,7 +69,14 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(small_di
 @pytest.mark.parametrize("screen", ["false", "true"])
 def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path, screen: str, typed: Any) -> None:
     """The same without the right to mount: the system refuses to write beyond a size."""
-    line = words(tmp_path, str(tmp_path / "s.sqlite"), f"screen.run={screen}", "screen.limit=65536", "search.budget=1000")
+    line = words(
+        tmp_path,
+        str(tmp_path / "s.sqlite"),
+        f"screen.run={screen}",
+        "screen.limit=65536",
+        "search.budget=1000",
+        "workers=serial",
+    )
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
