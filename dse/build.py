@@ -26,6 +26,8 @@ from dse.space.software import (
     MANY_DIES,
     POOLED_DIES,
     REGIONS,
+    SERVED_DIES,
+    SERVED_POOLED_DIES,
     SERVED_REGIONS,
     SERVED_WHOLE_CHIP,
     SOFTWARE,
@@ -276,9 +278,10 @@ def _refuse_combine(mapping: Mapping, *, there: bool) -> None:
     The mappings of many dies with a cache say one whatever the model.
     """
     software = software_of(mapping)
-    if getattr(mapping.precision, "combine", None) is None or software == POOLED_DIES or (software == MANY_DIES and there):
+    pooled, tiles = software in (POOLED_DIES, SERVED_POOLED_DIES), software in (MANY_DIES, SERVED_DIES)
+    if getattr(mapping.precision, "combine", None) is None or pooled or (tiles and there):
         return
-    why = "no model here has experts" if software == MANY_DIES else "experts send nothing back here"
+    why = "no model here has experts" if tiles else "experts send nothing back here"
     raise DesignError(
         f"mapping.precision.combine: nothing reads it, for {why}; leave it out, or ask a model with experts on many dies "
         "(chip=wafer64, chip=h800_ep)"

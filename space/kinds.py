@@ -14,7 +14,9 @@ from dse.space.software import (
     PRODUCT,
     REGIONS,
     SERVED_DEVICES,
+    SERVED_DIES,
     SERVED_PIPELINES,
+    SERVED_POOLED_DIES,
     SERVED_REGIONS,
     SERVED_WHOLE_CHIP,
     STREAM,
@@ -94,13 +96,15 @@ KINDS: dict[tuple[str, type], Kind] = {
             "npu_serving_wsc_llm",
         ),
     ),
+    (DIES, Load): Kind((SERVED_DIES,), ("flat_dies_serving",)),
+    (POOLED, Load): Kind((SERVED_POOLED_DIES,), ("expert_parallel_serving", "expert_parallel_int8_serving")),
     (MEMORY, Stream): Kind((STREAM,), ("stream",)),
     (TILES, Stream): Kind((STREAM,), ("stream",)),
     (NETWORK, Traffic): Kind((TRAFFIC,), ("traffic",)),
 }
 """By machines and kinds of case."""
 
-GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES, SERVED_DEVICES)
+GUESSING = (DEVICES, WHOLE_CHIP, MANY_DIES, POOLED_DIES, SERVED_DEVICES, SERVED_DIES, SERVED_POOLED_DIES)
 """Software that checks guessed tokens in decode."""
 
 WHERE: dict[type, str] = {

@@ -27,6 +27,7 @@ DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipe
 POOLED_DIES = "pooled dies"
 SERVED_DEVICES, SERVED_REGIONS = "served devices", "served regions"
 SERVED_PIPELINES, SERVED_WHOLE_CHIP = "served pipelines", "served whole chip"
+SERVED_DIES, SERVED_POOLED_DIES = "served many dies", "served pooled dies"
 PRODUCT, SUMMA, STREAM, TRAFFIC, ATTENTION, COLLECTIVE = "product", "summa", "stream", "traffic", "attention", "collective"
 
 
@@ -49,6 +50,10 @@ SOFTWARE: dict[str, Parts] = {
         "requests served on pipelines of cores", _phases(PoolPlan) | {"sram_kv": None, "serving": TileServing}
     ),
     SERVED_WHOLE_CHIP: Parts("requests served on all tiles at a time", _phases(FlatPlan) | {"serving": Serving}),
+    SERVED_DIES: Parts("requests served on many dies of tiles", _phases(DiesPlan) | {"serving": Serving}),
+    SERVED_POOLED_DIES: Parts(
+        "requests served on many dies with a cache", _phases(PooledPlan) | {"stack": Stack, "serving": Serving}
+    ),
     PRODUCT: Parts("a product by itself", {"kernel": ProductPlan}),
     SUMMA: Parts("a product by itself on tiles", {"kernel": SummaPlan}),
     STREAM: Parts("requests to memory", {"kernel": StreamPlan}),

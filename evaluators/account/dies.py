@@ -1,5 +1,6 @@
 """Models on many dies of tiles: what one die does by itself, local memories, and energy."""
 
+from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.account import many_dies, tiles
@@ -17,21 +18,21 @@ from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches
-from dse.evaluators.account.tiles import filled, limits_of, most, sums
+from dse.evaluators.account.tiles import Held, filled, limits_of, most, sums
 from dse.evaluators.account.tiles import rows as rows
 from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.dies import On, Split, passes
 from dse.evaluators.layouts.formats import Sizes, itemsize_of, returned_bytes
+from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
 from dse.evaluators.silicon.energy import dynamic
-from dse.space.chip import Chip, memory_channels
+from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
 from dse.space.remember import remembered
-from dse.space.workload import Case
 
 FIDELITIES = ("closed", "events")
 """Of models, whose meshes are too large to be played flit by flit."""
@@ -45,30 +46,21 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     return many_dies.phases(KIND, design, job, fidelity, detailed=detailed)
 
 
-def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
-    plan = getattr(design.mapping, phase)
+def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
+    plan = getattr(design.mapping, asked.phase)
     said = whole_chip.Said(plan.attention, plan.gemm)
     nbytes = itemsize_of(design.mapping), returned_bytes(design.mapping.precision)
-    found: Alone = _own(case, of, one_die(design.chip), said, nbytes, phase, decode_at, fidelity)
+    found: Alone = _own(asked, of, one_die(design.chip), said, nbytes, fidelity)
     return found
 
 
 @remembered
-def _own(
-    case: Case,
-    of: Split,
-    die: Chip,
-    said: whole_chip.Said,
-    nbytes: tuple[float, float],
-    phase: str,
-    decode_at: str,
-    fidelity: str,
-) -> Alone:
+def _own(asked: Turns, of: Split, die: Chip, said: whole_chip.Said, nbytes: tuple[float, float], fidelity: str) -> Alone:
     """What dies do by themselves, and local memory of a tile in use, by kind of operator; `nbytes` of a value and back."""
     itemsize, returned = nbytes
-    on = whole_chip.On(case.model, die, said, itemsize, {})
-    calls = On(case.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, returned)
-    found, parts = alone(passes(case, of, calls, phase, decode_at), of_tiles(die), reader_of(fidelity), sums)
+    on = whole_chip.On(asked.model, die, said, itemsize, {})
+    calls = On(asked.model, lambda part, attend: whole_chip.covered(part, attend, on), itemsize, returned)
+    found, parts = alone(passes(asked, of, calls), of_tiles(die), reader_of(fidelity), sums)
     return found, filled(parts)
 
 
@@ -90,23 +82,22 @@ KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
-    chip, engine = design.chip, design.chip.tile.matrix
+    chip = design.chip
     latency, dies = phases[0].seconds + phases[1].seconds, count(chip)
-    peak = 2.0 * dies * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
+    peak = dies * engines(design)
     activity = Activity()
     for phase in phases:
         assert phase.activity is not None
         activity = activity + phase.activity
 
     def spent() -> Spent:
-        width = itemsize_of(design.mapping)
-        return [(dynamic(of.activity or Activity(), chip, width), of.seconds) for of in phases]
+        return [(joules(design, of.activity or Activity()), of.seconds) for of in phases]
 
     return {
         "peak": peak,
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
         "hbm_bytes": activity.memory_bytes,
-        "hbm_utilisation": activity.memory_bytes / (latency * dies * memory_channels(chip) * chip.hbm.channel_bandwidth),
+        "hbm_utilisation": activity.memory_bytes / (latency * dies * channels(design)),
         "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,
         "hbm_used": most(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(most(nbytes for _, nbytes in phase.held[1]) for phase in phases),
@@ -114,10 +105,35 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     }
 
 
+def joules(design: Design, activity: Activity) -> Any:
+    """Energy of what dies do. [J]"""
+    return dynamic(activity, design.chip, itemsize_of(design.mapping))
+
+
+def engines(design: Design) -> Any:
+    """What the engines of a die multiply at most. [FLOP/s]"""
+    chip, engine = design.chip, design.chip.tile.matrix
+    return 2.0 * chip.mesh.rows * chip.mesh.cols * engine.rows * engine.cols * chip.clock
+
+
+def channels(design: Design) -> Any:
+    """What the memory of a die brings. [B/s]"""
+    return memory_channels(design.chip) * design.chip.hbm.channel_bandwidth
+
+
+def capacity(design: Design) -> Any:
+    """Of the memory of a die. [B]"""
+    return memory_of(design.chip)
+
+
+def memories(design: Design, held: Dict[str, Held]) -> list[Limit]:
+    """Memories of both phases, and groups of tiles."""
+    return limits_of(design.chip, design.mapping, held)
+
+
 def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memories of both phases, groups of tiles, and what holds on many dies of any kind."""
-    found = limits_of(design.chip, design.mapping, {phase.name: phase.held for phase in phases})
-    return [*found, *many_dies.limits(design, job)]
+    return [*memories(design, {phase.name: phase.held for phase in phases}), *many_dies.limits(design, job)]
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:

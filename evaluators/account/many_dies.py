@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.account.dies_memory import caches as caches_of
+from dse.evaluators.account.dies_memory import units_of
+from dse.evaluators.account.dies_memory import weights as weights_of
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.stretches import Stretches, by_case
 from dse.evaluators.graph.experts import parts_reached
@@ -18,22 +21,17 @@ from dse.evaluators.graph.operators import useful
 from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.cuts import cut
-from dse.evaluators.layouts.devices import kv_local
 from dse.evaluators.layouts.dies import (
-    DRAFT,
-    EMBEDDING,
-    HEAD,
     Crossing,
     Pass,
     Split,
     Unit,
     fullest,
-    named,
-    runs,
     split_of,
 )
 from dse.evaluators.layouts.formats import Sizes
 from dse.evaluators.layouts.legal_splits import advice, bounds, stages
+from dse.evaluators.layouts.turns import Batch, Turns
 from dse.evaluators.machine.d2d import placed, ports_needed, rectangle
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
@@ -45,11 +43,10 @@ from dse.evaluators.silicon import area
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.elementwise import Array, ceil_div, maximum
-from dse.space.layers import MOE, layers
+from dse.space.layers import by_reach
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping, SplitPlan
 from dse.space.model import Model
-from dse.space.parameters import STATE_BYTES, attention_parameters, drafting, ffn_parameters, growths, shared_width
 from dse.space.workload import Case
 
 WAITS = "stages"
@@ -88,13 +85,13 @@ class Kind(NamedTuple):
     """What a die is.
 
     Attributes:
-        own: what one does by itself, of a design, a case, how it is divided, phase, decode_at and fidelity.
+        own: what one does by itself, of a design, what a copy of attention is asked, how it is divided, and fidelity.
         machine: that it is in a phase.
         sizes: bytes of weights and of a cached value.
         reached: share of the links' bandwidth that its software reaches.
     """
 
-    own: Callable[[Design, Case, Split, str, str, str], Alone]
+    own: Callable[[Design, Turns, Split, str], Alone]
     machine: Callable[[Design, str], Machine]
     sizes: Callable[[Mapping], Sizes]
     reached: Callable[[Mapping], Any]
@@ -128,14 +125,14 @@ def phases(kind: Kind, design: Design, job: Stretches, fidelity: str, *, detaile
     (case,) = job.cases
     both = {name: _played(kind, design, case, job.decode_at, name, fidelity) for name in ("prefill", "decode")}
     played, slices = {name: some for name, (some, _) in both.items()}, {name: last for name, (_, last) in both.items()}
-    stages = _cut(played["decode"], split(design, case, "decode").pp)
+    stages = stages_of(played["decode"], split(design, case, "decode").pp)
     held = _held(design, case, stages, played, kind.sizes(design.mapping))
     found = []
     for name, some in played.items():
         of = split(design, case, name)
         seconds, total, done = _summed(some, stages, of, name)
         flop = _useful(case, name, job.decode_at)
-        blocks = tuple(_detailed(some, of)) if detailed else ()
+        blocks = tuple(in_detail(some, of)) if detailed else ()
         full = held[name], slices[name]
         phase = Phase(name, kind.machine(design, name), blocks, None, 1.0, None, seconds, full, total, flop)
         found.append(phase._replace(dies=of.ranks, asked=flop / done if done else 1.0))
@@ -158,16 +155,30 @@ def _played(
     kind: Kind, design: Design, case: Case, decode_at: str, phase: str, fidelity: str
 ) -> tuple[tuple[Played, ...], Any]:
     """Passes of a phase, and what else is known of a die in it."""
-    chip, mapping = _chip(design), _mapping(design)
-    plan, of = getattr(mapping, phase), split(design, case, phase)
+    of = split(design, case, phase)
+    return played(kind, design, Batch(fullest(case, of.slots), phase, decode_at), of, fidelity)
+
+
+def played(
+    kind: Kind, design: Design, asked: Turns, of: Split, fidelity: str, rows: tuple[int, int] | None = None
+) -> tuple[tuple[Played, ...], Any]:
+    """Passes of what one copy of attention is asked, and what else is known of a die in them.
+
+    Args:
+        kind, design, asked, fidelity: as they are.
+        of: how the model is divided; all copies of it exchange at the same time.
+        rows: of dies, first and how many, that the copies of the model are on; None for all.
+    """
+    mapping, reader, found = _mapping(design), reader_of(fidelity), list[Played]()
+    plan = getattr(mapping, asked.phase)
     where = between(
-        chip, plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
+        _chip(design), plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
-        copies=_copies(plan, case.model),
+        copies=_copies(plan, asked.model),
         library=None if mapping.stack is None else mapping.stack.dispatch,
+        rows=rows,
     )  # fmt: skip
-    own, slices = kind.own(design, fullest(case, of.slots), of, phase, decode_at, fidelity)
-    reader, found = reader_of(fidelity), []
+    own, slices = kind.own(design, asked, of, fidelity)
     for one, ran in own:
         units = tuple(_done(unit, of_unit, of, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)
@@ -230,7 +241,7 @@ NOTHING = Machine(None, None, None, 0.0, None, None, 0.0)
 """What exchanges need of a die."""
 
 
-def _cut(decode: Sequence[Played], stages: int) -> Array:
+def stages_of(decode: Sequence[Played], stages: int) -> Array:
     """Units on each stage, shape (stages, kinds, designs): those of decode steps take least so."""
     first = decode[0].units
     seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
@@ -250,11 +261,11 @@ def _summed(played: Sequence[Played], stages: Array, of: Split, phase: str) -> t
             activity = activity + unit.activity * (every * unit.times)
             flop += unit.flop * (every * unit.times)
         if step.onward:
-            activity = activity + _handed(step.onward) * (every * (of.pp - 1))
+            activity = activity + handed(step.onward) * (every * (of.pp - 1))
     return seconds, activity, flop
 
 
-def _handed(of: list[Timed]) -> Activity:
+def handed(of: list[Timed]) -> Activity:
     """Of an exchange."""
     return of[0].costs[0].activity or Activity()
 
@@ -272,7 +283,7 @@ def _paced(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, pha
     return found if any(isinstance(value, np.ndarray) for value in (*seconds, onward)) else float(found[0])
 
 
-def _detailed(played: Sequence[Played], of: Split) -> list[Timed]:
+def in_detail(played: Sequence[Played], of: Split) -> list[Timed]:
     """Blocks of all micro-batches, of the mean stage: what a phase takes beside them, stages wait."""
     found = []
     for step in played:
@@ -291,13 +302,15 @@ def _held(
     design: Design, case: Case, stages: Array, played: Dict[str, tuple[Played, ...]], sizes: Sizes
 ) -> dict[str, tuple[tuple[str, Any], ...]]:
     """Bytes in HBM of the fullest die, by what they are for, in both phases; all micro-batches have their caches there."""
-    model, units = case.model, _units(case.model)
+    model, units = case.model, units_of(case.model)
     found: dict[str, tuple[tuple[str, Any], ...]] = {}
     for phase, some in played.items():
         of = split(design, case, phase)
         mine, names = fullest(case, of.slots), [unit.name for unit in some[0].units]
-        weights = np.array([_weights(name, units.get(name, ("", "")), model, of, sizes) for name in names])
-        caches = np.array([_caches(units.get(name, ("", ""))[0], mine, phase, of, sizes) for name in names])
+        weights = np.array([weights_of(name, units.get(name, ("", "")), model, of, sizes) for name in names])
+        many = of.batches * of.halves
+        cached, sequences = many * _kept(mine, phase), float(many * mine.batch)
+        caches = np.array([caches_of(units.get(name, ("", ""))[0], model, cached, sequences, of, sizes) for name in names])
         on_stage = [np.tensordot(each, stages, (0, 1)) for each in (weights, caches)]
         fullest_stage = np.argmax(on_stage[0] + on_stage[1], axis=0)[None]
         wide = stages.shape[2] > 1
@@ -311,54 +324,10 @@ def _held(
     return found
 
 
-def _units(model: Model) -> dict[str, tuple[str, str]]:
-    """Mixing and FFN of each unit that is a layer, or has one."""
-    found = {named(model, *names): names for names, _ in runs(model)}
-    mixing, ffn = drafting(model)
-    return found | {DRAFT: (mixing.name, ffn.name)}
-
-
-def _caches(mixes: str, mine: Case, phase: str, of: Split, sizes: Sizes) -> float:
-    """Bytes of caches and states of a unit of a mixing on one die, of the requests of all micro-batches. [B]"""
-    total = 0.0
-    for growth in growths(mine.model):
-        if growth.layer.name != mixes:
-            continue
-        values = kv_local(growth.layer.of, of.tp)
-        for n, prompt, output in mine.requests:
-            length = prompt + (output if phase == "decode" else 0)
-            kept, scored = growth.kept(length)
-            total += n * (kept * values * sizes.kv + scored * growth.scores * sizes.indexed)
-            total += n * (growth.state * STATE_BYTES + growth.conv * sizes.kv) / of.tp
-    return float(total * of.batches * of.halves)
-
-
-def _weights(unit: str, names: tuple[str, str], model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a unit on one die; of a layer, by the names of its mixing and its FFN. [B]"""
-    usual = sizes.weights
-    table, h = model.vocab * model.hidden / of.tp * usual, model.hidden * usual
-    if unit in (EMBEDDING, HEAD):
-        return float(table + (h if unit == HEAD else 0))
-    mixes, feeds = names
-    found, total = layers(model), 0.0
-    for layer in found.mixings:
-        total += (attention_parameters(layer.of) / of.tp * sizes.attention + h) if layer.name == mixes else 0.0
-    for layer in (one for one in found.ffns if one.name == feeds):
-        dense = ffn_parameters(layer.of, layer.of.ffn_intermediate) / of.tp * usual
-        total += (_sparse(layer.of, of, sizes) if feeds.startswith(MOE) else dense) + h
-    # the table of the head is on a module's own stage, that of the embedding on another where there are several
-    return float(total + (2 * model.hidden * h + 3 * h + (table if of.pp > 1 else 0.0) if unit == DRAFT else 0.0))
-
-
-def _sparse(model: Model, of: Split, sizes: Sizes) -> float:
-    """Bytes of a layer's experts on one die: some of them whole, or a share of each."""
-    experts = model.experts
-    assert experts is not None
-    one = ffn_parameters(model, experts.intermediate, experts.latent) * sizes.experts
-    shared = experts.shared * ffn_parameters(model, shared_width(experts)) * sizes.experts
-    around = (experts.count + 2 * experts.latent) * model.hidden * sizes.weights
-    stored = ceil_div(experts.count + of.redundant, of.ep) * one
-    return float(stored + shared + around if of.ep > 1 else (stored + shared) / of.tp + around)
+def _kept(case: Case, phase: str) -> Any:
+    """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
+    ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    return by_reach(case.model, lambda reach: float(sum(n * reach.kept(end) for n, end in ends)))
 
 
 def areas(design: Design) -> tuple[Any, Any]:
@@ -375,15 +344,23 @@ def area_parts(design: Design) -> dict[str, Any]:
 def refused(design: Design, job: Stretches) -> list[Limit]:
     """What cannot be laid out at all: more ranks than dies, stages than units, or groups that do not fit one another."""
     (case,) = job.cases
-    found = [limit for name in ("prefill", "decode") for limit in _layout(design, case, name)]
+    found = [limit for name in ("prefill", "decode") for limit in layout_limits(design, case, name)]
     return found if any(limit.need > limit.have for limit in found) else []
 
 
-def _layout(design: Design, case: Case, phase: str) -> list[Limit]:
-    chip, model, of, where = _chip(design), case.model, split(design, case, phase), f"mapping.{phase}"
+def layout_limits(design: Design, case: Case, phase: str, said: Split | None = None, rows: int = 0) -> list[Limit]:
+    """That a phase of a case can be laid out.
+
+    Args:
+        design, case, phase: as they are.
+        said: how it is divided; None where the batch says how many micro-batches.
+        rows: of dies that it has; 0 for all.
+    """
+    chip, model, where = _chip(design), case.model, f"mapping.{phase}"
+    of = said or split(design, case, phase)
     routed = 1 if model.experts is None else model.experts.count + of.redundant
     whole = of.tp if of.ep == 1 else _multiple(of.ep, of.tp)
-    rows_, cols_ = int(chip.dies.rows), int(chip.dies.cols)
+    rows_, cols_ = rows or int(chip.dies.rows), int(chip.dies.cols)
     blocks = _plan(design, phase).placement == "blocks" and of.ranks <= rows_ * cols_ and routed % of.ep == 0
     size = 1 if chip.boxes is None else int(chip.boxes.size)
     boxed = [] if chip.boxes is None else [Limit("chip.boxes.size", _multiple(count(chip), size), count(chip) * 1.0, "1")]
@@ -426,7 +403,7 @@ def early(design: Design, job: Stretches) -> list[Limit]:
     """Limits that are known before anything is priced: layouts, and requests that are spread evenly."""
     (case,), found = job.cases, []
     for name in ("prefill", "decode"):
-        found += _layout(design, case, name)
+        found += layout_limits(design, case, name)
         slots = _places(design, case, name)
         found.append(Limit("workload.batch", _multiple(case.batch, slots), case.batch * 1.0, "1"))
     return found
@@ -434,15 +411,22 @@ def early(design: Design, job: Stretches) -> list[Limit]:
 
 def limits(design: Design, job: Stretches) -> list[Limit]:
     """Layouts, ports of dies, and requests that are spread evenly."""
-    chip, (case,) = _chip(design), job.cases
-    found = early(design, job)
-    before, after = (split(design, case, name) for name in ("prefill", "decode"))
+    (case,) = job.cases
+    both = [split(design, case, name) for name in ("prefill", "decode")]
+    return [*early(design, job), one_split(*both), port_limit(_chip(design))]
+
+
+def one_split(before: Split, after: Split) -> Limit:
+    """Where the same dies do both phases."""
     alike = before._replace(batches=0, halves=0) == after._replace(batches=0, halves=0)
-    found.append(Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1"))
+    return Limit("mapping.decode.tp", 1.0 if alike else 2.0, 1.0, "1")
+
+
+def port_limit(chip: Chip) -> Limit:
+    """Links of a die, which its topology takes."""
     boxes = chip.boxes
     sides = (int(chip.dies.rows), int(chip.dies.cols)) if boxes is None else (1, int(boxes.size))
-    need = ports_needed(*sides, chip.d2d.topology)
-    return [*found, Limit("chip.d2d.ports", need * 1.0, chip.d2d.ports, "1")]
+    return Limit("chip.d2d.ports", ports_needed(*sides, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:

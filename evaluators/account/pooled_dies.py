@@ -1,5 +1,6 @@
 """Models on many dies with a cache each: what one die does by itself, as `layouts.devices` has it, and energy."""
 
+from collections.abc import Mapping as Dict
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,8 +27,10 @@ from dse.evaluators.graph.operators import Part
 from dse.evaluators.layouts import devices
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import On, Split, passes, plain
-from dse.evaluators.layouts.formats import Sizes, returned_bytes, sizes
+from dse.evaluators.layouts.formats import Sizes, multiplied, returned_bytes, sizes
+from dse.evaluators.layouts.turns import Turns
 from dse.evaluators.machine.machine import Machine, of_die
+from dse.evaluators.machine.pooled import pooled
 from dse.evaluators.passes.call import Block, alike, breadth_first
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import jobs, reader_of
@@ -38,7 +41,6 @@ from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import BYTES, Mapping, Precision
 from dse.space.numbers import Rates
 from dse.space.remember import remembered
-from dse.space.workload import Case
 
 FIDELITIES = ("closed",)
 """Readers: there is no mesh of cores to play."""
@@ -64,19 +66,18 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     return list(found.values())
 
 
-def _of_design(design: Design, case: Case, of: Split, phase: str, decode_at: str, fidelity: str) -> Alone:
+def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    found: Alone = _own(case, of, _machine(design, phase), formats, rates, passed, phase, decode_at, fidelity)
+    found: Alone = _own(asked, of, _machine(design, asked.phase), formats, rates, passed, fidelity)
     return found
 
 
 @remembered
 def _own(
-    case: Case, of: Split, machine: Machine, precision: Precision, rates: Rates | None, passed: Any, phase: str, decode_at: str,
-    fidelity: str,
-) -> Alone:  # fmt: skip
+    asked: Turns, of: Split, machine: Machine, precision: Precision, rates: Rates | None, passed: Any, fidelity: str
+) -> Alone:
     """What dies do by themselves; `passed` is how often vector engines pass over K and V."""
 
     def cover(part: Part, attend: Attend) -> Block:
@@ -94,8 +95,8 @@ def _own(
         flop = sum((of.block.times * call.flop for of in parts for call in of.block.calls), 0.0)
         return sum(of.seconds * of.block.times for of in parts), activity, flop
 
-    on = On(case.model, cover, float(BYTES[precision.activations]), returned_bytes(precision), plain)
-    return alone(passes(case, of, on, phase, decode_at), machine, reader_of(fidelity), sums)[0], ()
+    on = On(asked.model, cover, float(BYTES[precision.activations]), returned_bytes(precision), plain)
+    return alone(passes(asked, of, on), machine, reader_of(fidelity), sums)[0], ()
 
 
 def _machine(design: Design, phase: str) -> Machine:
@@ -141,10 +142,37 @@ def _held(of: Phase) -> Any:
     return sum(value for _, value in of.held[0])
 
 
+def joules(design: Design, activity: Activity) -> Any:
+    """Energy of what dies do. [J]"""
+    return of_pool(_done(activity), design.chip)
+
+
+def engines(design: Design) -> Any:
+    """What the engines of a die multiply at most, activations with weights in their formats. [FLOP/s]"""
+    said = design.mapping.precision
+    pace = multiplied(said.activations, said.weights, design.chip.core.rates).pace
+    return 1 / (pooled(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_achieved * pace)
+
+
+def channels(design: Design) -> Any:
+    """What the memory of a die brings. [B/s]"""
+    return design.chip.hbm.bandwidth
+
+
+def capacity(design: Design) -> Any:
+    """Of the memory of a die. [B]"""
+    return design.chip.hbm.capacity
+
+
+def memories(design: Design, held: Dict[str, Any]) -> list[Limit]:
+    """Memory of both phases."""
+    have = capacity(design)
+    return [Limit("chip.hbm.capacity", sum(value for _, value in of), have, "B", of) for of, _ in held.values()]
+
+
 def limits(design: Design, job: Stretches, *phases: Phase) -> list[Limit]:
     """Memory, and what holds on many dies of any kind."""
-    found = [Limit("chip.hbm.capacity", _held(of), design.chip.hbm.capacity, "B", of.held[0]) for of in phases]
-    return [*found, *many_dies.limits(design, job)]
+    return [*memories(design, {phase.name: phase.held for phase in phases}), *many_dies.limits(design, job)]
 
 
 def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> str:

@@ -42,8 +42,16 @@ def pool(serving: Serving, group: Group, load: Load, price: Price, free: float, 
     memory = replace(memory, blocks=int(serving.blocks) or memory.blocks)
     kept = (free - float(serving.reserved)) * float(serving.prefix)
     known = prefixes(kept, room, load.requests.block, int(serving.snapshot or 0))
-    pooled = serving.reuse == "pool"
-    return Pool(price, group.rule, memory, group.instances, batch=group.batch, **known._asdict(), pooled=pooled)
+    return Pool(
+        price,
+        group.rule,
+        memory,
+        group.instances,
+        group.of.shares,
+        group.batch,
+        **known._asdict(),
+        pooled=serving.reuse == "pool",
+    )
 
 
 def held(serving: Serving, load: Load, free: float, room: Room) -> Memory:

@@ -27,7 +27,15 @@ from dse.evaluators.serving.price import Error
 from dse.space.design import Design
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
-from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.software import (
+    SERVED_DEVICES,
+    SERVED_DIES,
+    SERVED_PIPELINES,
+    SERVED_POOLED_DIES,
+    SERVED_REGIONS,
+    SERVED_WHOLE_CHIP,
+    software_of,
+)
 from dse.space.workload import Asked, Load, Workload
 
 SERVICES = {
@@ -35,6 +43,8 @@ SERVICES = {
     SERVED_REGIONS: "account.services.regions",
     SERVED_PIPELINES: "judges.tile_serving",
     SERVED_WHOLE_CHIP: "account.services.whole_chip",
+    SERVED_DIES: "account.services.many_dies",
+    SERVED_POOLED_DIES: "account.services.many_dies",
 }
 """Layouts that serve, by the software that runs them: modules of the package, imported when they are asked."""
 
@@ -202,7 +212,10 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
     way = service.transfer(design, load) if len(pools) == 2 else None
-    return deployment(serving, pools, load, way and (way[0].at(0), float(way[1]))), off
+    found = deployment(serving, pools, load, way and (way[0].at(0), float(way[1])))
+    if found.transfer is not None and hasattr(service, "channels"):
+        found = found._replace(transfer=found.transfer._replace(channels=service.channels(design, load)))
+    return found, off
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:

@@ -63,6 +63,28 @@ def decoding(at: Step) -> Attend:
     return found
 
 
+def chunks(model: Model, requests: int, queries: int, keys: int) -> Attend:
+    """Chunks of prompts that are alike: new tokens of each, and positions with these."""
+    reaches = layers(model).reaches
+
+    def found(place: int) -> list[Attending]:
+        reach = reaches[place]
+        return [Attending(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
+
+    return found
+
+
+def newest(model: Model, requests: int, context: float, guesses: int = 0) -> Attend:
+    """A token of each of some requests with as long a context, and those guessed after it."""
+    reaches = layers(model).reaches
+
+    def found(place: int) -> list[Attending]:
+        seen = [float(reaches[place].seen(context + ahead)) for ahead in range(1 + guesses)]
+        return [Attending(False, requests, 1 + guesses, max(ceil_div(seen[-1], 1), 1), sum(seen))]
+
+    return found
+
+
 def attended(model: Model, of: Attention, requests: int, queries: int, keys: int, *, prefilling: bool) -> Heads:
     """Prompts, of whose positions the last `queries` are new, or one token each to so many that are cached.
 

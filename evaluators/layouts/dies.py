@@ -16,10 +16,11 @@ import numpy as np
 from dse.evaluators.graph.experts import busiest, spread
 from dse.evaluators.graph.operators import MIXING, Attention, Dim, Elementwise, Index, MatMul, Operator, Part, Recur, useful
 from dse.evaluators.graph.routing import routing
-from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attend, alike_prompts, decoding, nobody
+from dse.evaluators.layouts.attended import Attend, nobody
 from dse.evaluators.layouts.residency import width
+from dse.evaluators.layouts.turns import Turn, Turns
 from dse.evaluators.passes.call import Block
 from dse.space.chip import Dies
 from dse.space.elementwise import ceil_div
@@ -177,14 +178,13 @@ class On(NamedTuple):
     whole: Callable[[Model, Part], Part] = routing
 
 
-def passes(case: Case, of: Split, on: On, phase: str, decode_at: str) -> list[Pass]:
-    """Passes of a phase, of the requests of one slot: one of all prompts, or decode steps between two requests' ends."""
-    if phase == "prefill":
-        return [_pass(1.0, prefill(case), alike_prompts(case), of, on)]
-    return [_pass(count, at, decoding(at), of, on) for count, at in decode(case, decode_at)]
+def passes(asked: Turns, of: Split, on: On) -> list[Pass]:
+    """What one copy of attention is asked, turn by turn."""
+    return [_pass(turn, of, on) for turn in asked.turns()]
 
 
-def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
+def _pass(turn: Turn, of: Split, on: On) -> Pass:
+    at, attend = turn.at, turn.attend
     model, nbytes = on.model, on.itemsize * on.model.hidden
     graph = transformer(model, at)
     asked = {(part.name, one.name): useful(one) / of.tp for part in graph for one in part.operators}
@@ -192,7 +192,7 @@ def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     rows = 0.0
     for name in parts if model.experts is not None and of.ep > 1 else ():
         if name.startswith(MOE):
-            parts[name], rows = _experts(on, at, of, name)
+            parts[name], rows = _experts(on, turn, of, name)
 
     @cache  # layers of two kinds may have the same attention
     def block(name: str, operators: tuple[Operator, ...] = ()) -> Block:
@@ -214,7 +214,7 @@ def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
         if mixes and not routed and not (parts[mixes].joined and feeds):
             found = found + summed(f"{mixes} sums")
         if routed:
-            return found + _routed(parts[feeds], block, at.tokens, on, of)
+            return found + _routed(parts[feeds], block, turn, on, of)
         return found + one(feeds) + summed(f"{feeds} sums") if feeds else found
 
     units = [Unit(EMBEDDING, one("embedding"), 1)]
@@ -226,7 +226,11 @@ def _pass(count: float, at: Step, attend: Attend, of: Split, on: On) -> Pass:
     units.append(Unit(HEAD, head, 1))
     left = max(_left(part) + 2.0 * part.rows * model.hidden for part in parts.values())
     return Pass(
-        count, tuple(units), at.tokens * nbytes, left * on.itemsize, rows * (on.itemsize + on.returned) * routed_width(model)
+        turn.times,
+        tuple(units),
+        at.tokens * nbytes,
+        left * on.itemsize,
+        rows * (on.itemsize + on.returned) * routed_width(model),
     )
 
 
@@ -256,21 +260,25 @@ def _chosen(at: Step, of: Split) -> Steps:
     return [Crossing("best tokens", "allgather", at.requests * CANDIDATE)] if of.tp > 1 else []
 
 
-def _routed(part: Part, block: Any, tokens: float, on: On, of: Split) -> Steps:
+def _routed(part: Part, block: Any, turn: Turn, on: On, of: Split) -> Steps:
     """A layer's experts on the dies of a group, around them what each die does with its own tokens.
 
     Args:
         part, block: the layer's, and what makes calls of some of its operators.
-        tokens: of a copy of attention.
+        turn: of a copy of attention.
         on, of: what is computed, and how it is divided.
     """
-    experts_ = on.model.experts
+    experts_, tokens = on.model.experts, turn.at.tokens
     assert experts_ is not None
     nbytes, copies = tokens * on.model.hidden * on.itemsize, tokens * routed_width(on.model) / of.tp * experts_.top_k
     before, experts, after = _cut(part)
     found: Steps = [Crossing("attention sums", "reduce_scatter", nbytes)] if of.tp > 1 else []
-    shares = spread(experts_, tokens * of.copies, of.ep, of.redundant)
+    shares = spread(experts_, turn.tokens * of.copies, of.ep, of.redundant)
     back = None if shares is None else np.repeat(shares[:, None], of.ep, axis=1)
+    if turn.sent:  # of what the fullest copy sends, its dies alike
+        each, evenly = np.repeat(turn.sent, of.tp), np.full(of.ep, 1 / of.ep)
+        taken = evenly if shares is None else shares
+        shares, back = each[:, None] * taken[None, :], taken[:, None] * each[None, :]
     found += [
         block(part.name, before),
         Crossing("dispatch", "all_to_all", copies * on.itemsize, shares),
@@ -288,16 +296,16 @@ def _cut(part: Part) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[
     return part.operators[:first], routed, tuple(of for of in part.operators[first:] if of not in routed)
 
 
-def _experts(on: On, at: Step, of: Split, name: str) -> tuple[Part, float]:
+def _experts(on: On, turn: Turn, of: Split, name: str) -> tuple[Part, float]:
     """The sparse part of a die, and rows at its experts, of the die that has most of them.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
     """
-    model, experts = on.model, on.model.experts
+    at, model, experts = turn.at, on.model, on.model.experts
     assert experts is not None
     tokens = float(ceil_div(at.tokens, of.tp))
     part = next(part for part in transformer(model, replace(at, tokens=tokens)) if part.name == name)
-    rows, read = busiest(experts, at.tokens * of.copies, of.ep, of.redundant)
+    rows, read = busiest(experts, turn.tokens * of.copies, of.ep, of.redundant)
     rows, stored = float(ceil_div(rows, 1)), float(ceil_div(experts.count + of.redundant, of.ep))
     placed: list[Operator] = []
     for operator in part.operators:

@@ -88,6 +88,7 @@ def between(
     reached: Any = 1.0,
     copies: Callable[[int], float] | None = None,
     library: Dispatch | None = None,
+    rows: tuple[int, int] | None = None,
 ) -> Between:
     """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
 
@@ -96,9 +97,12 @@ def between(
         tp, stages: as of `Between`.
         reached: share of the links' bandwidth that software reaches.
         copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
+        rows: of dies, first and how many, that groups are on; None for all.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
-    at = _placed(placement, int(chip.dies.rows), int(chip.dies.cols), groups, members)
+    cols = int(chip.dies.cols)
+    first, count = rows or (0, int(chip.dies.rows))
+    at = _placed(placement, count, cols, groups, members) + first * cols
     on = level(chip, reached)
     each = on.box and together(at, on.box)
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))

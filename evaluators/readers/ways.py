@@ -14,7 +14,9 @@ from dse.space.software import (
     PRODUCT,
     REGIONS,
     SERVED_DEVICES,
+    SERVED_DIES,
     SERVED_PIPELINES,
+    SERVED_POOLED_DIES,
     SERVED_REGIONS,
     SERVED_WHOLE_CHIP,
     STREAM,
@@ -126,6 +128,8 @@ WAYS: dict[str, tuple[Way, ...]] = {
     SERVED_DEVICES: _standing(_priced("devices")),
     SERVED_REGIONS: _standing(_priced("regions")),
     SERVED_WHOLE_CHIP: _standing(_priced("whole_chip")),
+    SERVED_DIES: _standing(_priced("many_dies")),
+    SERVED_POOLED_DIES: _standing(_priced("many_dies")),
     WHOLE_CHIP: (
         Way("products, attention and vectors with their loads and messages", TILE_JOBS, EVENTS, CYCLES),
         TILE_BANKS,

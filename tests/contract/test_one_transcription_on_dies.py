@@ -12,6 +12,7 @@ from dse.evaluators.graph.step import decode, prefill
 from dse.evaluators.graph.transformer import transformer
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import Crossing, On, passes, plain
+from dse.evaluators.layouts.turns import Batch
 from dse.evaluators.passes.call import Block, Call
 from dse.space.workload import Case
 from tests.evaluators.test_mixing import HYBRIDS
@@ -41,7 +42,7 @@ def test_units_do_each_operator_once(name: str, phase: str, whole: Any) -> None:
     case: Case = found.workload.cases[0]  # type: ignore[assignment]
     at = prefill(case) if phase == "prefill" else decode(case, "mean")[0][1]
     of = split(found.base, case, phase)
-    (one, *_) = passes(case, of, On(case.model, covered, 2.0, 2.0, whole), phase, "mean")
+    (one, *_) = passes(Batch(case, phase, "mean"), of, On(case.model, covered, 2.0, 2.0, whole))
     done: Counter[tuple[str, str]] = Counter()
     for unit in one.units:
         for step in unit.steps:

@@ -6,6 +6,7 @@ Each module has
     limits(design, load)                                that the model and a longest request fit, and what else binds
     instances(design, load, fidelity)                   an `Instance` of each pool: that prefills, if any, and that decodes
     transfer(design, load)                              what a request has, on its way between instances, and its start [s]
+    channels(design, load)                              caches on their way at a time, where it is not one of each instance
     devices(design)                                     chips of all instances
     areas(design), area_parts(design)                   of a die and of all, and by block [mm2]
     used(design, load, done, seconds, fidelity, peak)   metrics of what is used, of iterations `done` in some time; `peak` says
@@ -72,6 +73,7 @@ class Instance(NamedTuple):
         room: what a request has there.
         axes: points of a table of prices, of the largest counts in the order of `serving.price.AXES`.
         checks: compositions between them at which the table is compared with prices.
+        shares: of the time of an iteration, by stage; as many micro-batches are in flight.
         key: equal for instances of equal prices, whatever design they are of.
         more: seconds, joules and what else iterations spend, shape (..., what, designs); None where `used` takes compositions.
     """
@@ -82,4 +84,5 @@ class Instance(NamedTuple):
     axes: Callable[[int, int, int, int], list[Array]] = spread
     checks: int = COMPOSITIONS
     key: str = ""
+    shares: tuple[float, ...] = (1.0,)
     more: Pricing | None = None

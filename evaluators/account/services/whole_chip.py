@@ -25,7 +25,7 @@ from dse.evaluators.account.services.prompts import alike, points
 from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.layouts.attended import Attend, Attending, nobody
+from dse.evaluators.layouts.attended import Attend, chunks, newest, nobody
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.whole_chip import On, attending_calls, blocks
 from dse.evaluators.machine.machine import of_tiles
@@ -44,10 +44,9 @@ from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
 from dse.space.fields import equal, replaced
-from dse.space.layers import by_reach, layers, two_forms
+from dse.space.layers import by_reach, two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
-from dse.space.model import Model
 from dse.space.remember import same
 from dse.space.workload import Load
 
@@ -81,7 +80,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         key = "" if several(design) else priced_by(design, load, fidelity)
         of = _pricing(design, load, fidelity, axes)
         found.append(
-            Instance(partial(_seconds, of, several(design)), free, room, lambda *largest, axes=axes: axes, CHECKS, key, of)
+            Instance(partial(_seconds, of, several(design)), free, room, lambda *largest, axes=axes: axes, CHECKS, key, more=of)
         )
     return tuple(found)
 
@@ -231,9 +230,7 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     @cache
     def sliced(length: int) -> list[On]:
         alike = (
-            of.job
-            for requests in (1, SEVERAL)
-            for _, of in attending_calls(parts, _prompts(model, requests, length, length), on)
+            of.job for requests in (1, SEVERAL) for _, of in attending_calls(parts, chunks(model, requests, length, length), on)
         )
         found = [of.tiling for of in map(asked, alike) if isinstance(of, Job)]
         changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
@@ -250,13 +247,13 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
     @cache
     def prompts(requests: int, queries: int, keys: int) -> Array:
         near = lengths[np.abs(np.log(lengths / queries)).argmin()]
-        found = np.stack([attending(_prompts(model, requests, queries, keys), some) for some in sliced(int(near))])
+        found = np.stack([attending(chunks(model, requests, queries, keys), some) for some in sliced(int(near))])
         quickest = found[:, 0].argmin(axis=0)
         return np.asarray(np.take_along_axis(found, quickest[None, None, :], axis=0)[0])
 
     @cache
     def tokens(requests: int, keys: int) -> Array:
-        return attending(_token(model, requests, float(keys)))
+        return attending(newest(model, requests, float(keys)))
 
     return _Prices(others, head, prompts, tokens)
 
@@ -322,10 +319,10 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
             count, own, past = (
                 float(np.rint(value[0])) for value in alike(np.array([max(prompt, 1.0)]), np.array([prompt_context]))
             )
-            here.append(_prompts(model, int(count), int(own), int(own + past)))
+            here.append(chunks(model, int(count), int(own), int(own + past)))
             counts.append(("prefill", count * own, count))
         if at_once:
-            here.append(_token(model, at_once, float(context)))
+            here.append(newest(model, at_once, float(context)))
             counts.append(("decode", float(at_once), float(at_once)))
         passes = [(some,) for some in range(len(here))] if two_forms(model) else [tuple(range(len(here)))]
         for some in passes if share > 0 and here else []:
@@ -334,28 +331,6 @@ def _iteration(design: Design, load: Load, made_of: Composition, fidelity: str) 
             of = blocks(_step(phase, tokens, requests), _together([here[one] for one in some]), plain[phase])
             found += [block._replace(times=block.times * share) for block in of]
     return timed(found, of_tiles(chip), reader_of(fidelity))
-
-
-def _prompts(model: Model, requests: int, queries: int, keys: int) -> Attend:
-    """Chunks of prompts that are alike."""
-    reaches = layers(model).reaches
-
-    def found(place: int) -> list[Attending]:
-        reach = reaches[place]
-        return [Attending(True, requests, queries, keys, float(reach.pairs(keys) - reach.pairs(keys - queries)))]
-
-    return found
-
-
-def _token(model: Model, requests: int, context: float) -> Attend:
-    """A token of each of some requests, with as long a context."""
-    reaches = layers(model).reaches
-
-    def found(place: int) -> list[Attending]:
-        cached = float(reaches[place].seen(context))
-        return [Attending(False, requests, 1, max(int(np.ceil(cached)), 1), cached)]
-
-    return found
 
 
 def _together(several: Sequence[Attend]) -> Attend:

@@ -1,0 +1,512 @@
+"""Many dies that serve requests: an instance is as many dies as a copy of the model is divided over.
+
+An iteration is a micro-batch's pass through all stages, of which there are as many in flight. Its prompts and decoding requests
+are dealt to copies of attention in turn (data parallelism of attention). Each die takes as long as those of the copy that has
+most: the others wait for it where they meet, as engines do that have idle ranks run along. Experts have all copies' tokens.
+
+Prompts and decodes share a pass, by the plan of prefill, where both are computed alike; latent attention and states are not,
+and there prompts go first and decodes after them. A table has each kind by itself; what decodes add beside prompts is what as
+many more tokens take, evenly over copies, and their attention.
+
+Instances that prefill are on the first rows of dies, those that decode on the rows after them, and caches go over the links
+between them: all that can be on their way are, beside nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account import many_dies
+from dse.evaluators.account.breakdown import Row, repeated
+from dse.evaluators.account.dies_memory import caches, units_of, weights
+from dse.evaluators.account.many_dies import (
+    HIDDEN,
+    Played,
+    area_parts,
+    areas,
+    count,
+    handed,
+    in_detail,
+    layout_limits,
+    one_split,
+    played,
+    port_limit,
+    stages_of,
+)
+from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.services import Composition, Done, Instance, priced_by
+from dse.evaluators.account.services.prompts import alike
+from dse.evaluators.account.stretches import stretches_of
+from dse.evaluators.graph.operators import useful
+from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.layouts.dies import Split, split_of
+from dse.evaluators.layouts.turns import Iteration
+from dse.evaluators.machine.d2d import level, placed
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.readers.die_exchange import hand_over
+from dse.evaluators.serving.kvcache import Room, room_of
+from dse.evaluators.serving.policy import Policy, most_prompts, policies
+from dse.evaluators.serving.price import spread
+from dse.space.design import Design
+from dse.space.elementwise import Array, ceil_div
+from dse.space.layers import by_reach, two_forms
+from dse.space.limits import Infeasible, Limit
+from dse.space.remember import same
+from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
+from dse.space.workload import Case, Load
+
+__all__ = ["area_parts", "areas"]
+
+FIDELITIES = ("closed",)
+
+CHECKS = 20
+"""Compositions at which a table's error is measured: each is a step of the model through all of its layers."""
+
+AXES: dict[str, Callable[..., list[Array]]] = {SERVED_DIES: partial(spread, finer=0.5), SERVED_POOLED_DIES: spread}
+"""Points of a table, by the software that runs: those of tiles, which take a search of slices each, are half as many."""
+
+KINDS = {SERVED_DIES: "dies", SERVED_POOLED_DIES: "pooled_dies"}
+"""What a die is, by the software that runs: modules of `account`."""
+
+
+class Pool(NamedTuple):
+    """Instances that are alike.
+
+    Attributes:
+        phase: whose plan divides the model.
+        of: how; copies of the model are instances, and there is one micro-batch at a time.
+        rows: of dies, first and how many.
+        rule, batch: how an iteration is formed, of how many requests at most in all micro-batches.
+    """
+
+    phase: str
+    of: Split
+    rows: tuple[int, int]
+    rule: Policy
+    batch: int
+
+    @property
+    def slots(self) -> int:
+        """Places of an instance that requests of an iteration are dealt to."""
+        return self.of.copies * self.of.halves
+
+
+class Run(NamedTuple):
+    """An iteration: its passes, each how it is divided and by whose plan, and seconds through all stages."""
+
+    passes: tuple[tuple[Iteration, Played, Split], ...]
+    seconds: float
+
+
+def limits(design: Design, load: Load) -> list[Limit]:
+    """Layouts of all instances, and memory for the longest request beside the largest iterations."""
+    found, pools = _layouts(design, load), pools_of(design, load)
+    if any(np.any(limit.need > limit.have) for limit in found):
+        return found
+    held, longest = {}, load.longest - 1
+    cached = by_reach(load.model, lambda reach: float(reach.kept(longest)))
+    for of in pools:
+        stage = _stage(design, load, of)
+        parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
+        held[of.phase] = parts, _slices(design, load, of)
+    return [*found, *_kind(design).memories(design, held)]
+
+
+def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]:
+    """Of each pool, as one die of a copy of attention has it on the stage that has least room."""
+    found = []
+    for of in pools_of(design, load):
+        stage = _stage(design, load, of)
+        free = of.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+        room = room_of(load.model, stage.kv)
+        key = priced_by(design, load, fidelity, of.of, of.rows)
+        pricing = pricing_of(design, load, of, fidelity)
+        found.append(Instance(pricing, free, room, AXES[software_of(design.mapping)], CHECKS, key, stage.shares))
+    return tuple(found)
+
+
+def transfer(design: Design, load: Load) -> tuple[Room, float]:
+    """Caches over links between dies, from copies of attention that prefill to those that decode, as many as can at a time."""
+    before, after = pools_of(design, load)
+    on = level(design.chip, _kind(design).KIND.reached(design.mapping))
+    ends = [_copies(design, of) for of in (before, after)]
+    ways, pairs = channels(design, load), max(copies.shape[1] for copies in ends)
+    start, end = (
+        copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
+    )
+    sent = hand_over(on, start, end, 1.0)
+    each = max(float(sent.links), float(sent.injection))
+    # each of a copy's dies sends or takes its share: as many bytes in all as the dies of the wider one hold
+    sizes = [room_of(load.model, _stage(design, load, of).kv).times(_members(of) / pairs) for of in (before, after)]
+    room = max(sizes, key=lambda one: one.of(load.longest))
+    return room.times(each), float(sent.latency)
+
+
+def channels(design: Design, load: Load) -> int:
+    """Caches that are on their way at a time: one of each copy of attention of the pool that has fewer."""
+    return min(of.of.dp * of.of.copies for of in pools_of(design, load))
+
+
+def devices(design: Design) -> int:
+    """Dies of the system, whether they work or not."""
+    return count(design.chip)
+
+
+def used(
+    design: Design, load: Load, done: Done, seconds: Any, fidelity: str, peak: Callable[[], Any], spent: Array | None = None
+) -> dict[str, Any]:
+    """Shares of what all dies could do in the time, what the fullest tile holds, and energy from what is done."""
+    activity, flop, kind = Activity(), 0.0, _kind(design)
+    for pool, some in zip(pools_of(design, load), done, strict=True):
+        for times, made_of in some:
+            run = _run(design, load, pool, made_of, fidelity)
+            activity = activity + _done(run) * times
+            flop += times * sum(_asked(one) for one in _whole(load, made_of, pool.batch))
+    whole = devices(design) * seconds
+    slices = [nbytes for of in pools_of(design, load) for _, nbytes in _slices(design, load, of)]
+    return {
+        "utilisation": flop / (kind.engines(design) * whole),
+        "hbm_utilisation": activity.memory_bytes / (kind.channels(design) * whole),
+        **({"sram_used": max(slices)} if slices else {}),
+        **of_phases(
+            design.chip, lambda: [(kind.joules(design, activity), seconds)], float(load.requests.output.sum()),
+            chips=devices(design), peak=peak,
+        ),
+    }  # fmt: skip
+
+
+def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of one design."""
+    of, each = pools_of(design, load)[pool], np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+    found = []
+    for one in zip(*each, strict=True):
+        run = _run(design, load, of, one, fidelity)
+        found.append([float(_kind(design).joules(design, _done(run))) / run.seconds])
+    return np.array(found)
+
+
+def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:
+    """Operators and exchanges of an iteration, on all dies of an instance."""
+    of, kind, found = pools_of(design, load)[pool], _kind(design), list[Row]()
+    run = _run(design, load, of, made_of, fidelity)
+    for (it, one, split), asked in zip(run.passes, _whole(load, made_of, of.batch), strict=True):
+        once = split._replace(batches=1)
+        blocks = tuple(_through(block, split) for block in in_detail([one], once))
+        flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
+        phase = Phase(it.phase, kind.KIND.machine(design, it.phase), blocks, None, 1.0, None, run.seconds, None, None, flop)
+        rows = kind.rows(phase._replace(dies=split.group * split.pp, asked=_asked(asked) / flop if flop else 1.0), fidelity)
+        gap = _seconds(one, split) - sum(row.seconds for row in rows)
+        if abs(gap) > 1e-9 * run.seconds:
+            rows.append(Row(it.phase, many_dies.WAITS, HIDDEN, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
+        found += rows
+    return [repeated(row, times) for row in found]
+
+
+def remedy(worst: Infeasible, design: Design, loads: tuple[Load, ...]) -> str:
+    """In words, what would do."""
+    address = worst.limit
+    if address.endswith(".dp"):
+        return "copies of the model that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+    if address.endswith(".microbatches"):
+        return "as many micro-batches are in flight as there are stages: mapping.both.microbatches=0"
+    if address == "mapping.serving.admit":
+        return "stages of a pipeline share a memory: mapping.serving.admit=prompt, which keeps blocks for whole prompts"
+    if address == "chip.dies":
+        each = ", ".join(f"{of.of.dp} x {of.of.pp * of.of.group} to {of.phase}" for of in pools_of(design, loads[0]))
+        return (
+            f"instances take {each}, each pool in whole rows of {int(design.chip.dies.cols)}: fewer mapping.serving.instances"
+        )
+    found: str = _kind(design).remedy(worst, design, (_stretches(_case(loads[0])),))
+    return found
+
+
+@same
+def pools_of(design: Design, load: Load) -> tuple[Pool, ...]:
+    """That prefills, where some do so alone, and that decodes."""
+    serving, cols = design.mapping.serving, int(design.chip.dies.cols)
+    said = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
+    first, found = 0, []
+    for (phase, many), (rule, batch) in zip((*said, ("decode", int(serving.instances))), policies(serving), strict=True):
+        of = split_of(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
+        rows = int(ceil_div(of.ranks, cols))
+        found.append(Pool(phase, of, (first, rows), rule, batch))
+        first += rows
+    if len(found) == 1:
+        found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
+    return tuple(found)
+
+
+def _layouts(design: Design, load: Load) -> list[Limit]:
+    """That all instances can be laid out."""
+    chip, mapping, found, case = design.chip, design.mapping, list[Limit](), _case(load)
+    pools = pools_of(design, load)
+    for of in pools:
+        names = ("prefill", "decode") if len(pools) == 1 else (of.phase,)
+        for phase in names:
+            split, plan = _split(design, of, phase), getattr(mapping, phase)
+            found += layout_limits(design, case, phase, split, min(of.rows[1], int(chip.dies.rows)))
+            found.append(Limit(f"mapping.{phase}.dp", float(plan.dp), 1.0, "1"))
+            found.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
+        found.append(Limit("mapping.serving.admit", 2.0 if of.of.pp > 1 and of.rule.by_chunk else 1.0, 1.0, "layout"))
+    rows = sum(of.rows[1] for of in pools)
+    found.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(count(chip)), "1"))
+    if len(pools) == 1:
+        found.append(one_split(*(_split(design, pools[0], phase) for phase in ("prefill", "decode"))))
+    return [*found, port_limit(chip)]
+
+
+def _split(design: Design, of: Pool, phase: str) -> Split:
+    """How a phase's plan divides the model on a pool's dies."""
+    found = split_of(getattr(design.mapping, phase), design.chip.dies)
+    return found._replace(dp=of.of.dp, batches=1)
+
+
+class Stage(NamedTuple):
+    """The stage of a pipeline that has least room, on one die.
+
+    Attributes:
+        weights: [B]
+        beside: activations and dispatched tokens of the largest iterations, by what they are. [B]
+        kv: bytes of positions that are kept, by reach, and of states of sequences.
+        shares: of the time of an iteration, by stage of all.
+    """
+
+    weights: float
+    beside: tuple[tuple[str, float], ...]
+    kv: Callable[[Any, float], Any]
+    shares: tuple[float, ...]
+
+
+@same
+def _stage(design: Design, load: Load, of: Pool) -> Stage:
+    model, sizes, units = load.model, _kind(design).KIND.sizes(design.mapping), units_of(load.model)
+    ((_, typical, split),) = _run(design, load, of, _typical(load, of), "closed").passes[-1:]
+    cut = stages_of([typical], split.pp)[:, :, 0]
+    names = [unit.name for unit in typical.units]
+    each = np.array([weights(name, units.get(name, ("", "")), model, split, sizes) for name in names])
+
+    def on(stage: int, cached: Any, sequences: float) -> Any:
+        mixes = zip(names, cut[stage], strict=True)
+        return sum(n * caches(units.get(name, ("", ""))[0], model, cached, sequences, split, sizes) for name, n in mixes)
+
+    seconds = np.array([unit.seconds for unit in typical.units], float)
+    paces = cut @ seconds
+    if typical.onward:
+        paces[:-1] += float(typical.onward[0].seconds) * split.halves
+    largest = [one for made_of in _largest(load, of) for _, one, _ in _run(design, load, of, made_of, "closed").passes]
+    beside = (
+        ("activations", split.halves * max(float(one.of.held) for one in largest)),
+        ("dispatched tokens", split.halves * max(float(one.of.received) for one in largest)),
+    )
+    # the stage on which the longest requests fill the rest first
+    longest = load.longest - 1
+    cached = by_reach(model, lambda reach: float(reach.kept(longest)))
+    left = _capacity(design) - cut @ each - sum(value for _, value in beside)
+    taken = np.array([float(on(stage, cached, 1.0)) for stage in range(len(cut))])
+    fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
+    shares = tuple((paces / paces.sum()).tolist())
+    return Stage(float(cut[fullest] @ each), beside, lambda kept, sequences: on(fullest, kept, sequences), shares)
+
+
+def _slices(design: Design, load: Load, of: Pool) -> Any:
+    """Local memory of a tile in use in the largest iterations, by kind of operator; nothing where dies have a cache."""
+    found: list[tuple[str, Any]] = []
+    for made_of in _largest(load, of):
+        for asked, split in _passes(design, load, of, made_of):
+            found += played(_kind(design).KIND, design, asked, split, "closed", of.rows)[1]
+    return found
+
+
+def _typical(load: Load, of: Pool) -> Composition:
+    """A full micro-batch of decodes, or a prompt where instances only prefill."""
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if of.phase == "prefill":
+        return prompt, (prompt + 1) / 2, 0.0, 0.0, 0.0
+    return 0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), prompt + output / 2, 0.0
+
+
+def _largest(load: Load, of: Pool) -> list[Composition]:
+    """Iterations with most tokens: whole prompts, and, where instances decode, as many requests as may run."""
+    longest, most = load.longest - 1, most_prompts(of.rule, of.batch, load.longest - 1)
+    whole = min(most, longest)
+    prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
+    if of.phase == "prefill":
+        return [prompts]
+    return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
+
+
+def _passes(
+    design: Design, load: Load, of: Pool, made_of: Composition, *, attends: bool = True
+) -> list[tuple[Iteration, Split]]:
+    """What the copy of attention that has most is asked, and how the model is divided then."""
+    found = []
+    for counts in _counts(load, made_of, of.batch):
+        phase = "prefill" if counts[0] else "decode"
+        split = _split(design, of, phase) if of.phase == "decode" else of.of
+        found.append((_iteration(load, split, phase, *counts, attends=attends), split))
+    return found
+
+
+def _counts(load: Load, made_of: Composition, batch: int) -> list[tuple[int, int, int, int, float]]:
+    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads.
+
+    There are no more prompts than requests that may run.
+    """
+    tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
+    decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
+    if np.rint(tokens) > 0:
+        some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
+        prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
+        if prompts > batch:
+            prompts, own = batch, int(np.ceil(tokens / batch))
+            past = int(max(context - (own + 1) / 2, 0.0))
+    found = (prompts, own, past, decodes, max(positions, 1.0))
+    if not (prompts and decodes and two_forms(load.model)):
+        return [found]
+    return [(*found[:3], 0, 1.0), (0, 0, 0, *found[3:])]
+
+
+def _iteration(
+    load: Load, split: Split, phase: str, prompts: int, own: int, past: int, decodes: int, context: float,
+    *, attends: bool = True,
+) -> Iteration:  # fmt: skip
+    """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
+    slots, rows = split.copies * split.halves, 1 + load.guesses
+
+    def dealt(number: int) -> int:
+        return ((prompts - number + slots - 1) // slots) * own + ((decodes - number + slots - 1) // slots) * rows
+
+    most, total = dealt(0), prompts * own + decodes * rows
+    uneven = most * slots != total
+    sent = tuple(dealt(copy) / most for copy in range(split.copies)) if uneven else ()
+    return Iteration(
+        load.model, phase, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
+        total / slots if uneven else 0.0, sent,
+    )  # fmt: skip
+
+
+def _run(design: Design, load: Load, of: Pool, made_of: Composition, fidelity: str, *, attends: bool = True) -> Run:
+    kind, found = _kind(design).KIND, []
+    for asked, split in _passes(design, load, of, made_of, attends=attends):
+        ((one,), _) = played(kind, design, asked, split, fidelity, of.rows)
+        found.append((asked, one, split))
+    return Run(tuple(found), sum(_seconds(one, split) for _, one, split in found))
+
+
+def _seconds(one: Played, split: Split) -> float:
+    """Through all stages."""
+    onward = (split.pp - 1) * split.halves * float(one.onward[0].seconds) if one.onward else 0.0
+    return onward + float(sum(unit.times * unit.seconds for unit in one.units))
+
+
+def _done(run: Run) -> Activity:
+    """By all dies of an instance."""
+    found = Activity()
+    for _, one, split in run.passes:
+        every = float(split.halves * split.group)
+        for unit in one.units:
+            found = found + unit.activity * (every * unit.times)
+        if one.onward:
+            found = found + handed(one.onward) * (every * (split.pp - 1))
+    return found
+
+
+def _through(block: Any, split: Split) -> Any:
+    """Of all stages, where a batch has the mean one's."""
+    return block._replace(block=block.block._replace(times=block.block.times * split.pp))
+
+
+def _whole(load: Load, made_of: Composition, batch: int) -> list[Iteration]:
+    """What an iteration asks of the model, whoever does it, pass by pass."""
+    one = Split(1, 1, 1, 1, 1, 0, 1)
+    return [_iteration(load, one, "prefill" if counts[0] else "decode", *counts) for counts in _counts(load, made_of, batch)]
+
+
+def _asked(of: Iteration) -> float:
+    """Useful operations."""
+    return sum(part.times * float(useful(one)) for part in transformer(of.model, of.step()) for one in part.operators)
+
+
+def pricing_of(design: Design, load: Load, of: Pool, fidelity: str) -> Callable[..., Array]:
+    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens."""
+    rows = 1 + load.guesses
+
+    @cache
+    def prompts(tokens: float, context: float) -> float:
+        return _run(design, load, of, (tokens, context, 0.0, 0.0, 0.0), fidelity).seconds
+
+    @cache
+    def decodes(requests: float, context: float, attends: bool = True) -> float:
+        return _run(design, load, of, (0.0, 0.0, requests, context, 0.0), fidelity, attends=attends).seconds
+
+    @cache
+    def more(tokens: float) -> float:
+        """Of so many tokens whose attention is said by itself, by the plan of prefill."""
+        split = _split(design, of, "prefill") if of.phase == "decode" else of.of
+        each = int(ceil_div(tokens, split.copies * split.halves))
+        asked = Iteration(load.model, "prefill", 1, each, 0, 0, 1.0, 0, False)
+        ((one,), _) = played(_kind(design).KIND, design, asked, split, fidelity, of.rows)
+        return _seconds(one, split)
+
+    def one(tokens: float, context: float, requests: float, positions: float) -> float:
+        tokens, requests = float(np.rint(tokens)), float(np.rint(requests))
+        if not tokens:
+            return decodes(requests, positions) if requests else np.nan
+        alone = prompts(tokens, context)
+        if not requests:
+            return alone
+        if two_forms(load.model):
+            return alone + decodes(requests, positions)
+        attention = decodes(requests, positions) - decodes(requests, positions, False)
+        return alone + more(tokens + rows * requests) - more(tokens) + attention
+
+    def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
+        counts = np.broadcast_arrays(prompt, prompt_context, requests, np.maximum(context, 1.0))
+        found = [one(*values) for values in zip(*(np.ravel(value).tolist() for value in counts), strict=True)]
+        return np.reshape(found, counts[0].shape)
+
+    return pricing
+
+
+def _copies(design: Design, of: Pool) -> Array:
+    """Places of the dies of each copy of attention, all stages of it together; shape (copies, members)."""
+    plan, cols, (first, rows) = getattr(design.mapping, of.phase), int(design.chip.dies.cols), of.rows
+    split = of.of
+    at = placed(plan.placement, rows, cols, split.dp * split.pp, split.group) + first * cols
+    each = at.reshape(split.dp, split.pp, split.copies, split.tp)
+    return np.asarray(each.transpose(0, 2, 1, 3).reshape(split.dp * split.copies, -1))
+
+
+def _members(of: Pool) -> int:
+    """Dies of a copy of attention, in all stages."""
+    return of.of.tp * of.of.pp
+
+
+def _capacity(design: Design) -> float:
+    """Of a die's memory. [B]"""
+    found: float = _kind(design).capacity(design)
+    return found
+
+
+def _case(load: Load) -> Case:
+    """A request as long as the longest prompt, for what depends on the model alone."""
+    return Case(load.label, load.model, ((1, int(load.requests.prompt.max()), 1),), load.speculation)
+
+
+def _stretches(case: Case) -> Any:
+    return stretches_of(case.model, ((0, case),), "mean")
+
+
+def _kind(design: Design) -> ModuleType:
+    return kind_of(software_of(design.mapping))
+
+
+@cache
+def kind_of(software: str) -> ModuleType:
+    """What a die is, by the software that runs."""
+    return import_module(f"dse.evaluators.account.{KINDS[software]}")

@@ -1,0 +1,140 @@
+"""What a copy of attention is asked in turn: the requests of a batch that it has most of, or an iteration of a served load."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from dse.evaluators.graph.step import Step, decode, prefill
+from dse.evaluators.layouts.attended import Attend, alike_prompts, chunks, decoding, newest, nobody
+from dse.space.layers import Reach, by_reach
+from dse.space.model import Model
+from dse.space.workload import Case
+
+
+class Turn(NamedTuple):
+    """A step of one copy of attention, so often.
+
+    Attributes:
+        times: how often.
+        at, attend: counts of it, and how its requests attend.
+        mean: tokens of a copy, where copies have different numbers of them and this is the fullest; 0 where all have as many.
+        sent: tokens of each copy over those of the fullest, shape (copies,); () where all have as many.
+    """
+
+    times: float
+    at: Step
+    attend: Attend
+    mean: float = 0.0
+    sent: tuple[float, ...] = ()
+
+    @property
+    def tokens(self) -> float:
+        """Of a copy, on average."""
+        return float(self.mean or self.at.tokens)
+
+
+class Turns(Protocol):
+    """Something that is asked of a model in turns."""
+
+    @property
+    def model(self) -> Model:
+        """That is asked."""
+
+    @property
+    def phase(self) -> str:
+        """By whose plan: prefill or decode."""
+
+    def turns(self) -> list[Turn]:
+        """In order."""
+
+
+class Batch(NamedTuple):
+    """Requests of a case, which all are prefilled, then decoded step by step.
+
+    Attributes:
+        case: of one copy of attention.
+        phase: prefill or decode.
+        decode_at: a word of `space.workload.DECODE_AT`.
+    """
+
+    case: Case
+    phase: str
+    decode_at: str
+
+    @property
+    def model(self) -> Model:
+        """Of the case."""
+        return self.case.model
+
+    def turns(self) -> list[Turn]:
+        """One of all prompts, or steps of decode between two requests' ends."""
+        if self.phase == "prefill":
+            return [Turn(1.0, prefill(self.case), alike_prompts(self.case))]
+        return [Turn(count, at, decoding(at)) for count, at in decode(self.case, self.decode_at)]
+
+
+class Iteration(NamedTuple):
+    """Chunks of prompts, or tokens of decoding requests and those guessed after them, or both; of one copy of attention.
+
+    Attributes:
+        model: that is served.
+        phase: prefill where there are prompts, else decode.
+        prompts, own, past: chunks that are alike, new tokens of each, and positions before these.
+        decodes, context: requests that decode, and positions that each reads.
+        guesses: tokens guessed after each.
+        attends: whether attention is asked as well.
+        mean, sent: as of `Turn`.
+    """
+
+    model: Model
+    phase: str
+    prompts: int
+    own: int
+    past: int
+    decodes: int
+    context: float
+    guesses: int = 0
+    attends: bool = True
+    mean: float = 0.0
+    sent: tuple[float, ...] = ()
+
+    def turns(self) -> list[Turn]:
+        """One."""
+        return [Turn(1.0, self.step(), self._attend(), self.mean, self.sent)]
+
+    def step(self) -> Step:
+        """Its counts."""
+        model, rows = self.model, self.decodes * (1 + self.guesses)
+        tokens, wanted = float(self.prompts * self.own + rows), float(self.prompts + rows)
+        at = Step(self.phase, tokens, wanted, 0.0, 0.0, self.guesses, float(self.decodes + self.prompts * (self.past > 0)))
+        if self.phase == "prefill":
+            at = replace(at, decodes=float(self.decodes))
+        if not self.attends:
+            return at
+
+        def scored(reach: Reach) -> Any:
+            return self.decodes * sum(reach.seen(self.context + ahead) for ahead in range(1 + self.guesses))
+
+        def decoded(reach: Reach) -> Any:
+            return self.decodes * reach.seen(self.context + self.guesses)
+
+        def pairs(reach: Reach) -> Any:
+            return float(self.prompts * (reach.pairs(self.past + self.own) - reach.pairs(self.past)) + scored(reach))
+
+        def positions(reach: Reach) -> Any:
+            return float(self.prompts * (reach.seen(self.past) if self.past else 0.0) + decoded(reach))
+
+        at = replace(at, pairs=by_reach(model, pairs), positions=by_reach(model, positions))
+        if self.phase == "decode":
+            return at
+        beside = [by_reach(model, lambda reach, of=of: float(of(reach))) for of in (decoded, scored)]  # type: ignore[misc]
+        return replace(at, decoded=beside[0], scored=beside[1])
+
+    def _attend(self) -> Attend:
+        if not self.attends:
+            return nobody
+        some = []
+        if self.prompts:
+            some.append(chunks(self.model, self.prompts, self.own, self.own + self.past))
+        if self.decodes:
+            some.append(newest(self.model, self.decodes, self.context, self.guesses))
+        return lambda reach: [one for attend in some for one in attend(reach)]

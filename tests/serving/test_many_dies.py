@@ -1,0 +1,131 @@
+"""Requests served on many dies: prices are those of batches, few requests cost what they are, caches cross the links."""
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dse.evaluators import evaluate, explain
+from dse.evaluators.account.services import many_dies
+from dse.evaluators.evaluation import infeasible
+from dse.space.design import stacked
+from tests.samples import asked, load_of, metrics
+
+TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
+BOXES = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.boxes.size=4")
+SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")
+FEW = ("mapping.serving.batch=64", "mapping.serving.tokens=2048")
+MODELS = tuple(f"model={name} model.{name}.layers=3" for name in ("deepseek_v2_lite", "qwen3_1b7", "qwen3_30b_a3b"))
+LATENT = tuple(MODELS[0].split())
+
+
+def split(tp: int, pp: int, ep: int, **others: object) -> tuple[str, ...]:
+    return tuple(f"mapping.both.{name}={value}" for name, value in {"tp": tp, "pp": pp, "ep": ep, **others}.items())
+
+
+def seconds(words: tuple[str, ...], **made_of: float) -> float:
+    """Of an iteration of the one pool."""
+    design, load = load_of(*words)
+    names = ("prompt", "prompt_context", "decodes", "context", "spilled")
+    (pool,) = many_dies.pools_of(design, load)
+    pricing = many_dies.pricing_of(design, load, pool, "closed")
+    return float(np.squeeze(pricing(*(np.array([made_of.get(name, 0.0)]) for name in names))))
+
+
+def batch(words: tuple[str, ...], count: int, prompt: int, output: int = 2) -> dict[str, float]:
+    lengths = (f"workload.batch=[{count}]", f"workload.prompt={prompt}", f"workload.output={output}")
+    return metrics(*words, *lengths, "workload.speculation=none")
+
+
+@pytest.mark.parametrize("chip", [TILES, BOXES])
+@given(
+    model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2]), ep=st.sampled_from([1, 2, 4]),
+    each=st.integers(1, 9), prompt=st.integers(2, 900), overlap=st.sampled_from(["none", "halves"]),
+)  # fmt: skip
+@settings(max_examples=5)
+def test_iterations_take_what_steps_of_batches_take(
+    chip: tuple[str, ...], model: str, tp: int, pp: int, ep: int, each: int, prompt: int, overlap: str
+) -> None:
+    """Requests that are spread evenly: one step of decode, and the prompts of a micro-batch."""
+    ep = ep if ep > tp and "qwen3_1b7" not in model else 1
+    copies = max(tp, ep) // tp * (2 if overlap == "halves" else 1)
+    of = (*model.split(), *split(tp, pp, ep, overlap=overlap))
+    count = each * copies
+    in_one = batch((*chip, *of, "mapping.both.dp=1", "mapping.both.microbatches=1"), count, prompt)
+    served = (*chip, *of, *SERVED, *FEW)
+    found = seconds(served, prompt=count * prompt, prompt_context=(prompt + 1) / 2)
+    assert found == pytest.approx(in_one["ttft"], rel=1e-9)
+    assert seconds(served, decodes=count, context=prompt + 1.5) == pytest.approx(in_one["tpot"], rel=1e-9)
+
+
+@pytest.mark.parametrize("chip", [TILES, BOXES])
+@pytest.mark.parametrize("model", MODELS[::2])
+def test_few_requests_take_what_they_are(chip: tuple[str, ...], model: str) -> None:
+    """One prompt on four copies of attention: no less than on the one that has it, less than one on each of them."""
+    words = (*chip, *model.split(), *split(1, 1, 4), *SERVED, *FEW)
+    one, four = (seconds(words, prompt=n * 512, prompt_context=256.5) for n in (1, 4))
+    assert 0.2 * four < one < four
+    rising = [seconds(words, decodes=count, context=300.0) for count in (1, 2, 4, 5, 8, 64)]
+    assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
+    both = seconds(words, prompt=2048, prompt_context=256.5, decodes=8, context=300.0)
+    alone = seconds(words, prompt=2048, prompt_context=256.5), seconds(words, decodes=8, context=300.0)
+    assert max(alone) < both <= sum(alone) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("chip", [TILES, BOXES])
+def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
+    design, load = load_of(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW)
+    (instance,) = many_dies.instances(design, load, "closed")
+    assert len(instance.shares) == 2
+    assert sum(instance.shares) == pytest.approx(1)
+    found = explain(design, load)
+    columns = evaluate(stacked([design]), asked(*chip, *LATENT, *split(1, 2, 4), *SERVED, *FEW).workload).columns
+    span = 24 / columns["request_throughput"][0]
+    assert found.seconds == pytest.approx(span, rel=1e-9)
+    made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
+    rows = many_dies.operators(design, load, 0, 3.0, made_of, "closed")
+    priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
+    assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-9)  # latent: one after the other
+    assert {"dispatch", "combine", "to the next stage"} <= {row.operator for row in rows}
+
+
+@pytest.mark.parametrize(("chip", "link"), [(TILES, "chip.d2d.bandwidth"), (BOXES, "chip.boxes.bandwidth")])
+def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> None:
+    """From instances that prefill on the first row to those that decode on the second; wider links are never slower."""
+    words = (*chip, *LATENT, *split(1, 1, 4), *SERVED, "mapping.serving.prefill_instances=1", *FEW)
+    slow, usual = (metrics(*words, f"{link}='{gbs} GB/s'") for gbs in (1, 50))
+    assert usual["latency"] < slow["latency"]
+    design, load = load_of(*words, f"{link}='1 GB/s'")
+    room, latency = many_dies.transfer(design, load)
+    held, _ = many_dies.instances(design, load, "closed")
+    each = many_dies.channels(design, load)
+    assert each == 4
+    # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
+    assert room.of(256) == pytest.approx(held.room.of(256) / 1e9, rel=1e-9)
+    assert latency > 0
+
+
+REFUSED = {
+    "mapping.both.dp=2": "mapping.serving.instances",
+    "mapping.both.microbatches=2": "microbatches=0",
+    "mapping.serving.instances=3": "fewer mapping.serving.instances",
+    "mapping.both.pp=2 mapping.serving.admit=chunk": "mapping.serving.admit=prompt",
+    "mapping.both.ep=3": "ep",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_laid_out_says_what_can(words: str) -> None:
+    question = asked(*BOXES, *LATENT, *split(1, 1, 4), *SERVED, *words.split())
+    worst = infeasible(question.base, question.workload)
+    assert worst is not None
+    assert REFUSED[words] in worst.remedy
+
+
+def test_guesses_have_rows() -> None:
+    """More rows a step, fewer steps."""
+    words = (*BOXES, "model=deepseek_v3", "model.deepseek_v3.layers=4", *split(1, 1, 8), *SERVED, *FEW)
+    plain, guessed = (metrics(*words, f"workload.speculation={said}") for said in ("none", "{tokens: 1, acceptance: 1.0}"))
+    assert guessed["tpot"] < plain["tpot"]
