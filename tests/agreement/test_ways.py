@@ -32,6 +32,11 @@ LINES = {
     "workload.prompt={some} workload.output=4",
     "served whole chip": "chip=npu64 mapping=flat_serving workload=serving model=qwen3_4b model.qwen3_4b.layers={layers} "
     "workload.requests=4 workload.prompt={some} workload.output=4",
+    "served many dies": "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 model=qwen3_1b7 model.qwen3_1b7.layers={layers} "
+    "workload=serving workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=1 mapping.serving.batch=4 "
+    "mapping.serving.tokens=256",
+    "served pooled dies": "chip=h800_ep model=deepseek_v2_lite model.deepseek_v2_lite.layers={layers} workload=serving "
+    "workload.requests=4 workload.prompt={some} workload.output=4 mapping.both.ep=64",
     "product": "chip=wse2 workload=gemv workload.shapes=[1x{some}x512] mapping.rows=16",
     "summa": "chip=tile32 workload=gemm workload.shapes=[{some}x512x512]",
     "collective": "chip=tile32 workload=collective workload.bytes=[{some}KiB]",
