@@ -21,7 +21,7 @@ import numpy as np
 
 from dse.build import Question, question
 from dse.compose import compose, folder_of
-from dse.deployments import TP, Candidate, candidates
+from dse.deployments import DIES, TP, Candidate, candidates
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, checked, largest, spent
 from dse.evaluators.serving.loop import UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
@@ -29,7 +29,7 @@ from dse.progress import Progress
 from dse.records import parsed as number
 from dse.space.errors import DesignError
 from dse.space.knobs import Space
-from dse.space.software import SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP, software_of
+from dse.space.software import SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Load
 
@@ -292,12 +292,13 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
         words.insert(1, "workload=serving")
     if not any(word.startswith("workload.requests=") or word.startswith("workload.trace=") for word in words):
         words.append(f"workload.requests={USUAL}")
-    if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
-        words.append("space=capacity")
     config = compose(words, trust=trust)
     if config["fidelity"] != "closed":
         raise DesignError("fidelity: dse capacity plays the loop on prices of the closed form; look closer with dse evaluate")
     usual = question({**config, "space": {}}, folder_of(config))
+    if not any(word.lstrip("+").startswith(("space=", "space.")) for word in words):
+        words.append("space=capacity_dies" if software_of(usual.base.mapping) in DIES else "space=capacity")
+        config = compose(words, trust=trust)
     load = usual.workload.cases[0]
     if not isinstance(load, Load):
         raise DesignError("capacity: the workload has no requests that come; choose workload=serving")
@@ -308,7 +309,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
     bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
-    if software_of(usual.base.mapping) not in (SERVED_DEVICES, SERVED_REGIONS, SERVED_WHOLE_CHIP):
+    if software_of(usual.base.mapping) == SERVED_PIPELINES:
         raise DesignError(
             f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
             "choose mapping=flat_serving for tiles"

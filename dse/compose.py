@@ -291,21 +291,34 @@ def _values(node: Any, left: list[int]) -> Any:
     """The values of a node with its interpolations resolved; refuses more than are left."""
     from omegaconf import DictConfig, ListConfig, OmegaConf
 
-    def at(key: Any) -> Any:
-        value = node[key]
-        if isinstance(value, DictConfig | ListConfig) and OmegaConf.is_interpolation(node, key):
+    if not isinstance(node, DictConfig | ListConfig):
+        return _walked(node, lambda: node, left)
+    return _walked(OmegaConf.to_container(node, resolve=False), lambda: node, left)
+
+
+def _walked(value: Any, node: Callable[[], Any], left: list[int]) -> Any:
+    """A value as it is written, with what refers to others as its node has it: nodes are slow, and few are asked."""
+
+    def at(key: Any, inner: Any) -> Any:
+        if not (isinstance(inner, str) and ("${" in inner or inner == MISSING)):
+            return _walked(inner, lambda: node()[key], left)
+        found = node()[key]
+        if not isinstance(found, str | int | float | bool | None):
             left[0] -= GROUP
-        return _values(value, left)
+        return _values(found, left)
 
     left[0] -= 1
     if left[0] < 0:
         raise DesignError(f"configuration: more than {strangers.MOST_NODES:,} values, interpolations written out")
-    if isinstance(node, DictConfig):
-        return {key: at(key) for key in node}
-    if isinstance(node, ListConfig):
-        return [at(place) for place in range(len(node))]
-    return node
+    if isinstance(value, dict):
+        return {key: at(key, inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [at(place, inner) for place, inner in enumerate(value)]
+    return value
 
+
+MISSING = "???"
+"""A value that has to be said; its node raises."""
 
 GROUP = 100
 """For how many values a group counts that stands at another address too: such groups in groups multiply."""

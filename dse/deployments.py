@@ -17,7 +17,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import at, replaced
 from dse.space.knobs import Space, Value
-from dse.space.software import SERVED_DEVICES, software_of
+from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import Load
 
 MARGIN = 1.4
@@ -37,6 +37,15 @@ INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_insta
 PHASE = ("mapping.prefill.", "mapping.decode.")
 
 TP = ("mapping.prefill.tp", "mapping.decode.tp")
+
+SPLIT = ("tp", "pp", "ep")
+"""Of many dies, what divides a copy of the model."""
+
+ROWS, COLS = "chip.dies.rows", "chip.dies.cols"
+"""Of a system of many dies, which has as many rows of them as its instances take."""
+
+DIES = (SERVED_DIES, SERVED_POOLED_DIES)
+"""Software whose devices are dies of one system."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +75,16 @@ class Candidate:
         """In words."""
         counts = {name: int(at(self.design, f"mapping.serving.{name}")) for name in ("prefill_instances", "instances")}
         if self.apart:
-            who = f"{counts['prefill_instances']} that prefill{_tp(self.design, TP[0])}, "
-            who += f"{counts['instances']} that decode{_tp(self.design, TP[1])}"
+            who = f"{counts['prefill_instances']} that prefill{_split(self.design, PHASE[0])}, "
+            who += f"{counts['instances']} that decode{_split(self.design, PHASE[1])}"
         else:
-            who = f"{counts['instances']} alike{_tp(self.design, TP[0])}"
+            who = f"{counts['instances']} alike{_split(self.design, PHASE[0])}"
         rest = [
             f"{address.rpartition('.')[2]} {value}"
             for address, value in self.values.items()
-            if address not in (*TP, INSTANCES, PREFILL) and not (self.apart and address.endswith(".policy"))
+            if address not in (*TP, INSTANCES, PREFILL, ROWS)
+            and not _divides(address)
+            and not (self.apart and address.endswith(".policy"))
         ]
         return ", ".join([who, *rest])
 
@@ -220,9 +231,10 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
     said = int(at(base, INSTANCES)), int(at(base, PREFILL))
     for values in rows:
         leaves = _leaves(knobs, values)
-        each = [_each(base, leaves, phase) for phase in TP]
+        each = [_each(base, leaves, phase) for phase in PHASE]
         if not said[1] and each[0] == each[1] and each[0] <= devices:
-            yield {**leaves, INSTANCES: devices // each[0]}, False
+            many = devices // each[0]
+            yield {**leaves, INSTANCES: many, **_system(base, (many * each[0],))}, False
     if not apart:
         return
     seen = set()
@@ -232,16 +244,18 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
         }
         for other in rows:
             decode = _leaves(knobs, other)
-            both = {**leaves, **({TP[1]: decode[TP[1]]} if TP[1] in decode else {})}
+            both = leaves | {leaf: value for leaf, value in decode.items() if leaf.startswith(PHASE[1]) and _divides(leaf)}
             if "mapping.serving.policy" in knobs.targets:
                 both["mapping.serving.policy"] = "prefill_first"  # decode instances have no prompts to mix
-            each = [_each(base, both, phase) for phase in TP]
+            each = [_each(base, both, phase) for phase in PHASE]
             key = tuple(sorted(both.items()))
             if key in seen:
                 continue
             seen.add(key)
             for prefill in range(1, (devices - each[1]) // each[0] + 1):
-                yield {**both, PREFILL: prefill, INSTANCES: (devices - prefill * each[0]) // each[1]}, True
+                if many := _left(base, devices, prefill * each[0]) // each[1]:
+                    sizes = (prefill * each[0], many * each[1])
+                    yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
 
 
 def _rows(knobs: Space) -> list[Mapping[str, Value]]:
@@ -258,17 +272,47 @@ def _leaves(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any]:
     return {leaf: value for address, value in values.items() for leaf in knobs.targets[address]}
 
 
-def _each(base: Design, leaves: Mapping[str, Any], address: str) -> int:
+def _each(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Devices of an instance, of a phase."""
-    if software_of(base.mapping) != SERVED_DEVICES:
-        return 1
-    return int(leaves.get(address, at(base, address)))
+    software = software_of(base.mapping)
+    said = {name: int(leaves.get(phase + name, at(base, phase + name))) for name in _splits(software)}
+    return max(said.get("tp", 1), said.get("ep", 1)) * said.get("pp", 1)
 
 
-def _tp(design: Design, address: str) -> str:
-    return f" of TP {int(at(design, address))}" if software_of(design.mapping) == SERVED_DEVICES else ""
+def _splits(software: str) -> tuple[str, ...]:
+    """What divides a copy of the model over devices."""
+    return SPLIT if software in DIES else SPLIT[:1] if software == SERVED_DEVICES else ()
+
+
+def _divides(address: str) -> bool:
+    """Whether a leaf of a mapping is one of these."""
+    return address.startswith(PHASE) and address.rpartition(".")[2] in SPLIT
+
+
+def _left(base: Design, devices: int, taken: int) -> int:
+    """Devices beside those of a pool, which has whole rows of dies."""
+    if software_of(base.mapping) not in DIES:
+        return devices - taken
+    cols = int(at(base, COLS))
+    return max(devices // cols - -(-taken // cols), 0) * cols
+
+
+def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:
+    """Rows of dies that pools of so many take; nothing where devices are chips by themselves."""
+    if software_of(base.mapping) not in DIES:
+        return {}
+    return {ROWS: sum(-(-size // int(at(base, COLS))) for size in sizes)}
+
+
+def _split(design: Design, phase: str) -> str:
+    """Of an instance, in words."""
+    said = {name: int(at(design, phase + name)) for name in _splits(software_of(design.mapping))}
+    found = [f"{name.upper()} {many}" for name, many in said.items() if many > 1 or name == "tp"]
+    return f" of {' x '.join(found)}" if found else ""
 
 
 def _devices(design: Design) -> int:
+    if software_of(design.mapping) in DIES:
+        return int(at(design, ROWS)) * int(at(design, COLS))
     prefill, instances = int(at(design, PREFILL)), int(at(design, INSTANCES))
-    return prefill * _each(design, {}, TP[0]) + instances * _each(design, {}, TP[1])
+    return prefill * _each(design, {}, PHASE[0]) + instances * _each(design, {}, PHASE[1])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -34,11 +35,15 @@ class Source:
     note: str = ""
 
 
+hints_of = cache(get_type_hints)
+"""Types of the fields of a kind of value objects."""
+
+
 def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
-    hints = get_type_hints(cls)
+    hints = hints_of(cls)
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
     config = _gathered(config, names)
     for key in config:
@@ -96,12 +101,12 @@ def alike(config: Any, kinds: Sequence[type]) -> type:
     """The kind that has most of the fields of a group, then of the groups in it; the first of those that have as many."""
 
     def shared(kind: type) -> tuple[int, int]:
-        hints, within = get_type_hints(kind), 0
+        hints, within = hints_of(kind), 0
         own = set(hints) & set(config)
         for key in own:
             group = inner(hints[key])
             if isinstance(config[key], Dict) and group is not None:
-                within += len(set(get_type_hints(group)) & set(config[key]))
+                within += len(set(hints_of(group)) & set(config[key]))
         return len(own), within
 
     if not isinstance(config, Dict) or len(kinds) == 1:

@@ -6,7 +6,7 @@ file that knows pint.
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dse.space.errors import DesignError
@@ -18,6 +18,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 SCALED = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
+@lru_cache(maxsize=4096)  # the same files say the same constants
 def parse(text: str, unit: str) -> float:
     """The value of a quantity in `unit`, which is the SI unit of its field.
 
