@@ -5,6 +5,7 @@ Who runs tests in the background of a shell ignores Ctrl-C, and what they start 
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,14 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest goes first, so that nobody waits for it in the end."""
+SLOW = [line for line in (Path(__file__).parent / "slow.txt").read_text().splitlines() if line and not line.startswith("#")]
+"""How names of tests begin that only SLOW=all runs."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is slow; what takes longest of the rest goes first, so that nobody waits for it in the end."""
+    if os.environ.get("SLOW") != "all" and not any("::" in word for word in config.args):  # a test that is named runs
+        slow = [item for item in items if item.nodeid.startswith(tuple(SLOW))]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
     items.sort(key=lambda item: item.path.parent.name not in ("published", "fuzz") and item.path.name != "test_documents.py")

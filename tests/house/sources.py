@@ -19,6 +19,7 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
 def imported(path: Path, *, eager: bool = False) -> set[str]:
     """Names of modules that a source imports, and of what it takes from them; `eager`: only when it is itself imported."""
     names: set[str] = set()

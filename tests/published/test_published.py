@@ -38,6 +38,12 @@ def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> No
 
 
 LONG = {
+    "capacity",
+    "flat_fig1",
+    "gpu_deployments",
+    "npusim_fig10",
+    "preserve_table1",
+    "residuals",
     "d2d_bandwidth",
     "deepseek_wafer",
     "ep_placement",
