@@ -9,6 +9,7 @@ from dse import formats
 from dse.expressions import Defined, define
 from dse.idle import refuse_host, refuse_idle, refuse_together
 from dse.records import NOTES, Source, parsed, record
+from dse.said import read_somewhere, refuse_left, refuse_said
 from dse.space import chips, memory, network
 from dse.space.chip import Chip
 from dse.space.chips import AnySpace
@@ -19,7 +20,7 @@ from dse.space.kinds import GUESSING, KINDS, WHERE, asked, plural
 from dse.space.knobs import Choice, Interval, Knob, Space
 from dse.space.layers import layers
 from dse.space.machines import MACHINES, machine_of
-from dse.space.mapping import WHOLE_KEYS, Mapping
+from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.parameters import fixed_bytes
 from dse.space.software import (
@@ -67,12 +68,13 @@ def question(config: Dict[str, Any], folder: Path, *, fewer: bool = False) -> Qu
     bases = _bases(config, sources)
     moving, following = split(of_chips(config["space"], bases) if fewer else config["space"])
     knobs = tuple(_knob(address, knob, bases) for address, knob in moving.items())
+    knobs = read_somewhere(bases, knobs) if fewer else knobs
     tied = ties(following, bases, knobs)
     for base in bases.values():
-        _refuse_idle(base.mapping, knobs)
-        _refuse_splits(base.mapping, knobs)
+        refuse_left(base, knobs)
         refuse_together(base, knobs)
         refuse_host(base, knobs)
+    refuse_said(bases, knobs, config, folder)
     if "chip.noc.topology" in config["space"] and asked(config["workload"]) is not Collective:
         raise DesignError(
             "space.chip.noc.topology: only workload=collective reads it; for others tiles are a mesh: leave it out"
@@ -244,17 +246,6 @@ def _refuse_stateless(base: Design, workload: Workload) -> None:
         raise DesignError("mapping.decode.states: no model that is asked for has recurrent states; leave it out")
 
 
-def _refuse_idle(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
-    """Refuses phases of a tree where partial sums go by none, and no knob says that they may."""
-    trees = {knob.address for knob in knobs if isinstance(knob, Choice) and "ktree" in knob.values}
-    for phase in ("prefill", "decode"):
-        sums, address = getattr(getattr(mapping, phase), "sums", None), f"mapping.{phase}.sums"
-        if sums is None or sums.algorithm == "ktree" or sums.ktree_k is None:
-            continue
-        if not trees & {f"{address}.algorithm", "mapping.both.sums.algorithm"}:
-            raise DesignError(f"{address}.ktree_k: nothing reads it beside {sums.algorithm}; say null, or algorithm=ktree")
-
-
 def _refuse_unread(mapping: Mapping, asked_for: Workload) -> None:
     """Refuses formats of tensors that no model has which is asked for."""
     models = [case.model for case in asked_for.cases if isinstance(case, Case | Load)]
@@ -321,18 +312,6 @@ def _refuse_flat(mapping: Mapping, asked_for: Workload, knobs: tuple[Knob, ...])
 def _indexed(model: Model) -> bool:
     """Whether some layers of a model choose what they attend to."""
     return model.indexer is not None or any(kind.indexer is not None for _, kind in model.kinds)
-
-
-def _refuse_splits(mapping: Mapping, knobs: tuple[Knob, ...]) -> None:
-    """Refuses parts of keys where the dataflow of attention has none, and no knob moves it."""
-    moved = {knob.address for knob in knobs}
-    phases = {f"mapping.{phase}.attention": getattr(mapping, phase) for phase in ("prefill", "decode")}
-    plans = {"mapping": mapping.kernel} | {address: getattr(of, "attention", None) for address, of in phases.items()}
-    for address, plan in plans.items():
-        if getattr(plan, "splits", None) is None or plan.dataflow not in WHOLE_KEYS:
-            continue
-        if not moved & {f"{address}.dataflow", "mapping.both.attention.dataflow"}:
-            raise DesignError(f"{address}.splits: nothing reads it beside {plan.dataflow}; say null, or dataflow=flash_split")
 
 
 def _refuse_stream(chip: Chip) -> None:

@@ -183,7 +183,8 @@ def _base(config: Mapping[str, Any]) -> Question:
 def _best(name: str, config: Mapping[str, Any], objective: str, others: Sequence[str]) -> Side:
     """The best mapping of a chip: of its usual one and those of the space, whose knobs the user has not set."""
     usual = _base(config)
-    asked = question({**config, "space": free_knobs(config["space"], usual, others)}, folder_of(config))
+    free = {**config, "space": free_knobs(config["space"], usual, others)}
+    asked = question(free, folder_of(config), fewer=not _has_space(others))
     space = asked.space
     assert isinstance(space, Space)
     looks = _Looks(name, asked, space, objective)

@@ -1,11 +1,13 @@
 """Designs as rows of numbers, one a knob, so that many can be moved, compared and measured at once."""
 
+from typing import Any
+
 import numpy as np
 
 from dse.samplers import Values, at_unit
 from dse.space.chips import AnySpace
 from dse.space.elementwise import Array
-from dse.space.knobs import Choice, Interval, Knob, ordered
+from dse.space.knobs import Choice, Interval, Knob, counting
 
 
 class Places:
@@ -53,15 +55,15 @@ class Places:
 
     def canonical(self, rows: Array) -> Array:
         """The same rows with NaN where a knob is inactive."""
-        active: dict[str, Array] = {}
+
+        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+            i = self._index[knob.address]
+            return np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
+
+        active = counting(self._knobs, moved)
         rows = rows.copy()
-        for knob in ordered(self._knobs):
-            on = np.ones(len(rows), dtype=bool)
-            for other, allowed in knob.when:
-                i = self._index[other]
-                on &= active[other] & np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
-            active[knob.address] = on
-            rows[~on, self._index[knob.address]] = np.nan
+        for address, on in active.items():
+            rows[~np.broadcast_to(on, len(rows)), self._index[address]] = np.nan
         return rows
 
     def moved(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:

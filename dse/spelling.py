@@ -39,7 +39,7 @@ def spelled(words: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     found: list[str] = []
     said: dict[str, str] = {}
     for word in words:
-        for signs, space, address, value in _each(word, table):
+        for signs, space, address, value in _each(word, {*table, *table.values()}):
             of = next(((old, new) for old, new in table.items() if within(address, old) or within(address, new)), None)
             if of is not None:
                 old, new = of

@@ -3,7 +3,9 @@
 if __name__ == "evaluators":  # a second copy of every class, where the repository is on the path
     raise ImportError("import dse.evaluators: this folder is part of the package dse")
 
-from dse.evaluators.account.metrics import METRICS, Metric, Outcomes
+from dse.evaluators.account.metrics import METRICS, Metric, Outcomes, extend
 from dse.evaluators.evaluation import FIDELITIES, PHYSICS, alone, evaluate, explain, fidelities, smaller
+
+extend()  # here, since packages import what is above
 
 __all__ = ["FIDELITIES", "METRICS", "PHYSICS", "Metric", "Outcomes", "alone", "evaluate", "explain", "fidelities", "smaller"]

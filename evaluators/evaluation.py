@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.account.metrics import LIMITS, METRICS, Columns, Judged, Outcomes, empty
+from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
 from dse.evaluators.silicon import limits as silicon
@@ -111,6 +111,7 @@ def evaluate(
     """
     if len(designs) >= MANY:
         keep_freed_memory()
+    metrics = with_needs(metrics)
     outcomes, common = empty(len(designs), len(workload.cases) if cases else 0), lengths(workload)
     every = tuple(range(len(workload.cases)))
     for rows, design in designs.groups:
@@ -118,13 +119,14 @@ def evaluate(
         _refuse_faults(design, workload.cases[0], fidelity)
         if PART not in fidelity and not _broken(design) and not _by_itself(design, workload.cases[0]):
             reader = _reader(design, workload.cases[0], fidelity)
-            _fill(outcomes, rows, [*reader.judged(design, workload, fidelity), *common, made], len(workload.cases), metrics)
+            found = [*reader.judged(design, workload, fidelity), *common, made]
+            _fill(outcomes, rows, design, found, len(workload.cases), metrics)
             continue
         for place, row in enumerate(rows):
             one = _picked(design, place)
             made = Judged(every, {}, silicon.limits(one.chip))
             found = _alone(one, workload, fidelity)
-            _fill(outcomes, np.array([row]), [*found, *common, made], len(workload.cases), metrics)
+            _fill(outcomes, np.array([row]), one, [*found, *common, made], len(workload.cases), metrics)
     return outcomes
 
 
@@ -381,7 +383,9 @@ def _pick(value: Any, row: int) -> float:
     return float(flat[row] if len(flat) > 1 else flat[0])
 
 
-def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted: Collection[str] | None) -> None:
+def _fill(
+    outcomes: Outcomes, rows: Any, design: Design, found: list[Judged], cases: int, wanted: Collection[str] | None
+) -> None:
     total: dict[str, Any] = {}
     worst: Any = 0.0
     for judged in found:
@@ -389,6 +393,7 @@ def _fill(outcomes: Outcomes, rows: Any, found: list[Judged], cases: int, wanted
         metrics = now(judged.metrics if wanted is None else asked(judged.metrics, wanted))
         if wanted is not None:
             outcomes.left.update(judged.metrics.keys() - metrics.keys())
+        metrics = with_made(metrics, design) if MADE else metrics
         if isinstance(outcomes.cases, Columns):
             here = np.asarray(judged.rows)[:, None]
             for name, value in metrics.items():

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dse.space.beside import Condition
 from dse.space.design import Design, Designs, digest
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import leaves, named
-from dse.space.knobs import Choice, Columns, Knob, Space, Tied, Value, ordered
+from dse.space.fields import addresses, leaves, named
+from dse.space.knobs import Choice, Columns, Knob, Space, Tied, Value, never_read, ordered
 
 CHIP = "chip"
 """The knob that chooses among chips."""
@@ -212,7 +213,7 @@ def over(bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, 
         DesignError: a knob that no chip has; one that `when` gives to a chip that lacks it; a value that a chip's leaf cannot
             take. The message names the chip.
     """
-    narrowed = [_narrowed(bases, knob) for knob in knobs]
+    narrowed = [_narrowed(bases, knob, knobs) for knob in knobs]
     known = {knob.address for knob in narrowed}
     for knob in narrowed:
         for other, _ in knob.when:
@@ -231,12 +232,25 @@ def over(bases: Mapping[str, Design], knobs: Sequence[Knob], tied: Mapping[str, 
     for knob in narrowed:
         if not any(knob.address in space.targets for space in spaces.values()):
             raise DesignError(f"space.{knob.address}: no chip has it and all knobs that its 'when' names")
-    return Chips(spaces, (chip, *narrowed))
+    return Chips(spaces, (chip, *(_read(knob, list(spaces.values())) for knob in narrowed)))
 
 
-def _narrowed(bases: Mapping[str, Design], knob: Knob) -> Knob:
-    """The knob with `when` saying which chips have it, where some lack it."""
+def _read(knob: Knob, spaces: Sequence[Space]) -> Knob:
+    """The knob with what any of its chips says of whether something reads its leaves; each design asks its own chip."""
+    own = [space.knob(knob.address).read for space in spaces if knob.address in space.targets]
+    if not all(own):
+        return knob
+    found: dict[str, Condition] = {}
+    for other, words, usual in (condition for conditions in own for condition in conditions):
+        before = found.get(other, (other, (), False))
+        found[other] = other, tuple(dict.fromkeys((*before[1], *words))), usual or before[2]
+    return replace(knob, read=tuple(found.values()))
+
+
+def _narrowed(bases: Mapping[str, Design], knob: Knob, knobs: Sequence[Knob]) -> Knob:
+    """The knob with `when` saying which chips have it and read it, where some do not."""
     there = having(bases, knob.address)
+    there = [name for name in there if not never_read(bases[name], addresses(bases[name], knob.address), knobs)] or there
     said = [allowed for other, allowed in knob.when if other == CHIP]
     for name in (name for allowed in said for name in allowed):
         if name not in bases:

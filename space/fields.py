@@ -13,6 +13,11 @@ from dse.space.errors import DesignError, nearest
 
 T = TypeVar("T")
 
+Unread = Mapping[str, tuple[str, ...]]
+"""By the leaf that has them, words beside which nothing reads another leaf."""
+
+ALWAYS: Unread = MappingProxyType({})
+
 
 def quantity(
     unit: str,
@@ -23,17 +28,29 @@ def quantity(
     positive: bool = False,
     default: float | None = None,
     absent: bool = False,
+    unread: Unread = ALWAYS,
 ) -> Any:
-    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing."""
+    """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing.
+
+    Beside `unread`, words by the leaf that has them, nothing reads it (`dse.space.beside`).
+    """
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
-    return _leaf(metadata, default, absent)
+    return _leaf(metadata | _unread(unread), default, absent)
 
 
 def whole(
-    doc: str, *, low: int = 1, default: int | None = None, unit: str = "1", absent: bool = False, apart: bool = False
+    doc: str,
+    *,
+    low: int = 1,
+    default: int | None = None,
+    unit: str = "1",
+    absent: bool = False,
+    apart: bool = False,
+    unread: Unread = ALWAYS,
 ) -> Any:
     """A leaf that is a whole number of things, or of units; designs that differ in one `apart` are worked out in turn."""
-    return _leaf({"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {}), default, absent)
+    metadata = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
+    return _leaf(metadata | _unread(unread), default, absent)
 
 
 def word(
@@ -44,10 +61,11 @@ def word(
     number: bool = False,
     unfit: Mapping[str, str] = MappingProxyType({}),
     absent: bool = False,
+    unread: Unread = ALWAYS,
 ) -> Any:
     """A leaf that is a word; with `options`, one of these; with `number`, a whole number too; `unfit` says why not others."""
     metadata = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit} | ({"number": True} if number else {})
-    return _leaf(metadata, default, absent)
+    return _leaf(metadata | _unread(unread), default, absent)
 
 
 def flag(doc: str, *, default: bool | None = None, absent: bool = False) -> Any:
@@ -71,6 +89,10 @@ def part(doc: str, *kinds: type, inline: bool = False) -> Any:
 def refused(why: str) -> Any:
     """A field that others like it have and this one cannot have; `why` says so, and what to do."""
     return field(metadata={"doc": why, "refused": why}, default=None)
+
+
+def _unread(words: Unread) -> dict[str, Any]:
+    return {"unread": words} if words else {}
 
 
 def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
@@ -138,11 +160,16 @@ def addresses(value: Any, pattern: str) -> list[str]:
 
 def named(known: list[str], pattern: str) -> list[str]:
     """Those of some addresses that an address names, as `addresses` says."""
-    wanted = pattern.split(".")
-    found = [address for address in known if _names(wanted, address.split("."))]
+    found = matching(known, pattern)
     if not found:
-        raise DesignError(f"no field {pattern!r}; {_nearest_sibling(wanted, known)}")
+        raise DesignError(f"no field {pattern!r}; {_nearest_sibling(pattern.split('.'), known)}")
     return found
+
+
+def matching(known: Sequence[str], pattern: str) -> list[str]:
+    """Those of some addresses that an address names; none where it names none."""
+    wanted = pattern.split(".")
+    return [address for address in known if _names(wanted, address.split("."))]
 
 
 def at(value: Any, address: str) -> Any:

@@ -5,15 +5,16 @@ A knob's address may say ``both``: one value then goes to the leaves of both pha
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dse.space.beside import Condition, conditions, unread
 from dse.space.design import Design, Designs, digest, entry, hashed
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, at, checked, leaves, replaced, spec_at
+from dse.space.fields import addresses, at, checked, leaves, matching, replaced, spec_at
 
 Value = float | int | str
 
@@ -35,11 +36,14 @@ class Choice:
         address: the leaves it moves.
         values: in the leaves' SI units, or words.
         when: (knob address, values) pairs that must all hold for this knob to count; elsewhere leaves keep their base value.
+        read: knobs of words, one of which must have a word beside which something reads the leaves; none for leaves that
+            are always read. A space fills it in.
     """
 
     address: str
     values: tuple[Any, ...]
     when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    read: tuple[Condition, ...] = field(default=(), repr=False)
 
     @property
     def words(self) -> bool:
@@ -56,6 +60,7 @@ class Interval:
     high: float
     log: bool = False
     when: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    read: tuple[Condition, ...] = field(default=(), repr=False)
 
     def unit(self, value: float) -> float:
         """Where a value is, from 0 at `low` to 1 at `high`."""
@@ -85,7 +90,7 @@ class Tied:
 
 
 def ordered(knobs: Sequence[Knob]) -> list[Knob]:
-    """Knobs in an order in which each stands after those that its `when` names.
+    """Knobs in an order in which each stands after those that it depends on.
 
     Raises:
         DesignError: two count by one another.
@@ -97,7 +102,7 @@ def ordered(knobs: Sequence[Knob]) -> list[Knob]:
             raise DesignError(
                 f"space.{knob.address}: its 'when' depends on itself, by {', '.join(path[1:]) or 'its own value'}"
             )
-        for other, _ in knob.when:
+        for other in (*(other for other, _ in knob.when), *(other for other, _, _ in knob.read)):
             if other not in found:
                 place(known[other], (*path, knob.address))
         found[knob.address] = knob
@@ -106,6 +111,42 @@ def ordered(knobs: Sequence[Knob]) -> list[Knob]:
         if knob.address not in found:
             place(knob, ())
     return list(found.values())
+
+
+def counting(knobs: Sequence[Knob], moved: Callable[[Knob, tuple[Any, ...]], Array]) -> dict[str, Array]:
+    """Where each knob counts, by its address.
+
+    Args:
+        knobs: of a space.
+        moved: where a knob has one of some values, were it to count.
+    """
+    found: dict[str, Any] = {}
+    known = {knob.address: knob for knob in knobs}
+    for knob in ordered(knobs):
+        on: Any = np.True_
+        for other, allowed in knob.when:
+            on = on & found[other] & moved(known[other], allowed)
+        if knob.read:
+            somewhere: Any = np.False_
+            for other, words, usual in knob.read:
+                somewhere = somewhere | np.where(found[other], moved(known[other], words), usual)
+            on = on & somewhere
+        found[knob.address] = on
+    return found
+
+
+def never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> str:
+    """Beside what nothing reads any of some leaves, whatever the knobs of a space say; "" where something may."""
+    if conditions(base, targets, _moved(base, knobs)) is not None:
+        return ""
+    return ", ".join(dict.fromkeys(unread(base, target) for target in targets))
+
+
+def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
+    """By leaf, the address of the knob of words that moves it, and its values; of knobs whose address a base has."""
+    words = [knob for knob in knobs if isinstance(knob, Choice) and knob.words]
+    known = [address for address, _, _ in leaves(base)] if words else []
+    return {leaf: (knob.address, knob.values) for knob in words for leaf in matching(known, knob.address)}
 
 
 class _Here(dict[str, Any]):
@@ -149,6 +190,8 @@ class Space:
             for other, _ in knob.when:
                 if other not in targets:
                     raise DesignError(f"space.{knob.address}: 'when' names {other!r}, which is no knob of this space")
+        read = (conditions(self.base, targets[knob.address], _moved(self.base, self.knobs)) or () for knob in self.knobs)
+        object.__setattr__(self, "knobs", tuple(replace(knob, read=of) for knob, of in zip(self.knobs, read, strict=True)))
         ordered(self.knobs)
         for tied in self.tied:
             for address in self._following[tied.address]:
@@ -171,7 +214,8 @@ class Space:
         """Content key of the base and the knobs."""
         base = [(address, value) for address, value, _ in leaves(self.base)]
         tied = [(f"tied {tied.address}", tied.text) for tied in self.tied]
-        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs] + tied)
+        read = [(f"read {knob.address}", repr(knob.read)) for knob in self.knobs if knob.read]
+        return digest(base + [(f"knob {knob.address}", repr(knob)) for knob in self.knobs] + read + tied)
 
     def at(self, values: Mapping[str, Value]) -> Design:
         """The design at knob values; a knob that is missing or inactive leaves its base value."""
@@ -207,8 +251,9 @@ class Space:
 
     def active(self, address: str, values: Mapping[str, Value]) -> bool:
         """Whether a knob counts, given the values of the others."""
-        when = self.knob(address).when
-        return not when or all(self.active(other, values) and values.get(other) in allowed for other, allowed in when)
+        knob = self.knob(address)
+        when = all(self.active(other, values) and values.get(other) in allowed for other, allowed in knob.when)
+        return when and (not knob.read or any(self._reads(condition, values) for condition in knob.read))
 
     def knob(self, address: str) -> Knob:
         """The knob at an address."""
@@ -325,10 +370,15 @@ class Space:
             if column[0] >= 0:
                 changes.update((address, knob.values[int(column[0])]) for address in self.targets[knob.address])
             return
-        hole = np.isnan(column) if knob.when else None
+        hole = np.isnan(column) if knob.when or knob.read else None
         for address in self.targets[knob.address]:
             full = column if hole is None or not hole.any() else np.where(hole, at(self.base, address), column)
             changes[address] = full if (full != full[0]).any() else full[0].item()
+
+    def _reads(self, condition: Condition, values: Mapping[str, Value]) -> bool:
+        """Whether a condition holds, by the values of knobs: by the base's where one has none or does not count."""
+        other, words, usual = condition
+        return values[other] in words if other in values and self.active(other, values) else usual
 
     def _apart(self, knob: Choice) -> bool:
         """Whether designs that differ in a knob are worked out in turn."""
@@ -344,17 +394,13 @@ class Space:
         return sorted(knobs, key=lambda knob: (not knob.words, not knob.address.startswith("mapping.")))
 
     def _columns(self, codes: Mapping[str, Array], *, unique: bool = True) -> Columns:
-        active: dict[str, Array] = {}
-        for knob in ordered(self.knobs):
-            on: Any = True
-            for other, allowed in knob.when:
-                source = self.knob(other)
-                if not isinstance(source, Choice):
-                    raise DesignError(f"space.{knob.address}: 'when' needs a knob with choices, {other} is an interval")
-                wanted = [i for i, value in enumerate(source.values) if value in allowed]
-                on = on & np.isin(codes[other], wanted) & active[other]
-            active[knob.address] = np.broadcast_to(np.asarray(on), np.shape(codes[knob.address]))
-        if unique and any(knob.when for knob in self.knobs):
+        def moved(knob: Knob, allowed: tuple[Any, ...]) -> Array:
+            if not isinstance(knob, Choice):
+                raise DesignError(f"space: 'when' needs a knob with choices, {knob.address} is an interval")
+            return np.isin(codes[knob.address], [i for i, value in enumerate(knob.values) if value in allowed])
+
+        active = {address: np.broadcast_to(on, np.shape(codes[address])) for address, on in counting(self.knobs, moved).items()}
+        if unique and any(knob.when or knob.read for knob in self.knobs):
             keep = np.logical_and.reduce([active[a] | (code == 0) for a, code in codes.items()])
             codes = {a: code[keep] for a, code in codes.items()}
             active = {a: on[keep] for a, on in active.items()}
@@ -362,10 +408,12 @@ class Space:
         for knob in self.knobs:
             code, on = codes[knob.address], active[knob.address]
             if isinstance(knob, Choice) and knob.words:
-                columns[knob.address] = np.where(on, code, -1).astype(np.int16) if knob.when else code.astype(np.int16)
+                columns[knob.address] = (
+                    np.where(on, code, -1).astype(np.int16) if knob.when or knob.read else code.astype(np.int16)
+                )
             else:
                 numbers = np.asarray(knob.values, dtype=float)[code] if isinstance(knob, Choice) else code
-                columns[knob.address] = np.where(on, numbers, np.nan) if knob.when else numbers
+                columns[knob.address] = np.where(on, numbers, np.nan) if knob.when or knob.read else numbers
         return columns
 
     def _check_tied(self) -> None:

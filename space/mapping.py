@@ -29,7 +29,9 @@ class Plan:
     tp: Number = whole("tensor parallelism: devices that share every layer")
     allreduce: str = word("allreduce algorithm between devices")
     prefetch: str = word("policy for weights and KV cache during collectives", PREFETCH)
-    prefetch_cap: Number = quantity("1", "share of L2 that prefetched data may take, 0 to 1", high=1.0)
+    prefetch_cap: Number = quantity(
+        "1", "share of L2 that prefetched data may take, 0 to 1", high=1.0, unread={"prefetch": ("none",)}
+    )
     kv_heads: Any = word("KV heads a device holds where they do not divide: more, or fewer", HEADS, absent=True)
 
 
@@ -68,7 +70,12 @@ class PrefetchPlan:
         "share of the local memory beside activations, or of a cache in front of main memory where all tiles work on one "
         "operator, that is set aside for prefetched data; none where policy is none",
         high=1.0,
+        unread={"policy": ("none",)},
     )
+
+
+OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
+"""Algorithms of vector-matrix products that add partial sums up along no tree of K phases."""
 
 
 @record
@@ -80,7 +87,7 @@ class MeshPlan:
     regions: Number = whole("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
     gemm: str = word("matrix products")
     gemv: str = word("vector-matrix products and allreduces")
-    ktree_k: Number = whole("phases of the K-tree (K)")
+    ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
     gemm_attention: Any = word("matrix products of attention, where they are others than gemm", absent=True)
     gemm_ffn: Any = word("matrix products of feed-forward parts and experts, where they are others than gemm", absent=True)
@@ -98,7 +105,7 @@ class ProductPlan:
     cols: Number = whole("columns of cores; 0 for as many as rows", low=0)
     gemm: str = word("algorithm of a matrix product")
     gemv: str = word("algorithm of a vector-matrix product")
-    ktree_k: Number = whole("phases of the K-tree (K)")
+    ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     sums: str = word("where a vector-matrix product leaves its sums", SUMS)
 
 
@@ -134,6 +141,9 @@ class TrafficPlan:
     order: str = word("which way packets go first: xy, along the row, or yx", ORDERS)
 
 
+ALONE = {"dataflow": ("flash2", "flash3", "flash_split")}
+"""Dataflows of attention in which tiles form no groups: each works by itself."""
+
 WHOLE_KEYS = ("flash2", "flash3", "flat_seq", "flat_tree", "flat_hw", "flat_async", "flat_rows")
 """Dataflows of attention that split no keys into parts that are items of their own."""
 
@@ -143,12 +153,19 @@ class AttentionPlan:
     """Attention of one layer on a mesh of tiles."""
 
     dataflow: str = word("attention: flash2, flash3, flash_split, flat_seq, flat_tree, flat_hw, flat_async or flat_rows")
-    rows: Number = whole("rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0)
-    cols: Number = whole("columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0)
+    rows: Number = whole(
+        "rows of tiles of a group, which share out queries (G_y); 0 for as many as take the least time", low=0, unread=ALONE
+    )
+    cols: Number = whole(
+        "columns of tiles of a group, which share out keys (G_x); 0 for as many as take the least time", low=0, unread=ALONE
+    )
     queries: Number = whole("queries of a tile's slice; 0 for as many as take the least time", low=0)
     keys: Number = whole("keys of a tile's slice; 0 for as many as take the least time", low=0)
     splits: Any = whole(
-        "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time", low=0, absent=True
+        "parts of a request's keys, for flash_split; 0, or not said, for as many as take the least time",
+        low=0,
+        absent=True,
+        unread={"dataflow": WHOLE_KEYS},
     )
 
 
@@ -296,7 +313,7 @@ class SumsPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
     algorithm: str = word("who adds partial sums up: ring, ktree or two_level", GROUP_SUMS)
-    ktree_k: Any = whole("phases of the K-tree (K)", absent=True)
+    ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level")})
 
 
 @record

@@ -1,13 +1,16 @@
 """What comes out: the metrics by name, with unit, direction and definition, and the outcomes of many designs."""
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from dse.space.design import Design
 from dse.space.elementwise import Array, where
-from dse.space.errors import chosen
+from dse.space.errors import DesignError, chosen
 from dse.space.limits import Infeasible, Limit
+from dse.space.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Metric:
         definition: one sentence.
         over: how a workload's cases make one number: mean, max or min.
         words: what 0, 1 and so on mean, where they are verdicts.
+        needs: metrics that it is made of; where a case lacks one, it has none. Empty for one that an account works out.
+        worth: the value, in SI, from these by name and from the design; all of them numbers or arrays over designs.
     """
 
     unit: str
@@ -27,9 +32,11 @@ class Metric:
     definition: str
     over: str = "mean"
     words: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    worth: Callable[[Mapping[str, Any], Design], Any] | None = None
 
 
-METRICS: dict[str, Metric] = {
+SHIPPED: dict[str, Metric] = {
     "throughput": Metric(
         "token/s",
         "max",
@@ -190,7 +197,50 @@ METRICS: dict[str, Metric] = {
     "prefill_power_energy": Metric("J/token", "min", "rated power x prefill time over prompt tokens"),
     "decode_power_energy": Metric("J/token", "min", "rated power x decode time over output tokens"),
 }
-"""Metrics that a chip does not have are not a number there."""
+"""Those that ship."""
+
+METRICS: Registry[Metric] = Registry("dse.metric", SHIPPED)
+"""Those and what installed packages add, by entry points of the group dse.metric: a `Metric` with `needs` and `worth`.
+
+Metrics that a chip does not have are not a number there.
+"""
+
+MADE = {name: one for name, one in METRICS.items() if one.worth is not None}
+"""Metrics that are made of others."""
+
+
+def extend() -> None:
+    """Imports the metrics of installed packages, which are told of every design, asked for or not.
+
+    Raises:
+        DesignError: one cannot be imported, is no `Metric`, or is not made of others.
+    """
+    for name in METRICS.names() if METRICS.extended() else ():
+        if METRICS[name].worth is None and name not in SHIPPED:
+            raise DesignError(f"metric {name!r} of a package: needs and worth are missing; no account of a package's fills it")
+        if METRICS[name].worth is not None:
+            MADE[name] = METRICS[name]
+
+
+def with_needs(wanted: Collection[str] | None) -> Collection[str] | None:
+    """Metrics that somebody asks for, and those that they are made of; None for all."""
+    if wanted is None or not MADE:
+        return wanted
+    return {*wanted, *(need for name in wanted if name in MADE for need in MADE[name].needs)}
+
+
+def with_made(metrics: dict[str, Any], design: Design) -> dict[str, Any]:
+    """Metrics of some designs, and those that are made of them.
+
+    >>> MADE["speed"] = Metric("1/s", "max", "of a doctest", needs=("latency",), worth=lambda of, design: 1 / of["latency"])
+    >>> with_made({"latency": 0.5}, None)["speed"], MADE.pop("speed").needs
+    (2.0, ('latency',))
+    """
+    for name, made in MADE.items():
+        if made.worth is not None and all(need in metrics for need in made.needs):
+            metrics = {**metrics, name: made.worth({need: metrics[need] for need in made.needs}, design)}
+    return metrics
+
 
 LIMITS = {
     "chip.die.reticle": "mm2",

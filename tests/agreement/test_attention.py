@@ -44,7 +44,8 @@ closed form has no keys beside scores. Others: 8 %."""
 
 
 def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
-    question = asked(*CHIP, f"mapping.dataflow={name}", *overrides)
+    groups = () if ATTENTION[name].grouped else ("mapping.rows=", "mapping.cols=")  # which no tile is in
+    question = asked(*CHIP, f"mapping.dataflow={name}", *(word for word in overrides if not word.startswith(groups)))
     found = evaluate(stacked([question.base]), question.workload, fidelity=fidelity)
     return {metric: float(column[0]) for metric, column in found.columns.items()}
 

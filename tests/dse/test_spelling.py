@@ -154,6 +154,10 @@ def test_two_names_of_one_address_are_refused(alias: Alias) -> None:
     typed = [f"{name}={some(alias)}" for name in alias[:2]]
     with pytest.raises(DesignError, match=both):
         design(chip(alias), *typed)
+    for place, name in enumerate(alias[:2]):  # one of them in a group of fields
+        group, _, last = name.rpartition(".")
+        with pytest.raises(DesignError, match=both if "." in group else "a group of fields"):
+            design(chip(alias), typed[1 - place], f"{group}={{{last}: {some(alias)}}}")
     write("studies/mine/study.yaml", f"defaults: [override /chip: {CHIPS[alias.machine]}]\n" + _both(alias))
     with pytest.raises(DesignError, match=both):
         design("study=mine")

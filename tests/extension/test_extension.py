@@ -1,4 +1,4 @@
-"""A package that is installed beside this one adds a GEMV and a policy by entry points; nothing else causes an import.
+"""A package that is installed beside this one adds a GEMV, a policy and a metric by entry points, and no more is imported.
 
 The package is `studies/template`, as a stranger copies and installs it.
 """
@@ -46,14 +46,16 @@ alone = [asked("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]", f"ma
 model = [asked("chip=wse2", "model=qwen3_1b7", "model.qwen3_1b7.layers=2", "workload.batch=[2]", "workload.prompt=48",
          "workload.output=4", "mapping.prefill.rows=8", "mapping.decode.rows=8", f"mapping.both.gemv={name}")
          for name in ("ring", "binary")]
-first = "my_mesh" in sys.modules
+first = "my_mesh.binary" in sys.modules
 cycles(model[0], "closed")
-shipped = "my_mesh" in sys.modules
+shipped = "my_mesh.binary" in sys.modules
 found = {
     "alone": [[cycles(question, fidelity) for fidelity in ("closed", "events")] for question in alone],
     "model": [cycles(model[1], fidelity) for fidelity in ("closed", "events")],
-    "imported": [first, shipped, "my_mesh" in sys.modules],
+    "imported": [first, shipped, "my_mesh.binary" in sys.modules],
     "tokens": policy("hasty").tokens,
+    "metric": [evaluate(stacked([alone[0].base]), alone[0].workload, metrics=only).columns[name][0]
+               for only in (None, ["core_share"]) for name in ("core_share", "cores")],
 }
 shape, mesh, rng = Shape(1, 90, 70), Mesh(11, 5), np.random.default_rng(3)
 x, w, kernel = rng.normal(size=(1, 90)).astype("f4"), rng.normal(size=(90, 70)).astype("f4"), gemv("binary")
@@ -91,6 +93,9 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(copied: Path, tmp_pat
     assert found["wrong"] < 1e-4
     assert found["imported"] == [False, False, True]
     assert found["tokens"] == 64
+    share, cores = found["metric"][:2]
+    assert found["metric"][2:] == [share, cores]
+    assert share == pytest.approx(cores / (750 * 1133))  # cores of the wafer
     assert found["unknown"] == (
         "mapping.gemv: no option 'binry'; did you mean 'binary'? valid: binary, ktree, ladder, pipeline, ring"
     )
@@ -105,7 +110,9 @@ def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
         words = line.replace("python ", f"{sys.executable} ").replace("dse ", f"{sys.executable} -m dse.main ", 1)
         done = subprocess.run(words, cwd=copied / "mine", env=here, shell=True, capture_output=True, text=True, check=False)
         assert not done.returncode, (line, done.stdout, done.stderr)
-    assert "binary" in (copied / "mine/runs/binary_tree/report.html").read_text()
+    report = (copied / "mine/runs/binary_tree/report.html").read_text()
+    assert "binary" in report
+    assert "core_share" in report
 
 
 @pytest.mark.parametrize("registry", [GEMM, GEMV, ALLREDUCE, ATTENTION, POLICIES], ids=lambda registry: registry.group)

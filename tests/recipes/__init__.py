@@ -68,6 +68,29 @@ RECIPES: dict[str, Recipe] = {
             )
         },
     ),
+    "a metric: an entry of the table": Recipe(
+        (
+            "chip=wse2",
+            "workload=gemv",
+            "workload.shapes=[1x512x700]",
+            "mapping.rows=16",
+            "+metrics.core_hours=core_seconds / 3600",
+        ),
+        "no metric 'core_seconds'",
+        {},
+        {
+            "evaluators/account/metrics.py": (
+                (
+                    '    "die_mm2": Metric("mm2", "min", "area of one die"),\n',
+                    '    "core_seconds": Metric(\n'
+                    '        "s", "min", "cores of a product, times its time", needs=("cores", "latency"),\n'
+                    '        worth=lambda of, design: of["cores"] * of["latency"],\n'
+                    "    ),\n"
+                    '    "die_mm2": Metric("mm2", "min", "area of one die"),\n',
+                ),
+            )
+        },
+    ),
     "a part of a chip: its record, the machines that have it, and who reads it": Recipe(
         ("chip=npu64", "model=qwen3_1b7", "workload.batch=[1]", "workload.sequence=[512]", "+chip.io.area=250 mm2"),
         "no field 'chip.io'",

@@ -1,0 +1,79 @@
+"""A leaf of a mapping that nothing reads beside a word changes nothing there, is refused where it is said, and makes no design.
+
+Those that are declared; `python -m tests.leaves` looks for others.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.space.errors import DesignError
+from dse.space.fields import at, replaced
+from dse.space.knobs import Choice, Space
+from tests.leaves import declared, others, outcome
+from tests.samples import asked
+
+MODEL = ("model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=300", "workload.output=20")
+QUESTIONS = (
+    ("chip=npu_dse", *MODEL),
+    ("chip=wse2", *MODEL),
+    ("chip=npu64", "mapping=npu_prefetch", *MODEL),
+    ("chip=npu64", "mapping=npu_flat_attention", *MODEL),
+    ("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]"),
+    ("chip=tile32", "workload=attention", "workload.keys=[512]"),
+)
+"""One for each record of a mapping that has such leaves."""
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
+@given(st.data(), st.integers(0, 2**32 - 1))
+@settings(max_examples=2, deadline=None)
+def test_what_is_declared_to_be_unread_changes_nothing(question: tuple[str, ...], data: st.DataObject, seed: int) -> None:
+    asked_, rng = asked(*question), np.random.default_rng(seed)
+    address, beside = data.draw(st.sampled_from(declared(asked_.base)))
+    said = {chooser: data.draw(st.sampled_from(words)) for chooser, words in beside.items()}
+    design = replaced(asked_.base, said)
+    before = outcome(design, asked_.workload)
+    assert before is not None
+    for value in others(design, address, rng):
+        assert outcome(replaced(design, {address: value}), asked_.workload) == before, (address, value)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
+@given(st.data())
+@settings(max_examples=2, deadline=None)
+def test_what_nothing_reads_is_refused_where_it_is_said(question: tuple[str, ...], data: st.DataObject) -> None:
+    base = asked(*question).base
+    address, _ = data.draw(st.sampled_from(declared(base)))
+    phases = [address.replace(".decode.", ".prefill."), address]  # decode follows prefill
+    words = [
+        f"{chooser}={data.draw(st.sampled_from(some))}" for of in phases for chooser, some in dict(declared(base))[of].items()
+    ]
+    value = 3 if isinstance(at(base, address), int) else 0.3
+    asked(*question, *words)
+    with pytest.raises(DesignError, match=rf"^{address}: nothing reads it beside .*; leave it out$"):
+        asked(*question, *words, f"{address}={value}")
+    with pytest.raises(DesignError, match=rf"^space\.{address}: nothing reads it beside .*; leave it out$"):
+        asked(*question, *words, f"+space.{address}=choice({value},1)")
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
+@given(st.data(), st.booleans())
+@settings(max_examples=5, deadline=None)
+def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data: st.DataObject, both: bool) -> None:
+    """Of any words of a knob, whichever phase it is of, and two values of what it may leave unread."""
+    base = asked(*question).base
+    address, beside = data.draw(st.sampled_from(declared(base)))
+    ((chooser, unread),) = beside.items()
+    here = str(at(base, chooser))
+    words = tuple(dict.fromkeys((here, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
+    wide = (lambda of: of.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
+    values = (2, 3) if isinstance(at(base, address), int) else (0.25, 0.5)
+    space = Space(base, (Choice(wide(chooser), words), Choice(wide(address), values)))
+    columns = space.grid(0, space.combinations or 0)
+    rows = [space.row(columns, place) for place in range(len(columns[wide(chooser)]))]
+    reading = 0 if here in unread else 1
+    assert len(rows) == len({space.key_at(row) for row in rows}) == len(words) + reading
+    assert len(space.stack(columns)) == len(rows)
+    assert all(space.canonical(row) == row for row in rows)

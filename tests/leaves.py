@@ -1,0 +1,110 @@
+"""Leaves of mappings that change nothing beside a word: python -m tests.leaves [--draws 30] [--seed 0] [WORD ...]
+
+Of each question of `tests.contract.test_words` that has all the words given, random designs are drawn, and each leaf of their
+mapping is changed. What never changes a result beside one word of another leaf, does beside others, and is not declared so
+(`unread` in `dse.space.mapping`), is printed.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dse.build import Question
+from dse.evaluators import evaluate
+from dse.space.beside import choosers, unread
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import at, leaves, replaced, spec_at
+from dse.space.workload import Workload
+from tests.contract.draws import shaken, words
+from tests.contract.test_words import ON
+from tests.samples import asked
+
+EXPECTED = 12.0
+"""Results that changes of a leaf beside a word would have changed, were they as those beside other words: at so many, none
+of them is chance in one of 100,000 cases."""
+
+
+def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
+    """All that the closed form says of a design; None where it is refused."""
+    try:
+        found = evaluate(stacked([design]), workload)
+    except DesignError:
+        return None
+    numbers = {name: repr(float(column[0])) for name, column in found.columns.items()}
+    return int(found.limit[0]), repr(float(found.need[0])), repr(float(found.have[0])), *numbers.items()
+
+
+def others(design: Design, address: str, rng: np.random.Generator) -> list[Any]:
+    """Two other values of a leaf."""
+    value, spec = at(design, address), spec_at(design, address)
+    if isinstance(value, str):
+        some = [word for word in words(design)[address] if word != value]
+    elif "whole" in spec.metadata:
+        low = int(spec.metadata["low"])
+        some = [number for number in (low, 1, 2, 3, 4, 8, 2 * int(value)) if number >= low and number != value]
+    else:
+        high = spec.metadata.get("high", np.inf)
+        some = [number for number in (value / 2, min(2 * value + 0.01, high), min(0.3, high)) if number != value]
+    return [some[place] for place in rng.permutation(len(some))[:2]]
+
+
+def drawn(question: Question, count: int, seed: int) -> Iterator[tuple[Design, np.random.Generator]]:
+    """Designs of a question with random words, alike in both phases half of the time, and random numbers."""
+    options = {place: some for place, some in words(question.base).items() if ".precision." not in place}
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        chosen = {place: str(rng.choice(some)) for place, some in options.items() if rng.random() < 0.5}
+        if rng.random() < 0.5:
+            phases = {place.replace(".prefill.", ".decode."): word for place, word in chosen.items() if ".prefill." in place}
+            chosen |= {place: word for place, word in phases.items() if place in options}
+        yield shaken(replaced(question.base, chosen), rng), rng
+
+
+def found_idle(question: Question, draws: int, seed: int) -> list[str]:
+    """Leaves beside words that are not declared, in words."""
+    changed, tried = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for design, rng in drawn(question, draws, seed):
+        before = outcome(design, question.workload)
+        if before is None:
+            continue
+        here = [(place, str(at(design, place))) for place in words(design)]
+        for address, _, _ in leaves(design.mapping, "mapping."):
+            if address.startswith(("mapping.stack.", "mapping.precision.")) or unread(design, address):
+                continue
+            for value in others(design, address, rng):
+                after = outcome(replaced(design, {address: value}), question.workload)
+                pairs = [(address,), *((address, *pair) for pair in here if pair[0] != address)] if after is not None else []
+                tried.update(pairs)
+                changed.update(pairs if after != before else ())
+    return [
+        f"{of[0]} beside {'='.join(of[1:])}: {count} changes did nothing"
+        for of, count in tried.items()
+        if of[1:] and not changed[of] and count * changed[of[:1]] / tried[of[:1]] > EXPECTED
+    ]
+
+
+def declared(design: Design) -> list[tuple[str, dict[str, tuple[str, ...]]]]:
+    """Leaves of a mapping that nothing reads beside some words, with those by the leaf that has them."""
+    found = ((address, choosers(design, address)) for address, _, _ in leaves(design.mapping, "mapping."))
+    return [(address, beside) for address, beside in found if beside]
+
+
+def main() -> None:
+    """Looks, and says what it finds."""
+    parser = argparse.ArgumentParser(description="Look for leaves of mappings that change nothing beside a word.")
+    parser.add_argument("words", nargs="*", help="of questions to ask, as chip=npu64")
+    parser.add_argument("--draws", type=int, default=30, help="designs of each question")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
+    given = parser.parse_args()
+    for question, chips in ON.items():
+        said = (f"chip={chips[0]}", *question)
+        if set(given.words) <= set(said):
+            print(" ".join(said), *found_idle(asked(*said), given.draws, given.seed), sep="\n  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
