@@ -107,6 +107,7 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
         seconds: what the steps of the way to a better design may take.
     """
     goal, own = goal_of(asked), values_at(space, space.base)
+    study_space = next(one for chosen, one in asked.question.space.each if chosen.get(CHIP, "") == chip)
     (here,) = points([space.base], goal)
     assert here is not None
     rows = ordered(asked, frame)
@@ -123,16 +124,15 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
     left: tuple[str, ...] = ()
     if nearest is not None:
         there = asked.question.space.at(values_of(asked, rows.iloc[nearest].to_dict()))
-        path, left = _path(space, there, _active(asked, rows, nearest), goal, here, seconds)
+        path, left = _path(space, study_space, there, _active(asked, rows, nearest), goal, here, seconds)
     distance, alone = _distance(goal, here, rows[rows["front"]])
-    study_base = next(one.base for chosen, one in asked.question.space.each if chosen.get(CHIP, "") == chip)
     return WhyNot(
         name,
         space,
         own,
         goal,
         here,
-        _outside(space, study_base),
+        _outside(space, study_space.base),
         tuple(sorted(found, key=lambda one: len(one.knobs) if CHIP not in one.knobs else inf)),
         tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, here, rows) & rows["front"].to_numpy())),
         target,
@@ -213,11 +213,12 @@ def _fewest(
 
 
 def _path(
-    space: Space, there: Design, counts: Mapping[str, Value], goal: Goal, here: Point, seconds: float
+    space: Space, study: Space, there: Design, counts: Mapping[str, Value], goal: Goal, here: Point, seconds: float
 ) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
     """The changes from the base of a space to a design, each time the one after which the design is best; and those left.
 
-    Best is what breaks limits and constraints least, then what gains most over all objectives, by the sum of logarithms.
+    Best is what breaks limits and constraints least, then what gains most over all objectives, by the sum of logarithms. What
+    is tied follows each change: as over the base, and once the rest is as the study has it, as in the study.
     """
     end = time.monotonic() + seconds
     mine, theirs = ({address: value for address, value, _ in leaves(design)} for design in (space.base, there))
@@ -229,11 +230,11 @@ def _path(
     }
     if {**mine, **dict.fromkeys(moved)} != {**theirs, **dict.fromkeys(moved)}:
         waiting[OUTSIDE] = {}
-    now, hops = space.base, list[Hop]()
+    now, ties, hops = space.base, space, list[Hop]()
     while waiting:
         kept = {address: at(now, address) for address in moved}
         tried = {
-            knob: replaced(there, kept) if knob == OUTSIDE else space.following(replaced(now, to))
+            knob: study.following(replaced(there, kept)) if knob == OUTSIDE else ties.following(replaced(now, to))
             for knob, to in waiting.items()
         }
         found = points(list(tried.values()), goal, seconds=end - time.monotonic())
@@ -244,7 +245,7 @@ def _path(
         first = next(iter(waiting[best]), "")
         old, new = (mine[first], theirs[first]) if first else (None, None)
         hops.append(Hop(best, old, new, scored[best], _beats(goal, scored[best], here)))
-        now = tried[best]
+        now, ties = tried[best], study if best == OUTSIDE else ties
         del waiting[best]
     return tuple(hops), tuple(waiting)
 
