@@ -12,7 +12,7 @@ from dse.schemas import stamped
 from dse.space.chips import CHIP
 from dse.space.fields import spec_at
 from dse.space.units import show
-from dse.why_text import WIDTH, amount, knob_record, metrics_record, metrics_text, moved_text
+from dse.why_text import WIDTH, amount, knob_record, metrics_record, metrics_text, moved_text, print_tied, tied_record
 from dse.whynot import OUTSIDE, Hop, Rival, WhyNot, enough
 
 SHOWN = 10
@@ -25,6 +25,7 @@ def why_not_text(found: WhyNot) -> None:
     console.print(f"[bold]{escape(found.name)}[/]")
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
+    print_tied(console, found.space, found.values, found.space.base)
     if found.outside:
         pairs = {
             address: (_leaf(found, address, old), _leaf(found, address, new)) for address, (old, new) in found.outside.items()
@@ -143,6 +144,7 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
     data = {
         "design": found.name,
         "knobs": {address: knob_record(space, address, value) for address, value in found.values.items()},
+        "tied": tied_record(space, found.values, space.base),
         "fidelity": found.goal.fidelity,
         "objectives": dict(found.goal.objectives),
         "metrics": metrics_record(found.point),

@@ -62,9 +62,11 @@ STEP = closed(
 PRICE = closed(
     {
         "constraint": text("a constraint as it is written, or a limit"),
-        "unit": text("of `is` and `would_have_to_be`"),
+        "unit": text("of `is`, `would_have_to_be` and `relaxation`"),
         "is": number(),
-        "would_have_to_be": number("the smallest relaxation that admits a better design"),
+        "would_have_to_be": number("with the smallest relaxation that admits a better design"),
+        "relaxation": number("by how much it must give, above 0"),
+        "text": text("the same, and what it buys, in a sentence with units"),
         "buys": named(MEASURED, "by how much objectives would be better"),
         "for_each": named(MEASURED, "the same for each unit of relaxation"),
         "knobs": KNOBS,
@@ -82,8 +84,13 @@ NEXT = closed(
     }
 )
 
+TIED = named(
+    closed({"value": number(), "unit": text(), "follows": text("of what it is made")}), "leaves that follow knobs, by address"
+)
+
 ASKED = {
     "knobs": KNOBS,
+    "tied": TIED,
     "fidelity": text(),
     "objectives": OBJECTIVES,
     "metrics": METRICS,
