@@ -137,7 +137,15 @@ FRONT: Schema = closed(
     "the front of a study, what each knob does there, and what constraints cost",
 )
 
-RIVAL = closed({"design": text("number in the report"), "metrics": METRICS, "better_by": GAINS, "knobs": MOVED})
+RIVAL = closed(
+    {
+        "design": text("number in the report"),
+        "metrics": METRICS,
+        "better_by": GAINS,
+        "knobs": MOVED,
+        "alike": each(text(), "others with the same objectives, up to a thousandth of each"),
+    }
+)
 
 HOP = closed(
     {
@@ -158,7 +166,7 @@ WHYNOT: Schema = closed(
         "outside_the_study": named(
             closed({"study": scalar(), "here": scalar()}), "what no knob of the study moves, in SI, by address"
         ),
-        "front_designs_that_beat_it": each(RIVAL, "fewest changes first"),
+        "front_designs_that_beat_it": each(RIVAL, "distinct ones, fewest changes first"),
         "front_designs_that_it_beats": each(text()),
         "distance": maybe(number("share by which it would have to be better in every objective; null where unknown")),
         "alone": named(MEASURED, "what each objective alone would have to be"),
