@@ -208,5 +208,5 @@ def _price(goal: Goal, one: Known, gains: Mapping[str, float], together: bool) -
     if set(worst) != {one.point.limit}:
         return None
     need, have = worst[one.point.limit]
-    limit = one.point.limit
-    return Price(limit, limit, LIMITS[limit], have, need, one, gains, goal.objectives, together)
+    address = one.point.limit
+    return Price(address, address, LIMITS[address], have, need, one, gains, goal.objectives, together)

@@ -3,8 +3,8 @@
 The best and the second best of each objective come first, then the front, then layer by layer what is next to it, as the best
 at one fidelity may be second at another. Designs off the front are drawn from all over the others (`dse.strata`): ranks among
 the best alone say little of the two readers. Results are stored as any others, under their own fidelity; a design that is
-stored is not evaluated again. Meshes that are too large to be played flit by flit are compared on a part: both readers play the same
-part there.
+stored is not evaluated again. Meshes that are too large to be played flit by flit are compared on a part: both readers play
+the same part there.
 """
 
 from collections.abc import Callable
