@@ -390,7 +390,7 @@ def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], t
     page = opened(bad)
     assert "no feasible design" in page.inner_text("#head")
     assert "No feasible design" in page.inner_text("#cards")
-    assert f"ttft ≤ 1 ns\n{len(bad.frame)}" in page.inner_text(".limits")
+    assert f"time to first token ≤ 1 ns\n{len(bad.frame)}" in page.inner_text(".limits")
     assert frame_rows(page) == len(bad.frame)
     page.click('#bar button[data-value="feasible"]')
     page.wait_for_selector('#table .empty:has-text("No feasible design")')
