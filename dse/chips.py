@@ -1,7 +1,7 @@
 """Several chips in one configuration: each composed as it would be alone, under its name."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,45 @@ def composed(line: Line, one: Callable[[Line], dict[str, Any]]) -> dict[str, Any
         try:
             found[name] = _precise(one(replace(line, overrides=(*line.overrides, *own))))
         except DesignError as error:
-            raise DesignError(f"chips: {name}: {error}") from None
+            own = [chip for place in line.places for chip in listed(Path(place.partition("://")[2]))]
+            more = f"; the study is of {', '.join(own)}" if own and name not in own else ""
+            raise DesignError(f"chips: {name}: {error}{more}") from None
     head = next(iter(found.values()))
     return head | {"chips": {name: {group: config[group] for group in GROUPS} for name, config in found.items()}}
+
+
+def listed(folder: Path) -> list[str]:
+    """The chips that the definition of a study in a folder lists; none of one of a single chip."""
+    path = folder / "study.yaml"
+    if not path.is_file():
+        return []
+    import yaml
+
+    with path.open(errors="replace") as stream:
+        try:
+            said = yaml.safe_load(stream.read(MOST_BYTES))
+        except yaml.YAMLError:  # Hydra says what is wrong with it
+            return []
+    names = said.get("chips") if isinstance(said, Mapping) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def narrowed(config: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a study for some of its chips, without the points in its report that are of others.
+
+    Args:
+        config: with `chips` by name.
+        own: the chips that its definition lists, of the first of which points are that say none.
+    """
+    points = config["report"]["points"]
+    if not isinstance(points, Mapping):
+        return dict(config)
+    kept = {
+        name: said
+        for name, said in points.items()
+        if not isinstance(said, Mapping) or (chip := said.get("chip", own[0])) in config["chips"] or chip not in own
+    }
+    return {**config, "report": {**config["report"], "points": kept}}
 
 
 def _of(mappings: Any, names: list[str], line: Line) -> Any:

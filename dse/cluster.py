@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -52,15 +53,22 @@ class Cluster:
 
         self.ray: Any = ray
         self._address = str(ray.get_runtime_context().gcs_address)
+        self._raylet = _raylet(ray) if self.owned and not crew.address else None
         self.lost = False
         self._seen = self._looked = time.monotonic()
 
     def check(self) -> None:
-        """Looks, every few seconds, whether the cluster is still there.
+        """Looks whether the process that Ray runs on here has ended, and every few seconds whether the cluster is still there.
 
         Raises:
-            DesignError: it has not been for a while.
+            DesignError: it has ended, or has not answered for a while.
         """
+        if self._raylet is not None and self._raylet.poll() is not None:
+            self.lost = True
+            raise DesignError(
+                "workers: Ray on this machine has ended, somebody or the kernel killed its raylet; what is finished is stored; "
+                "run the same command again, and it goes on from there"
+            )
         now = time.monotonic()
         if now - self._looked < PATIENCE / 10:
             return
@@ -92,6 +100,13 @@ class Cluster:
             self.ray.shutdown()
             self._after()
         self.sweep()
+
+
+def _raylet(ray: Any) -> subprocess.Popen[bytes] | None:
+    """The process that starts workers here, where Ray was started here; None where Ray does not say."""
+    node = getattr(ray._private.worker, "_global_node", None)
+    found = getattr(node, "all_processes", {}).get("raylet", [])
+    return found[0].process if found else None
 
 
 def mapped(crew: Crew, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
@@ -144,6 +159,8 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray ends the process when its cluster is lost for that long; `Cluster.check` says so first
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "300")
+    # of a cluster that ends, Ray itself would print lines of its own on standard error; what it is, is said here
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     import ray
 
@@ -155,7 +172,7 @@ def _connected(crew: Crew) -> Callable[[], None] | None:
         left.adopting()
         restore = _alone()
         try:
-            with held_back():
+            with held_back(), _silent():
                 ray.init(
                     address="local",
                     num_cpus=crew.count or cpus(),

@@ -20,7 +20,7 @@ from dse.space.chips import CHIP
 from dse.space.errors import DesignError
 from dse.strangers import TRUST
 from dse.study import bounds, objectives
-from dse.typed_design import not_in, typed_design
+from dse.typed_design import following, not_in, typed_design
 from dse.why import SECONDS, Why, front_points, front_prices, front_shares, goal_of, named, of_front, of_row, row_of
 from dse.why_text import front_record, front_text, why_record, why_text
 from dse.whynot import WhyNot
@@ -64,17 +64,20 @@ def of_config(config: Mapping[str, Any], name: str, *, seconds: float = SECONDS)
         raise DesignError(
             f"explain: one design of {', '.join(config['chips'])}: say whose, as in chip={next(iter(config['chips']))}"
         )
-    asked = question(dict(config), folder_of(config))
+    asked = question(dict(config), folder_of(config), fewer=bool(config.get("chips")))
     ((_, space),) = asked.space.each
-    if not space.knobs:
+    if space.knobs:
+        space = following(asked.base, space, config["overrides"])
+    else:
         space = around(asked.base, lambda address, word: _refused(config, address, word))
+    base = space.base
     goal = Goal(asked.workload, {}, bounds(config["constraints"]), config["fidelity"], defined=asked.defined)
-    (here,) = points([asked.base], goal)
+    (here,) = points([base], goal)
     assert here is not None
     wanted = objectives(config["objectives"]) if config["objectives"] else _usual(here)
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
-    return named(name, space, values_at(space, asked.base), asked.base, goal, steps_from(space), seconds=seconds)
+    return named(name, space, values_at(space, base), base, goal, steps_from(space), seconds=seconds)
 
 
 def of_study(name: str, which: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = SECONDS) -> Why:

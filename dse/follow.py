@@ -64,7 +64,7 @@ def _state(one: Loaded) -> Any:
     with contextlib.closing(Store(one.study.store, create=False)) as store:
         asked = store.asked(one.study.name, one.study.context.physics)
         verified = store.counted(one.study.context_at(one.study.higher)) if one.study.higher else 0
-    return asked, verified, len(blocks(one.study)), [run["state"] for run in one.runs()]
+    return asked, verified, blocks(one.study), [run["state"] for run in one.runs()]
 
 
 def _data(loaded: list[Loaded]) -> dict[str, Any] | None:

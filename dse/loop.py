@@ -18,6 +18,7 @@ from dse.drafts import draft
 from dse.evaluators import PHYSICS, alone
 from dse.expressions import known
 from dse.frame import search_frame, values_of, with_front
+from dse.offered import refuse_absent
 from dse.possible import counted, limits_of, nothing_ruled_out
 from dse.progress import Progress, Told, say, untold
 from dse.provenance import Clock, provenance_of
@@ -58,6 +59,7 @@ def run_study(asked: Study, told: Told = untold) -> int:
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={asked.fidelity}; add search=nsga2 or search=random"
         )
+    refuse_absent(asked)
     say(f"[bold]{escape(asked.name)}[/]  {escape(asked.text)}".rstrip())
     space = asked.question.space
     grid = space.combinations

@@ -1,12 +1,10 @@
 """The closed form over a whole grid, or over a quasi-random sample of a larger space; blocks to Parquet, front kept.
 
-No sampler and no store: the same grid gives the same rows, so a block that is on disk is not evaluated again. For a grid
-that fits, the front is exact.
+No sampler and no store: the same grid gives the same rows, so what is on disk is not evaluated again: whole blocks, and of one
+that was not finished the pieces that are stored every few seconds. For a grid that fits, the front is exact.
 """
 
-import io
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
-from rich.markup import escape
 
+from dse import block_files
 from dse.build import Question
 from dse.database import same
-from dse.drafts import draft
 from dse.evaluators import PHYSICS
 from dse.evaluators.account.metrics import LIMITS, METRICS, Outcomes
 from dse.expressions import evaluate
 from dse.pareto import front
-from dse.progress import say, say_once
+from dse.progress import say
 from dse.samplers import sobol
 from dse.space.chips import CHIP, Chips
 from dse.space.design import digest
@@ -39,6 +35,9 @@ from dse.workers import cpus
 
 BLOCK = 131_072
 """Rows of one Parquet file."""
+
+KEPT_EVERY = 5.0
+"""Seconds of work after which what is done of a block is stored: what a screen that is killed loses, and one part. [s]"""
 
 LEFT = b"left"
 """In what a Parquet file says of itself, metrics that there would be, and that nobody asked for."""
@@ -96,8 +95,8 @@ def stored(study: Study) -> Screened | None:
 
 
 def blocks(study: Study) -> list[Path]:
-    """The files of a screen that are on disk."""
-    return sorted(_plan(study)[2].glob("block-*.parquet")) if _belongs(study) else []
+    """The files of a screen that are on disk, of whole blocks and of pieces."""
+    return sorted(_plan(study)[2].glob("*.parquet")) if _belongs(study) else []
 
 
 def _belongs(study: Study) -> bool:
@@ -125,31 +124,34 @@ def _screened(study: Study, progress: Callable[[int, int, int], None], *, evalua
         folder.mkdir(parents=True, exist_ok=True)
     best: pd.DataFrame | None = None
     rows = feasible = evaluated = 0
-    paths, left = [], False
+    paths, left, whole = list[Path](), False, True
     for number, start in enumerate(range(0, total, BLOCK)):
         stop = min(start + BLOCK, total)
-        block = _read(folder, number)
-        if block is None and not evaluating:
-            continue
-        if block is None:
+        block = block_files.read(folder, number)
+        whole &= block is not None or evaluating
+        some = [block] if block is not None else []
+        if block is None and evaluating:
             columns = space.grid(start, stop) if exact else space.sample(sobol(len(space.knobs), start, stop, study.seed))
             size = len(best) if best is not None else 0
-            table = _evaluate(study, columns, lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
-            block = _write(table, folder, number), table
-            evaluated += table.num_rows
-        path, table = block
-        left |= LEFT in (table.schema.metadata or {})
-        paths.append(path)
-        rows += table.num_rows
-        good, found = _front(study, table)
-        feasible += good
-        best = found if best is None else _merge(study, best, found)
-        progress(stop, total, len(best))
+            of = _Block(study, columns, folder, number)
+            evaluated += of.left
+            of.evaluate(lambda done, start=start, size=size: progress(start + done, total, size))  # type: ignore[misc]
+            table = of.table()
+            some = [(block_files.write(table, folder, number), table)]
+        elif block is None:
+            some = [(path, table) for path, _, table in block_files.pieces(folder, number)]
+        for path, table in some:
+            left |= LEFT in (table.schema.metadata or {})
+            paths.append(path)
+            rows += table.num_rows
+            good, found = _front(study, table)
+            feasible += good
+            best = found if best is None else _merge(study, best, found)
+        progress(stop, total, len(best) if best is not None else 0)
     if best is None:
         return None
-    exact = exact and len(paths) == -(-total // BLOCK)
-    whole = completed(study, best.reset_index(drop=True), left)
-    return Screened(rows, feasible, exact, whole, tuple(paths), evaluated, left)
+    front_rows = completed(study, best.reset_index(drop=True), left)
+    return Screened(rows, feasible, exact and whole, front_rows, tuple(paths), evaluated, left)
 
 
 def asked(study: Study) -> tuple[str, ...]:
@@ -186,53 +188,121 @@ def _sample_size(study: Study) -> int:
     return 1 << (int(study.screen["limit"]).bit_length() - 1)
 
 
-def _evaluate(study: Study, columns: Columns, progress: Callable[[int], None]) -> pa.Table:
-    space, workload = study.question.space, study.question.workload
-    size = len(next(iter(columns.values())))
-    subjects = [case.subject for case in workload.cases]
-    rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
-    metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
-    limit = np.empty(size, dtype=np.int8)
-    excess = np.empty(size)
-    left: set[str] = set()
-    done = 0
-    few = TOGETHER if study.screening == "steady" else FEW
-    parts = space.parts(columns, few if _served(study) else rows)
-    each = [{address: column[part] for address, column in columns.items()} for part in parts]
-    for part, outcomes in _each(study, each, parts):
+class _Block:
+    """Rows of a screen that become one file, and what is done of them: stored every few seconds, and taken up again."""
+
+    def __init__(self, study: Study, columns: Columns, folder: Path, number: int) -> None:
+        self._study, self._columns, self._folder, self._number = study, columns, folder, number
+        self._size = len(next(iter(columns.values())))
+        self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
+        self._limit = np.full(self._size, -1, dtype=np.int8)
+        self._excess = np.zeros(self._size)
+        self._left: set[str] = set()
+        self._done = np.zeros(self._size, dtype=bool)
+        for _, rows, table in block_files.pieces(folder, number):
+            self._take_up(rows, table)
+
+    @property
+    def left(self) -> int:
+        """Rows that are to be evaluated."""
+        return self._size - int(self._done.sum())
+
+    def evaluate(self, progress: Callable[[int], None]) -> None:
+        """Evaluates what is not done; what is done when something ends this is stored."""
+        pending, since = list[Array](), time.monotonic()
+        parts = [rest for part in self._parts() if len(rest := part[~self._done[part]])]
+        each = [{address: column[part] for address, column in self._columns.items()} for part in parts]
+        try:
+            for part, outcomes in _each(self._study, each, parts):
+                self._note(part, outcomes)
+                pending.append(part)
+                progress(self._size - self.left)
+                if time.monotonic() - since > KEPT_EVERY:
+                    self._keep(pending)
+                    pending, since = [], time.monotonic()
+        except BaseException:
+            self._keep(pending)
+            raise
+
+    def table(self) -> pa.Table:
+        """The block, all of it done.
+
+        Raises:
+            DesignError: an objective or the metric of a constraint is none of these chips and workloads.
+        """
+        self._refuse_absent()
+        return self._of(np.arange(self._size))
+
+    def _parts(self) -> list[Array]:
+        """Rows that are evaluated together."""
+        subjects = [case.subject for case in self._study.question.workload.cases]
+        rows = max(256, CACHE_ROWS // max(subjects.count(subject) for subject in subjects))
+        few = TOGETHER if self._study.screening == "steady" else FEW
+        return self._study.question.space.parts(self._columns, few if _served(self._study) else rows)
+
+    def _note(self, part: Array, outcomes: Outcomes) -> None:
         for name, column in outcomes.columns.items():
             if column[0] == column[0] or not np.isnan(column).all():
-                metrics.setdefault(name, np.full(size, np.nan))[part] = column
-        left |= outcomes.left
-        limit[part] = outcomes.limit
-        excess[part] = outcomes.excess
-        done += len(part)
-        progress(done)
-    for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
-        for name in names:
-            if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
-                raise DesignError(f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}")
-    for name in study.objectives if CHIP in columns else ():
-        absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
-        if len(absent):
-            chips = ", ".join(str(space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
-            raise DesignError(
-                f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
-            )
-    arrays: dict[str, Any] = {}
-    for knob in space.knobs:
-        column = columns[knob.address]
-        if isinstance(knob, Choice) and knob.words:
-            arrays[knob.address] = pa.DictionaryArray.from_arrays(
-                pa.array(column, mask=column < 0), pa.array(list(knob.values))
-            )
-        else:
-            arrays[knob.address] = pa.array(column, from_pandas=True)
-    # in one order, whoever was done first
-    arrays |= {name: pa.array(metrics[name]) for name in sorted(metrics, key=list(METRICS).index)}
-    binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
-    table = pa.table(arrays | {"limit": binding, "excess": pa.array(excess)})
-    return table.replace_schema_metadata({LEFT: ", ".join(sorted(left))}) if left else table
+                self._metric(name)[part] = column
+        self._left |= outcomes.left
+        self._limit[part] = outcomes.limit
+        self._excess[part] = outcomes.excess
+        self._done[part] = True
+
+    def _metric(self, name: str) -> Array:
+        return self._metrics.setdefault(name, np.full(self._size, np.nan))
+
+    def _keep(self, parts: Sequence[Array]) -> None:
+        """Stores rows that are done."""
+        if parts:
+            rows = np.concatenate(parts)
+            block_files.write_piece(self._of(rows), rows, self._folder, self._number)
+
+    def _take_up(self, rows: Array, table: pa.Table) -> None:
+        """What a piece has."""
+        knobs = {knob.address for knob in self._study.question.space.knobs}
+        for name in (name for name in table.column_names if name not in (*knobs, "limit", "excess")):
+            self._metric(name)[rows] = table[name].to_numpy()
+        codes = {None: -1} | {word: code for code, word in enumerate(LIMITS)}
+        self._limit[rows] = [codes[word] for word in table["limit"].to_pylist()]
+        self._excess[rows] = table["excess"].to_numpy()
+        said = (table.schema.metadata or {}).get(LEFT, b"").decode()
+        self._left |= set(said.split(", ")) - {""}
+        self._done[rows] = True
+
+    def _refuse_absent(self) -> None:
+        study, metrics, limit, columns = self._study, self._metrics, self._limit, self._columns
+        for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
+            for name in names:
+                if name not in metrics and (limit < 0).any():  # what is not evaluated has no metrics
+                    raise DesignError(
+                        f"{group}.{name}: this kind of chip or workload has no {name}; it has {', '.join(metrics)}"
+                    )
+        for name in study.objectives if CHIP in columns else ():
+            absent = np.unique(columns[CHIP][(limit < 0) & np.isnan(metrics[name])]) if name in metrics else ()
+            if len(absent):
+                chips = ", ".join(str(study.question.space.knob(CHIP).values[code]) for code in absent)  # type: ignore[union-attr]
+                raise DesignError(
+                    f"objectives.{name}: {chips} has no {name}; choose one that all chips have, or leave it out of chips"
+                )
+
+    def _of(self, rows: Array) -> pa.Table:
+        """Knobs, metrics and limits of some rows."""
+        arrays: dict[str, Any] = {}
+        for knob in self._study.question.space.knobs:
+            column = self._columns[knob.address][rows]
+            if isinstance(knob, Choice) and knob.words:
+                arrays[knob.address] = pa.DictionaryArray.from_arrays(
+                    pa.array(column, mask=column < 0), pa.array(list(knob.values))
+                )
+            else:
+                arrays[knob.address] = pa.array(column, from_pandas=True)
+        # in one order, whoever was done first
+        arrays |= {name: pa.array(self._metrics[name][rows]) for name in sorted(self._metrics, key=list(METRICS).index)}
+        limit = self._limit[rows]
+        binding = pa.DictionaryArray.from_arrays(pa.array(limit, mask=limit < 0), pa.array(list(LIMITS)))
+        table = pa.table(arrays | {"limit": binding, "excess": pa.array(self._excess[rows])})
+        return table.replace_schema_metadata({LEFT: ", ".join(sorted(self._left))}) if self._left else table
 
 
 def _served(study: Study) -> bool:
@@ -269,10 +339,15 @@ def _outcomes(question: Question, fidelity: str, metrics: tuple[str, ...], colum
 
 def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:
     keep = table["limit"].combine_chunks().is_null().to_numpy(zero_copy_only=False)
+    absent = np.full(table.num_rows, np.nan)  # of a metric that no row has
+
+    def column(name: str) -> Array:
+        return np.asarray(table[name].to_numpy()) if name in table.column_names else absent
+
     for bound in study.bounds:
-        keep &= bound.excess(table[bound.metric].to_numpy()) <= 0
+        keep &= bound.excess(column(bound.metric)) <= 0
     rows = np.flatnonzero(keep)
-    values = np.column_stack([table[name].to_numpy()[rows] for name in study.objectives])
+    values = np.column_stack([column(name)[rows] for name in study.objectives])
     rows = rows[front(values, study.directions)] if len(rows) else rows
     return int(keep.sum()), table.take(pa.array(rows)).to_pandas()
 
@@ -280,46 +355,3 @@ def _front(study: Study, table: pa.Table) -> tuple[int, pd.DataFrame]:
 def _merge(study: Study, a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     both = pd.concat([a, b], ignore_index=True) if len(a) and len(b) else (a if len(a) else b)
     return both[front(both[list(study.objectives)].to_numpy(), study.directions)]
-
-
-def _read(folder: Path, number: int) -> tuple[Path, pa.Table] | None:
-    """A block that is on disk, and is what its name says; of a damaged one this is told, as it will be evaluated again."""
-    for path in sorted(folder.glob(f"block-{number:05d}.*.parquet")):
-        content = path.read_bytes()
-        if path.name == _name(number, content):
-            return path, pq.read_table(pa.BufferReader(content))
-        say_once(f"[yellow]screen[/]: {escape(str(path))}: damaged; left out, and a run evaluates it again")
-    return None
-
-
-def _write(table: pa.Table, folder: Path, number: int) -> Path:
-    out = io.BytesIO()
-    # to look for a dictionary of values that differ is most of the time that writing takes, and to compress them by bytes
-    # of a kind is half of their size
-    differing = [name for name in table.column_names if _differ(table[name])]
-    listed = [name for name in table.column_names if name not in differing]
-    pq.write_table(table, out, compression="lz4", use_dictionary=listed, use_byte_stream_split=differing)
-    path = folder / _name(number, out.getvalue())
-    with draft(path) as place:
-        place.write_bytes(out.getvalue())
-    for other in folder.glob(f"block-{number:05d}.*.parquet"):
-        if other != path:
-            other.unlink(missing_ok=True)
-    return path
-
-
-SOME = 4096
-"""Values of a column that tell whether most of its values differ."""
-
-
-def _differ(column: Any) -> bool:
-    """Whether most values of a column are numbers that differ."""
-    if not pa.types.is_float64(column.type):
-        return False
-    some = column.to_numpy()[:: max(1, len(column) // SOME)]
-    return len(np.unique(some)) > len(some) / 4
-
-
-def _name(number: int, content: bytes) -> str:
-    """A name with the checksum of the whole file: Parquet has one for its pages, and none for what says where they are."""
-    return f"block-{number:05d}.{zlib.crc32(content):08x}.parquet"

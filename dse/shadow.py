@@ -1,4 +1,4 @@
-"""What constraints cost: for each, the smallest relaxation that moves a front, and what it buys.
+"""Shadow prices of constraints: for each, the smallest relaxation that moves a front, and what it buys.
 
 Looked for among designs that are known: those that break this constraint or limit alone.
 """
@@ -16,7 +16,7 @@ from dse.moves import Goal, Point
 from dse.pareto import minimised
 from dse.space.design import Design
 from dse.space.elementwise import Array
-from dse.space.units import show
+from dse.space.units import display, show
 
 MOVES = 1e-3
 """By how much a design must be better than all that are feasible to move the front, relative to them."""
@@ -61,6 +61,8 @@ class Price:
         known: the design that this admits.
         gains: by objective, how much better it is than what is feasible and as good in all others, in the objective's unit,
             above 0; none where nothing feasible is as good in all others.
+        directions: of the objectives, max or min.
+        together: whether it gains all of this over one design that it beats, and not each over another.
     """
 
     what: str
@@ -70,6 +72,8 @@ class Price:
     then: float
     known: Known
     gains: Mapping[str, float]
+    directions: Mapping[str, str]
+    together: bool
 
     @property
     def relaxation(self) -> float:
@@ -86,19 +90,42 @@ class Price:
         """What it buys of all objectives, relative to what the design has. [-]"""
         return sum(gain / abs(self.known.point.metrics[name]) for name, gain in self.gains.items() if gain)
 
+    @property
+    def each(self) -> tuple[float, str]:
+        """The unit for each of which a gain is said, that in which the constraint is: its worth in `unit`, and its name."""
+        scale, name = display(self.now, self.unit)
+        return scale, name or "1"
+
+    @property
+    def text(self) -> str:
+        """How much it must give and what that buys, in words."""
+        moves = "admits a design that beats this one" if self.together else "moves the front"
+        by = f"{show(self.relaxation, self.unit)}, from {show(self.now, self.unit)} to {show(self.then, self.unit, 6)}"
+        relative = f" ({self.then / self.now - 1:+.2%})" if self.now else ""
+        bought = (" and " if self.together else ", or ").join(map(self.bought, self.gains))
+        if not bought:
+            bought = "a design in a region of the front where nothing is feasible: none is as good in all objectives but one"
+        return f"the smallest relaxation that {moves} is {by}{relative}; it buys {bought}"
+
+    def bought(self, name: str) -> str:
+        """What it buys of an objective, in all and for each unit of relaxation, in words."""
+        unit, (scale, each) = METRICS[name].unit, self.each
+        more = "more" if self.directions[name] == "max" else "less"
+        rate = f" ({show(self.rates[name] * scale, unit)} for each {each})" if name in self.rates else ""
+        return f"{show(self.gains[name], unit)} {more} {name}{rate}"
+
     def __str__(self) -> str:
-        gives = f"{show(self.then, self.unit, 6)} instead of {show(self.now, self.unit, 6)}"
-        bought = [f"{show(gain, METRICS[name].unit)} of {name}" for name, gain in self.gains.items()]
-        return f"{self.what}: {gives} buys {', or '.join(bought) if bought else 'what nothing feasible comes near'}"
+        return f"{self.what}: {self.text}"
 
 
-def prices(goal: Goal, known: Sequence[Known], gains: Gains) -> list[Price]:
+def prices(goal: Goal, known: Sequence[Known], gains: Gains, *, together: bool = False) -> list[Price]:
     """The smallest relaxation of each constraint and limit that is worth something.
 
     Args:
         goal: whose objectives and constraints count.
         known: designs, of which those that break one constraint or limit alone count.
         gains: what a design would add.
+        together: whether it would add all of that to one design, and not to another for each objective.
 
     Returns:
         One a constraint or limit, smallest relative relaxation first.
@@ -117,7 +144,7 @@ def prices(goal: Goal, known: Sequence[Known], gains: Gains) -> list[Price]:
         for one, more in islice(worth, ITEMISED):
             if least is not None and one.point.excess > least.known.point.excess * (1 + TIE):
                 break
-            price = _price(goal, one, more)
+            price = _price(goal, one, more, together)
             if price is not None and (least is None or price.worth > least.worth):
                 least = price
         found += [least] if least is not None else []
@@ -166,13 +193,13 @@ def beaten(goal: Goal, point: Point, here: Point) -> dict[str, float] | None:
     return found or None
 
 
-def _price(goal: Goal, one: Known, gains: Mapping[str, float]) -> Price | None:
+def _price(goal: Goal, one: Known, gains: Mapping[str, float], together: bool) -> Price | None:
     """The price of what a design breaks; None where it breaks other limits as well, which only itemised limits say."""
     if not one.point.limit:
         ((what, _),) = one.point.broken
         bound = next(bound for bound in goal.bounds if str(bound) == what)
         then = one.point.metrics[bound.metric]
-        return Price(what, bound.metric, METRICS[bound.metric].unit, bound.value, then, one, gains)
+        return Price(what, bound.metric, METRICS[bound.metric].unit, bound.value, then, one, gains, goal.objectives, together)
     worst: dict[str, tuple[float, float]] = {}
     for limit in limits(one.design(), goal.workload):
         need, have = float(np.max(limit.need)), float(np.min(limit.have))
@@ -181,4 +208,5 @@ def _price(goal: Goal, one: Known, gains: Mapping[str, float]) -> Price | None:
     if set(worst) != {one.point.limit}:
         return None
     need, have = worst[one.point.limit]
-    return Price(one.point.limit, one.point.limit, LIMITS[one.point.limit], have, need, one, gains)
+    address = one.point.limit
+    return Price(address, address, LIMITS[address], have, need, one, gains, goal.objectives, together)

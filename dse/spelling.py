@@ -5,11 +5,11 @@ spelled when it is composed, since only then the machine is known.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dse.space.aliases import ALIASES, current, renamed, renames, twice, within
+from dse.space.aliases import ALIASES, current, of_leaves, renamed, renames, twice, within
 from dse.space.machines import machine_named
 
 OVERRIDE = re.compile(r"([+~]*)(space\.)?([^=]*)(.*)", re.DOTALL)
@@ -83,6 +83,18 @@ def settled(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
         for address, knob in renamed(found["space"], machine, "space").items()
     }
     return {**found, "space": space, "report": _pictures(found.get("report"), machine)}
+
+
+def said(words: Sequence[str], leaves: Iterable[str]) -> set[str]:
+    """Addresses of a design that overrides give values, by their names of now; of a group of fields those that it has.
+
+    >>> sorted(said(["chip.mesh={rows: 4}", "+space.chip.clock='choice(1, 2)'"], ["chip.mesh.rows", "chip.mesh.cols"]))
+    ['chip.mesh.rows']
+    """
+    leaves = list(leaves)
+    machine = of_leaves(leaves)
+    table = (*leaves, *renames(machine))
+    return {current(address, machine) for word in words for _, space, address, _ in _each(word, table) if not space}
 
 
 def check_file(content: Any, config_path: str, path: Path) -> None:

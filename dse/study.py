@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dse import formats
+from dse import chips, formats
 from dse.build import Question, question
 from dse.evaluators import FIDELITIES, PHYSICS, fidelities, smaller
 from dse.evaluators.account.metrics import METRICS, metric
@@ -38,7 +38,8 @@ SETTINGS = {
 }
 
 
-SCREENING = ("closed", "steady")
+STEADY = "steady"
+SCREENING = ("closed", STEADY)
 """Fidelities at which many designs are evaluated together."""
 
 STACKED = ("part", "operator")
@@ -182,7 +183,7 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
     Raises:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
-    nouns = question(dict(config), folder)
+    config, nouns = _asked(config, folder)
     if shorter(nouns.workload):
         raise DesignError(f"model: no design of this study can be: {shorter(nouns.workload)}")
     for chosen, space in nouns.space.each:
@@ -243,6 +244,20 @@ def study(config: Mapping[str, Any], folder: Path) -> Study:
         tuple(config.get("overrides", ())),
         config,
     )
+
+
+def _asked(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, Any], Question]:
+    """The nouns of a configuration; of some of the chips that its study lists, without what only others have."""
+    own, names = chips.listed(folder), list(config.get("chips") or ())
+    if own and names and set(names) < set(own):
+        config = chips.narrowed(config, own)
+        return config, question(dict(config), folder, fewer=True)
+    try:
+        return config, question(dict(config), folder)
+    except DesignError as error:
+        others = [name for name in names if own and name not in own]
+        more = f"; the space is of the study's chips, {', '.join(own)}; {', '.join(others)} is none of them" if others else ""
+        raise DesignError(f"{error}{more}") from None
 
 
 def _check_screen(word: Any, fidelity: str, nouns: Question) -> None:

@@ -3,15 +3,15 @@
 An expression has addresses of other leaves, numbers, and quantities in quotes: `'2 GB' / (chip.mesh.rows * chip.mesh.cols)`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
 from typing import Any
 
 from dse.space.chips import having
 from dse.space.design import Design
 from dse.space.errors import DesignError, nearest
-from dse.space.fields import addresses, spec_at
-from dse.space.knobs import Knob, Tied
+from dse.space.fields import addresses, at, spec_at
+from dse.space.knobs import Knob, Space, Tied
 from dse.space.units import dimension, factor, told
 from dse.terms import Term, term
 
@@ -64,6 +64,38 @@ def ties(config: Mapping[str, Any], bases: Mapping[str, Design], knobs: Sequence
         for name in _chips(address, entry, bases):
             found[name].append(_tied(address, str(entry["tied"]), bases[name], name))
     return {name: _ordered(several, knobs, bases[name]) for name, several in found.items()}
+
+
+def tied_over(base: Design, knobs: Sequence[Knob], tied: Sequence[Tied], said: Collection[str] = ()) -> Space:
+    """The space over a design that somebody named, in which leaves that are tied follow as they do in a study.
+
+    Args:
+        base: the design, as it was typed.
+        knobs: of the study.
+        tied: of the study, each after those that it is made of.
+        said: addresses that were given values. What is tied and was given another value than it follows to is not tied here.
+
+    Raises:
+        DesignError: a leaf would follow to a value that it cannot have, or a knob is not of this design.
+    """
+    typed = {leaf for address in said for leaf in _leaves(base, address)}
+    kept, moved = list[Tied](), dict[str, float]()
+    for one in tied:
+        value = float(one.worth({leaf: moved.get(leaf, at(base, leaf)) for leaf in one.inputs}))
+        targets = addresses(base, one.address)
+        if typed.isdisjoint(targets) or all(at(base, leaf) == value for leaf in targets):
+            moved |= dict.fromkeys(targets, value)
+            kept.append(one)
+    alone = Space(base, (), tuple(kept))  # refuses a value that a leaf cannot have
+    return Space(alone.following(base), tuple(knobs), tuple(kept))
+
+
+def _leaves(base: Design, address: str) -> list[str]:
+    """The leaves of an address; none of one that is no leaf's."""
+    try:
+        return addresses(base, address)
+    except DesignError:
+        return []
 
 
 def _chips(address: str, entry: Mapping[str, Any], bases: Mapping[str, Design]) -> list[str]:

@@ -1,16 +1,20 @@
 """A design that overrides name over what a study starts from, and where it stands there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from dse.build import question
 from dse.compose import compose, folder_of
 from dse.space.chips import CHIP
+from dse.space.design import Design
 from dse.space.errors import DesignError
+from dse.space.fields import leaves
 from dse.space.knobs import Space
+from dse.spelling import said
 from dse.study import Study, workload_key
+from dse.ties import tied_over
 from dse.why import SECONDS
 from dse.whynot import WhyNot, why_not
 
@@ -59,13 +63,29 @@ def typed_design(asked: Study, typed: Sequence[str], command: str, *, trust: boo
     spaces = {str(chosen.get(CHIP, "")): space for chosen, space in asked.question.space.each}
     if chip not in spaces:
         raise DesignError(f"{command}: study {asked.name} has no chip {chip!r}; it has {', '.join(spaces)}")
+    there = spaces[chip]
+    if not chip and config["choices"].get("chip") != asked.config["choices"].get("chip"):
+        there = replace(there, tied=())  # a chip of its own has all its leaves from its file
     try:
-        space = Space(own.base, spaces[chip].knobs, spaces[chip].tied)
-        if space.following(own.base) != own.base:  # a chip that is tied otherwise stands by itself
-            space = Space(own.base, spaces[chip].knobs)
+        space = following(own.base, there, config["overrides"])
     except DesignError as error:
         raise DesignError(f"{command}: a design of another kind has not the study's knobs: {error}") from None
     return Typed(space, chip, tuple(typed))
+
+
+def following(base: Design, of: Space, words: Sequence[str]) -> Space:
+    """The space over a design that overrides name: what is tied in a study follows there, but for leaves that they set.
+
+    Args:
+        base: as they name it.
+        of: the knobs and ties of the study.
+        words: the overrides.
+
+    Raises:
+        DesignError: a leaf cannot have the value that it would follow to, or a knob is not of this design.
+    """
+    addresses = [*of.follows, *(one.address for one in of.tied), *(address for address, _, _ in leaves(base))]
+    return tied_over(base, of.knobs, of.tied, said(words, addresses) if of.tied else ())
 
 
 def not_in(asked: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = SECONDS) -> WhyNot:

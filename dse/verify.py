@@ -1,9 +1,10 @@
 """A study's best designs evaluated once more, at a higher fidelity, and some off the front; and how far the two agree.
 
-The front comes first, then layer by layer what is next to it, as the best at one fidelity may be second at another. Designs
-off the front are drawn from all over the others (`dse.strata`): ranks among the best alone say little of the two readers.
-Results are stored as any others, under their own fidelity; a design that is stored is not evaluated again. Meshes that are too
-large to be played flit by flit are compared on a part: both readers play the same part there.
+The best and the second best of each objective come first, then the front, then layer by layer what is next to it, as the best
+at one fidelity may be second at another. Designs off the front are drawn from all over the others (`dse.strata`): ranks among
+the best alone say little of the two readers. Results are stored as any others, under their own fidelity; a design that is
+stored is not evaluated again. Meshes that are too large to be played flit by flit are compared on a part: both readers play
+the same part there.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dse.actors import hired
+from dse.decisive import decisive, pace, time_said
 from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.passes.part import PART
 from dse.evaluators.readers.ways import compared
@@ -28,7 +30,7 @@ from dse.space.software import software_of
 from dse.store import Result, Store
 from dse.strata import dominated, spread
 from dse.study import Study
-from dse.workers import evaluator
+from dse.workers import cpus, evaluator
 
 DIGITS = 9
 """Digits of a metric that count where designs are ranked: what differs beyond is the rounding of sums."""
@@ -147,21 +149,31 @@ def verify(
     for fidelity in _played(asked):
         context = asked.context_at(fidelity)
         known = store.results(context)
-        both = {key: values for chosen in (wanted, off) for key, values, *_ in chosen.values()}
+        both = {key: values for chosen in (_ordered(asked, frame, wanted), off) for key, values, *_ in chosen.values()}
         left = [(design, values, space.at(values)) for design, values in both.items() if design not in known]
         if not left:
             continue
         evaluate = evaluator(asked.question.workload, fidelity)
         # to play an example in every process may take longer than all it warms
         crew = hired(asked.crew, evaluate, window=asked.search["window"], designs=len(left), example=[], say=say)
+        each, done = pace(known.values()), 0
+        if each:
+            say(time_said(asked.crew, fidelity, each, len(left)))
+        # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
+        begin = len(left) if each else _at_once(asked)
+        waiting = left[begin:]
         with elapsed.hired(crew) as workers:
-            workers.submit(left)
-            done = 0
+            workers.submit(left[:begin])
             while done < len(left):
                 progress(done, len(left))
                 fresh = workers.collect()
                 store.append(asked.name, context, base, [], fresh)
                 done += len(fresh)
+                if waiting:
+                    if each := pace(fresh):
+                        say(time_said(asked.crew, fidelity, each, len(left) - done))
+                    workers.submit(waiting)
+                    waiting = []
     return _compared(asked, store, frame, wanted, off)
 
 
@@ -182,6 +194,18 @@ def _played(asked: Study) -> tuple[str, ...]:
 
 Chosen = dict[int, tuple[str, dict[str, Any]]]
 """Designs to evaluate once more: by row of the frame, key and values."""
+
+
+def _at_once(asked: Study) -> int:
+    """Designs that are evaluated side by side."""
+    return asked.crew.count or cpus() if asked.crew.kind == "ray" else 1
+
+
+def _ordered(asked: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:
+    """Those first on which it depends which design is best."""
+    rows = list(wanted)
+    places = decisive(frame.loc[rows, list(asked.objectives)].to_numpy(dtype=float), asked.directions)
+    return {rows[place]: wanted[rows[place]] for place in places}
 
 
 def _wanted(asked: Study, frame: pd.DataFrame) -> Chosen:

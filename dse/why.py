@@ -197,7 +197,9 @@ def named(
         {} if here.limit else shares(design, goal),
         changes,
         tuple(left),
-        tuple(prices(goal, [*others_known, *beside], lambda point: beaten(goal, point, here))) if here.feasible else (),
+        tuple(prices(goal, [*others_known, *beside], lambda point: beaten(goal, point, here), together=True))
+        if here.feasible
+        else (),
         cheaper,
         faster,
         known,

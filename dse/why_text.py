@@ -13,8 +13,11 @@ from dse.progress import Terminal
 from dse.report.cannot import Remark, said
 from dse.schemas import stamped
 from dse.shadow import Price
-from dse.space.chips import AnySpace
-from dse.space.units import display, show
+from dse.space.chips import CHIP, AnySpace
+from dse.space.design import Design
+from dse.space.fields import addresses, at, spec_at
+from dse.space.knobs import Tied
+from dse.space.units import show
 from dse.study import Study
 from dse.why import Member, Near, Why, goal_of, metrics_of
 
@@ -34,6 +37,7 @@ def why_text(found: Why) -> None:
     )
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
+    print_tied(console, found.space, found.values, found.design)
     console.print(f"time      {shares_text(found.shares) or 'nothing is played of a design that breaks a limit'}")
     if found.changes:
         console.print(_changes_table(found))
@@ -42,12 +46,38 @@ def why_text(found: Why) -> None:
     if found.left:
         console.print(f"not looked at, for lack of time: {escape(', '.join(found.left))}")
     if found.prices:
-        title = "what constraints cost: the smallest relaxation that admits a design which beats this one"
+        title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
         console.print(prices_table(found.space, found.prices, title, found.values))
     elif found.point.feasible:
         console.print(f"constraints: no design that breaks one alone would beat this one ({found.known})")
     for near, how in ((found.cheaper, "cheaper and slower"), (found.faster, "dearer and faster")):
         console.print(f"{how}: {escape(near_text(found.space, near)) if near else 'none is known'}")
+
+
+def print_tied(console: Terminal, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
+    """Prints leaves that follow knobs, with what they follow; nothing where none does."""
+    several = [f"{leaf} {_leaf(design, leaf)} ({tied.text})" for tied, leaf in _tied(space, values)]
+    if several:
+        console.print(f"tied      {escape(', '.join(several))}")
+
+
+def tied_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
+    """Leaves that follow knobs, as plain values."""
+    found = {}
+    for tied, leaf in _tied(space, values):
+        unit = spec_at(design, leaf).metadata["unit"] or "1"
+        found[leaf] = {"value": float(at(design, leaf)), "unit": unit, "follows": tied.text}
+    return found
+
+
+def _tied(space: AnySpace, values: Mapping[str, Any]) -> list[tuple[Tied, str]]:
+    """What is tied in the space of a design's chip, and its leaves."""
+    of = next(one for chosen, one in space.each if chosen.get(CHIP) in (None, values.get(CHIP)))
+    return [(tied, leaf) for tied in of.tied for leaf in addresses(of.base, tied.address)]
+
+
+def _leaf(design: Design, leaf: str) -> str:
+    return show(float(at(design, leaf)), spec_at(design, leaf).metadata["unit"] or "1")
 
 
 def amount(value: float, unit: str) -> str:
@@ -122,22 +152,12 @@ def change_text(one: Change, name: str) -> str:
 
 def prices_table(space: AnySpace, prices: Sequence[Price], title: str, here: Mapping[str, Any]) -> Table:
     """Prices of constraints, a row each; of the designs that they admit, the knobs that differ from a design's."""
-    table = Table(title=title, title_justify="left")
-    for name in ("constraint", "is", "would have to be", "buys", "for each", "with the design"):
-        table.add_column(name, justify="right" if name in ("is", "would have to be") else "left", overflow="fold")
+    table = Table(title=title, title_justify="left", show_lines=len(prices) > 1)
+    for name in ("constraint", "shadow price", "with the design"):
+        table.add_column(name, overflow="fold")
     for one in prices:
-        scale, unit = display(one.relaxation, one.unit)
-        buys = [f"{amount(gain, METRICS[name].unit)} of {name}" for name, gain in one.gains.items()]
-        each = [f"{amount(rate * scale, METRICS[name].unit)} per {unit or '1'}" for name, rate in one.rates.items()]
         differ = {address: value for address, value in one.known.at.items() if here.get(address) != value}
-        table.add_row(
-            escape(one.what),
-            show(one.now, one.unit),
-            f"{show(one.then, one.unit, 6)} ({one.then / one.now - 1:+.2%})",
-            "\n".join(buys) or "what nothing feasible comes near",
-            "\n".join(each) or "-",
-            escape(knobs_text(space, differ)),
-        )
+        table.add_row(escape(one.what), escape(one.text), escape(knobs_text(space, differ)))
     return table
 
 
@@ -170,7 +190,9 @@ def front_text(
         table.add_row(*cells)
     console.print(table)
     if prices:
-        console.print(prices_table(space, prices, "what constraints cost: the smallest relaxation that moves the front", {}))
+        console.print(
+            prices_table(space, prices, "shadow prices: of each constraint the smallest relaxation that moves the front", {})
+        )
     else:
         console.print("constraints: no design that is known breaks one alone and would move the front")
     for note in remarks:
@@ -237,6 +259,7 @@ def why_record(found: Why) -> dict[str, Any]:
     data = {
         "design": found.name,
         "knobs": {address: knob_record(found.space, address, value) for address, value in found.values.items()},
+        "tied": tied_record(found.space, found.values, found.design),
         "fidelity": found.goal.fidelity,
         "objectives": dict(found.goal.objectives),
         "metrics": metrics_record(found.point),
@@ -279,6 +302,8 @@ def price_record(space: AnySpace, one: Price) -> dict[str, Any]:
         "unit": one.unit,
         "is": one.now,
         "would_have_to_be": one.then,
+        "relaxation": one.relaxation,
+        "text": str(one),
         "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in one.gains.items()},
         "for_each": {name: {"value": rate, "unit": f"{METRICS[name].unit} per {one.unit}"} for name, rate in one.rates.items()},
         "knobs": {address: knob_record(space, address, value) for address, value in one.known.at.items()},

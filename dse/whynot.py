@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, log
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 from dse.frame import ordered, values_of
 from dse.moves import Goal, Point, points, values_at
 from dse.pareto import minimised
+from dse.shadow import MOVES
 from dse.space.chips import CHIP
 from dse.space.design import Design
 from dse.space.elementwise import Array
@@ -24,6 +25,10 @@ OUTSIDE = "what no knob moves"
 """What the change is called of all leaves and parts that no knob of a study moves: it is one."""
 
 
+ALIKE = MOVES
+"""Relative difference of every objective up to which designs that beat one are named together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rival:
     """A stored design that is at least as good in all objectives, and better in one.
@@ -33,12 +38,14 @@ class Rival:
         point: its objectives.
         gains: by objective, how much better it is than the design asked about, relative to that. [-]
         knobs: in which they differ, from the design asked about to this one; of another chip that alone.
+        alike: others that beat it as well, in as many changes or more, with the same objectives up to `ALIKE`; their numbers.
     """
 
     name: str
     point: Point
     gains: Mapping[str, float]
     knobs: Mapping[str, tuple[Value | None, Value | None]]
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class WhyNot:
         space: the study's knobs over the design.
         point: how it came out.
         outside: leaves that no knob of the study moves, which differ from what the study has: (there, here).
-        rivals: designs of the front that beat it, fewest changes first.
+        rivals: designs of the front that beat it, fewest changes first; of those that are alike the first.
         beats: numbers of the designs of the front that it beats.
         target: the stored design that beats it and differs in fewest knobs; of those that differ in as many, the best. None
             where no stored design of its chip beats it.
@@ -107,6 +114,7 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
         seconds: what the steps of the way to a better design may take.
     """
     goal, own = goal_of(asked), values_at(space, space.base)
+    study_space = next(one for chosen, one in asked.question.space.each if chosen.get(CHIP, "") == chip)
     (here,) = points([space.base], goal)
     assert here is not None
     rows = ordered(asked, frame)
@@ -123,17 +131,16 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
     left: tuple[str, ...] = ()
     if nearest is not None:
         there = asked.question.space.at(values_of(asked, rows.iloc[nearest].to_dict()))
-        path, left = _path(space, there, _active(asked, rows, nearest), goal, here, seconds)
+        path, left = _path(space, study_space, there, _active(asked, rows, nearest), goal, here, seconds)
     distance, alone = _distance(goal, here, rows[rows["front"]])
-    study_base = next(one.base for chosen, one in asked.question.space.each if chosen.get(CHIP, "") == chip)
     return WhyNot(
         name,
         space,
         own,
         goal,
         here,
-        _outside(space, study_base),
-        tuple(sorted(found, key=lambda one: len(one.knobs) if CHIP not in one.knobs else inf)),
+        _outside(space, study_space.base),
+        distinct(sorted(found, key=lambda one: len(one.knobs) if CHIP not in one.knobs else inf)),
         tuple(_label(rows, int(place)) for place in np.flatnonzero(_worse(goal, here, rows) & rows["front"].to_numpy())),
         target,
         path,
@@ -142,6 +149,24 @@ def why_not(asked: Study, frame: pd.DataFrame, space: Space, chip: str, name: st
         alone,
         len(rows),
     )
+
+
+def distinct(rivals: Sequence[Rival]) -> tuple[Rival, ...]:
+    """Of rivals whose objectives are the same up to `ALIKE` the first, with the names of the others."""
+    kept: list[Rival] = []
+    others: dict[str, list[str]] = {}
+    for one in rivals:
+        near = next((other for other in kept if _alike(one, other)), None)
+        if near is None:
+            kept.append(one)
+        else:
+            others.setdefault(near.name, []).append(one.name)
+    return tuple(replace(one, alike=tuple(others.get(one.name, ()))) for one in kept)
+
+
+def _alike(one: Rival, other: Rival) -> bool:
+    pairs = ((value, other.point.metrics[name]) for name, value in one.point.metrics.items())
+    return all(abs(mine - theirs) <= ALIKE * max(abs(mine), abs(theirs)) for mine, theirs in pairs)
 
 
 def _label(rows: pd.DataFrame, place: int) -> str:
@@ -213,11 +238,12 @@ def _fewest(
 
 
 def _path(
-    space: Space, there: Design, counts: Mapping[str, Value], goal: Goal, here: Point, seconds: float
+    space: Space, study: Space, there: Design, counts: Mapping[str, Value], goal: Goal, here: Point, seconds: float
 ) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
     """The changes from the base of a space to a design, each time the one after which the design is best; and those left.
 
-    Best is what breaks limits and constraints least, then what gains most over all objectives, by the sum of logarithms.
+    Best is what breaks limits and constraints least, then what gains most over all objectives, by the sum of logarithms. What
+    is tied follows each change: as over the base, and once the rest is as the study has it, as in the study.
     """
     end = time.monotonic() + seconds
     mine, theirs = ({address: value for address, value, _ in leaves(design)} for design in (space.base, there))
@@ -229,11 +255,11 @@ def _path(
     }
     if {**mine, **dict.fromkeys(moved)} != {**theirs, **dict.fromkeys(moved)}:
         waiting[OUTSIDE] = {}
-    now, hops = space.base, list[Hop]()
+    now, ties, hops = space.base, space, list[Hop]()
     while waiting:
         kept = {address: at(now, address) for address in moved}
         tried = {
-            knob: replaced(there, kept) if knob == OUTSIDE else space.following(replaced(now, to))
+            knob: study.following(replaced(there, kept)) if knob == OUTSIDE else ties.following(replaced(now, to))
             for knob, to in waiting.items()
         }
         found = points(list(tried.values()), goal, seconds=end - time.monotonic())
@@ -244,7 +270,7 @@ def _path(
         first = next(iter(waiting[best]), "")
         old, new = (mine[first], theirs[first]) if first else (None, None)
         hops.append(Hop(best, old, new, scored[best], _beats(goal, scored[best], here)))
-        now = tried[best]
+        now, ties = tried[best], study if best == OUTSIDE else ties
         del waiting[best]
     return tuple(hops), tuple(waiting)
 

@@ -12,7 +12,7 @@ from dse.schemas import stamped
 from dse.space.chips import CHIP
 from dse.space.fields import spec_at
 from dse.space.units import show
-from dse.why_text import WIDTH, amount, knob_record, metrics_record, metrics_text, moved_text
+from dse.why_text import WIDTH, amount, knob_record, metrics_record, metrics_text, moved_text, print_tied, tied_record
 from dse.whynot import OUTSIDE, Hop, Rival, WhyNot, enough
 
 SHOWN = 10
@@ -25,6 +25,7 @@ def why_not_text(found: WhyNot) -> None:
     console.print(f"[bold]{escape(found.name)}[/]")
     console.print(f"metrics   {escape(metrics_text(found.goal, found.point))}, by {found.goal.fidelity}")
     console.print(f"feasible  {'yes' if found.point.feasible else f'no: {escape(found.point.why)}'}")
+    print_tied(console, found.space, found.values, found.space.base)
     if found.outside:
         pairs = {
             address: (_leaf(found, address, old), _leaf(found, address, new)) for address, (old, new) in found.outside.items()
@@ -72,10 +73,11 @@ def _distance_text(found: WhyNot) -> str:
 
 
 def _rivals_table(found: WhyNot) -> Table:
-    many = len(found.rivals)
-    more = f", {SHOWN} shown" if many > SHOWN else ""
+    many = sum(1 + len(one.alike) for one in found.rivals)
+    apart = f", {len(found.rivals):,} of them distinct" if many > len(found.rivals) else ""
+    more = f", {SHOWN} shown" if len(found.rivals) > SHOWN else ""
     table = Table(
-        title=f"{many:,} design{'s' * (many > 1)} of the front beat it, fewest changes first{more}", title_justify="left"
+        title=f"{many:,} design{'s' * (many > 1)} of the front beat it{apart}, fewest changes first{more}", title_justify="left"
     )
     table.add_column("")
     for name in found.goal.objectives:
@@ -89,9 +91,9 @@ def _rivals_table(found: WhyNot) -> Table:
 
 
 def _rival_text(found: WhyNot, one: Rival) -> str:
-    if CHIP in one.knobs:
-        return f"another chip: {one.knobs[CHIP][1]}"
-    return moved_text(found.space, one.knobs)
+    differ = f"another chip: {one.knobs[CHIP][1]}" if CHIP in one.knobs else moved_text(found.space, one.knobs)
+    some = ", ".join(one.alike[:SHOWN]) + (" ..." if len(one.alike) > SHOWN else "")
+    return f"{differ}; the same objectives: {some}" if some else differ
 
 
 def _beside(found: WhyNot, point: Point, name: str) -> str:
@@ -138,11 +140,18 @@ def why_not_record(found: WhyNot) -> dict[str, Any]:
         }
 
     def rival(one: Rival) -> dict[str, Any]:
-        return {"design": one.name, "metrics": metrics_record(one.point), "better_by": dict(one.gains), "knobs": pairs(one)}
+        return {
+            "design": one.name,
+            "metrics": metrics_record(one.point),
+            "better_by": dict(one.gains),
+            "knobs": pairs(one),
+            "alike": list(one.alike),
+        }
 
     data = {
         "design": found.name,
         "knobs": {address: knob_record(space, address, value) for address, value in found.values.items()},
+        "tied": tied_record(space, found.values, space.base),
         "fidelity": found.goal.fidelity,
         "objectives": dict(found.goal.objectives),
         "metrics": metrics_record(found.point),

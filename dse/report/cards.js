@@ -230,7 +230,7 @@ function historyCard() {
   const searched = studies.some(study => study.history.asks.length),
     [key] = Object.keys(studies[0].objectives),
     column = one ? columnOf(key) : null;
-  const title = one ? `Best ${key} by evaluations` : "Hypervolume by evaluations";
+  const title = one ? `Best ${called(key)} by evaluations` : "Hypervolume by evaluations";
   const caption = one
     ? "The best value that the search had found."
     : `What the designs found so far dominate, as a share of what ${studies.length > 1 ? "all fronts together" : "the front"} in the end does.`;
@@ -276,7 +276,7 @@ function historyCard() {
     });
     draw(plot, traces, {
       xaxis: axisStyle("designs asked by the search"),
-      yaxis: axisStyle(one ? `${key} [${unit}]` : `hypervolume [${unit}]`),
+      yaxis: axisStyle(one ? `${called(key)} [${unit}]` : `hypervolume [${unit}]`),
       dragmode: false,
     });
   });

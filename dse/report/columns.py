@@ -9,6 +9,7 @@ import pandas as pd
 
 from dse.evaluators import METRICS
 from dse.frame import followed
+from dse.report.plain_names import plain_name
 from dse.space.chips import AnySpace
 from dse.space.fields import addresses, spec_at
 from dse.study import Study
@@ -50,8 +51,8 @@ def columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> list[di
         arrays = [frame[name].to_numpy(dtype=float) if name in frame else np.full(len(frame), np.nan) for frame in frames]
         values = np.concatenate(arrays)
         if np.isfinite(values).any():
-            about = {"name": name, "kind": "metric", "unit": metric.unit, "doc": metric.definition, "better": metric.better}
-            found.append(about | {"type": "f4", "data": _packed(values, "<f4")})
+            about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
+            found.append(about | {"doc": metric.definition} | {"type": "f4", "data": _packed(values, "<f4")})
     for name in ("limit", "error", "stage"):
         series = pd.concat([frame[name] for frame in frames], ignore_index=True)
         found.append({"name": name, "kind": "mark", **_words(series)})

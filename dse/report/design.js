@@ -154,7 +154,7 @@ function margins(row, study) {
       return h(
         "li",
         {class: kept ? "kept" : "broken"},
-        `${bound.metric} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}: `,
+        `${called(bound.metric)} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}: `,
         h("b", {}, textOf(column, row)),
         ` (${difference(value, bound.value)})`,
       );

@@ -24,7 +24,7 @@ function startFront() {
 function frontTools() {
   const goals = designs.objectives.map(c => c.name);
   const others = [...designs.metrics.map(c => c.name).filter(key => !goals.includes(key)), ...designs.knobs.map(c => c.name)];
-  const options = [...goals, ...others].map(key => [key, key]);
+  const options = [...goals, ...others].map(key => [key, called(key)]);
   const set = key => value => {
     view[key] = value;
     view.zoom = "front";
@@ -91,13 +91,14 @@ function drawFront() {
   const caption = !fronts
     ? "No design is feasible: these break a limit or a constraint. Colour by limit to see which."
     : view.dims === "2"
-      ? "Click a design to open it, drag a box to filter."
-      : "Click a design to open it, drag to turn.";
+      ? "Click a design to open it, drag a box to filter; arrow keys go from point to point."
+      : "Click a design to open it, drag to turn; arrow keys go from point to point.";
   const section = document.getElementById("front");
   let plot = section.querySelector(".plot");
   if (!plot) {
     plot = h("div", {class: "plot"});
     section.append(plot);
+    startKeys(plot);
   }
   section.querySelector(".heading")?.remove();
   section.prepend(heading(many ? "Fronts" : "Front", caption, frontTools()));
@@ -123,7 +124,7 @@ function scatterAxis(column) {
     [scale, unit] = column.words ? [1, ""] : scaled(Math.max(Math.abs(low), Math.abs(high)), column.unit);
   const goal = directionOf(column.name);
   const hint = goal ? (goal === "max" ? "  better →" : "  ← better") : ""; // along the title, which stands upright on the left
-  const short = column.name + (unit ? ` [${unit}]` : "");
+  const short = called(column.name) + (unit ? ` [${unit}]` : "");
   return {column, scale, short, title: short + hint, at: rows => Float64Array.from(rows, row => column.values[row] / scale)};
 }
 
@@ -271,7 +272,7 @@ function colourBar(traces, column) {
     len: 0.7,
     outlinewidth: 0,
     tickfont: {size: 11, color: ink("--soft")},
-    title: {text: plain(column.name + (unit ? ` [${unit}]` : "")), side: "right", font: {size: 11, color: ink("--soft")}},
+    title: {text: plain(called(column.name) + (unit ? ` [${unit}]` : "")), side: "right", font: {size: 11, color: ink("--soft")}},
   };
 }
 

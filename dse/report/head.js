@@ -57,7 +57,7 @@ function keyFigures(study) {
       row = bestRow(front, column, direction);
     return tile(
       row < 0 ? "–" : textOf(column, row),
-      direction === "max" ? `highest ${key}` : `lowest ${key}`,
+      [direction === "max" ? "highest " : "lowest ", name(key)],
       row < 0 ? "no feasible design" : label(row),
       row < 0 ? null : () => openDesign(row),
     );
@@ -90,7 +90,7 @@ function keyFigures(study) {
       {class: "load"},
       cases,
       study.bounds.length > 0 &&
-        ` · ${study.bounds.map(b => `${b.metric} ${b.relation === "<=" ? "≤" : "≥"} ${quantity(b.value, columnOf(b.metric)?.unit ?? "1")}`).join(", ")}`,
+        ` · ${study.bounds.map(b => `${called(b.metric)} ${b.relation === "<=" ? "≤" : "≥"} ${quantity(b.value, columnOf(b.metric)?.unit ?? "1")}`).join(", ")}`,
     ),
   ];
 }
@@ -173,7 +173,7 @@ function studyTable(sameQuestion) {
         ),
         goals.map((column, i) =>
           line(
-            `${directionOf(column.name) === "max" ? "highest" : "lowest"} ${column.name}`,
+            [directionOf(column.name) === "max" ? "highest " : "lowest ", name(column.name)],
             bests[i].map(row =>
               row < 0
                 ? "–"

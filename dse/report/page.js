@@ -3,7 +3,7 @@
 function drawBar() {
   const chips = [...view.ranges]
     .filter(([key]) => columnOf(key) && key !== "study")
-    .map(([key, bounds]) => chip(`${key}: ${rangeText(columnOf(key), bounds)}`, () => setRange(key, null)));
+    .map(([key, bounds]) => chip(`${called(key)}: ${rangeText(columnOf(key), bounds)}`, () => setRange(key, null)));
   if (view.onlyMarked) chips.push(chip("shortlist only", () => (view.onlyMarked = false)));
   const scopes = [
     ["front", "Front", "Designs that no other beats"],

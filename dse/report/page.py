@@ -18,6 +18,7 @@ SCRIPTS = (
     "designs.js",
     "plot.js",
     "front.js",
+    "keys.js",
     "parallel.js",
     "table.js",
     "shortlist.js",

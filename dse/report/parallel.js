@@ -34,7 +34,7 @@ function drawParallel() {
     const [low, high] = extent(column);
     return designs.knobs.includes(column) && low < high;
   }).length;
-  const add = select("add axis", [["", "…"], ...others.map(c => [c.name, c.name])], "", value => {
+  const add = select("add axis", [["", "…"], ...others.map(c => [c.name, called(c.name)])], "", value => {
     view.axes.push(value);
     refresh();
   });

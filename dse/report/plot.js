@@ -61,7 +61,7 @@ function hideTip() {
 }
 
 function designTip(event, row) {
-  const line = column => h("tr", {}, h("th", {}, column.name), h("td", {}, textOf(column, row)));
+  const line = column => h("tr", {}, h("th", {}, called(column.name)), h("td", {}, textOf(column, row)));
   const others = [view.x, view.y, view.z]
     .filter(Boolean)
     .map(columnOf)
@@ -85,7 +85,7 @@ function verifiedLines(row) {
   const {metrics, high} = studyOf(row).verified;
   const known = Object.keys(studyOf(row).objectives).filter(key => metrics[key] && metrics[key][place] !== null);
   return known.map(key =>
-    h("tr", {}, h("th", {}, `${key}, ${high}`), h("td", {}, quantity(metrics[key][place], columnOf(key).unit))),
+    h("tr", {}, h("th", {}, `${called(key)}, ${high}`), h("td", {}, quantity(metrics[key][place], columnOf(key).unit))),
   );
 }
 
@@ -93,7 +93,7 @@ function select(title, options, chosen, onchange) {
   const menu = h(
     "select",
     {"aria-label": title, onchange: () => onchange(menu.value)},
-    options.map(([value, text]) => h("option", {value, selected: value === chosen}, text)),
+    options.map(([value, text]) => h("option", {value, title: value, selected: value === chosen}, text)),
   );
   return h("label", {class: "pick"}, h("span", {}, title), menu);
 }

@@ -28,7 +28,7 @@ function limitsCard(study, titled) {
     const bounds = bound.relation === "<=" ? [bound.value * (1 + 1e-7), Infinity] : [-Infinity, bound.value * (1 - 1e-7)];
     if (column)
       lines.push([
-        `${bound.metric} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}`,
+        `${called(bound.metric)} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}`,
         many,
         "of those within all limits",
         filter(bound.metric, bounds),

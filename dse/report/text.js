@@ -84,8 +84,15 @@ function count(value, one, many = `${one}s`) {
   return `${value.toLocaleString("en-US")} ${value === 1 ? one : many}`;
 }
 
-// A name that may break after its dots and underscores.
+// A metric in words, anything else by its address.
+function called(key) {
+  return columnOf(key)?.label ?? String(key);
+}
+
+// A name as it is read: of a metric in words, with its address where the pointer rests; others may break after dots and underscores.
 function name(text) {
+  const words = called(text);
+  if (words !== String(text)) return [h("span", {class: "metric", title: `${text}: ${columnOf(text).doc}`}, words)];
   return String(text)
     .split(/(?<=[._])/)
     .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));

@@ -112,7 +112,7 @@ function drawVerified(plot, study, key) {
     plot.rowsOf.push(of.map(([, , i]) => rows[i]));
   }
   const axis = fidelity => ({
-    ...axisStyle(`${key}, ${fidelity}${unit ? ` [${unit}]` : ""}`),
+    ...axisStyle(`${called(key)}, ${fidelity}${unit ? ` [${unit}]` : ""}`),
     type: wide ? "log" : "linear",
     range: ends.map(v => (wide ? Math.log10(v / scale) : v / scale)),
   });
@@ -239,7 +239,7 @@ function movedList(study, goals) {
   const {rows, moves, part: piece, before, metrics, notes, high} = allVerified(study);
   const moved = rows.map((row, i) => [row, i]).filter(([, i]) => ["falls off", "comes on", "compared"].includes(moves[i]));
   const shift = (key, i) => (piece ? ` (${signed(metrics[key][i] / before[key][i] - 1)})` : "");
-  const text = (key, i) => `${key} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}${shift(key, i)}`;
+  const text = (key, i) => `${called(key)} ${quantity(metrics[key][i] ?? NaN, columnOf(key).unit)}${shift(key, i)}`;
   const failed = rows.map((row, i) => [row, i]).filter(([, i]) => notes[i]);
   if (!moved.length && !failed.length) return null;
   const line = ([row, i]) =>

@@ -64,7 +64,7 @@ function stepsPart(row, study) {
       ),
     ),
     known.prices.length > 0 && [
-      h("p", {class: "note"}, "What would beat it if a constraint gave:"),
+      h("p", {class: "note"}, "Designs that break one constraint alone and would beat it if that were relaxed:"),
       h("ul", {class: "prices"}, known.prices.map(priceLine)),
     ],
   );
@@ -100,16 +100,8 @@ function unitOf(key) {
   return columnOf(key)?.unit ?? "1";
 }
 
-function buysOf(price) {
-  const buys = price.buys.map(
-    ([key, gain, unit, each]) => `${quantity(gain, unit, 3)} of ${key} (${quantity(each, unit, 3)} for each ${price.each})`,
-  );
-  return buys.length ? buys.join(", ") : "what nothing feasible comes near";
-}
-
 function priceLine(price) {
-  const then = `${quantity(price.then, price.unit, 6)} instead of ${quantity(price.now, price.unit)}`;
-  return h("li", {}, h("b", {}, price.what), `: ${then} buys ${buysOf(price)}`, h("small", {}, knobsOf(price)));
+  return h("li", {}, h("b", {}, price.what), `: ${price.text}`, h("small", {}, knobsOf(price)));
 }
 
 function knobsOf(price) {
@@ -121,8 +113,8 @@ function knobsOf(price) {
 function pricesCard(study, titled) {
   if (!study.why.prices.length) return null;
   return card(
-    titled(study, "What constraints cost"),
-    "Of each constraint and limit the smallest relaxation, up to twice, with which a design that is known moves the front; what it would add to the best that is feasible and as good in the other objectives.",
+    titled(study, "Shadow prices of constraints"),
+    "For each constraint and limit: the smallest relaxation, up to a factor of two, with which a known design moves the front, and what that buys in each objective over the best feasible design that is as good in the others; in all, and for each unit of relaxation.",
     "",
     h("ul", {class: "prices"}, study.why.prices.map(priceLine)),
   );

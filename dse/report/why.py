@@ -1,11 +1,11 @@
 """Why each design of a front is there, as the page shows it: steps of knobs, what constraints cost, what is next to it."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dse.evaluators.account.metrics import METRICS
 from dse.evaluators.evaluation import plays
 from dse.moves import Point, quick, text
 from dse.pareto import minimised
@@ -15,7 +15,6 @@ from dse.shadow import MOST as MOST_RELAXED
 from dse.shadow import Known, Price, beaten, gained, prices
 from dse.sifted import known_rows
 from dse.space.chips import AnySpace
-from dse.space.units import display
 from dse.study import Study
 from dse.why import Member, Near, front_points, goal_of, nearest_two, of_front
 
@@ -54,7 +53,8 @@ def of_study(asked: Study, ordered: Any, screened: Screened | None, start: int) 
     for place, member in enumerate(members):
         others = [one for one in front if one[0] != member.name]
         cheaper, faster = nearest_two(goal, member.values, member.point, others)
-        own = prices(goal, _worth(asked, known, member.point), lambda point, here=member.point: beaten(goal, point, here))  # type: ignore[misc]
+        better = partial(beaten, goal, here=member.point)
+        own = prices(goal, _worth(asked, known, member.point), better, together=True)
         designs[str(start + place)] = {
             "steps": _steps(asked, member),
             "prices": [_price(space, one) for one in own],
@@ -110,17 +110,9 @@ def _near(near: Near | None, start: int) -> dict[str, Any] | None:
 
 
 def _price(space: AnySpace, one: Price) -> dict[str, Any]:
-    """A price with the texts of the design that it admits; rates are for each unit in which the relaxation reads well."""
-    scale, unit = display(one.relaxation, one.unit)
-    return {
-        "what": one.what,
-        "unit": one.unit,
-        "now": one.now,
-        "then": one.then,
-        "each": unit or "1",
-        "buys": [[name, gain, METRICS[name].unit, one.rates[name] * scale] for name, gain in one.gains.items()],
-        "knobs": {address: text(space, address, value) for address, value in one.known.at.items()},
-    }
+    """A price in words, with the texts of the design that it admits."""
+    knobs = {address: text(space, address, value) for address, value in one.known.at.items()}
+    return {"what": one.what, "text": one.text, "knobs": knobs}
 
 
 def _short(number: float | None) -> float | None:

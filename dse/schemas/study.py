@@ -62,9 +62,11 @@ STEP = closed(
 PRICE = closed(
     {
         "constraint": text("a constraint as it is written, or a limit"),
-        "unit": text("of `is` and `would_have_to_be`"),
+        "unit": text("of `is`, `would_have_to_be` and `relaxation`"),
         "is": number(),
-        "would_have_to_be": number("the smallest relaxation that admits a better design"),
+        "would_have_to_be": number("with the smallest relaxation that admits a better design"),
+        "relaxation": number("by how much it must give, above 0"),
+        "text": text("the same, and what it buys, in a sentence with units"),
         "buys": named(MEASURED, "by how much objectives would be better"),
         "for_each": named(MEASURED, "the same for each unit of relaxation"),
         "knobs": KNOBS,
@@ -82,8 +84,13 @@ NEXT = closed(
     }
 )
 
+TIED = named(
+    closed({"value": number(), "unit": text(), "follows": text("of what it is made")}), "leaves that follow knobs, by address"
+)
+
 ASKED = {
     "knobs": KNOBS,
+    "tied": TIED,
     "fidelity": text(),
     "objectives": OBJECTIVES,
     "metrics": METRICS,
@@ -130,7 +137,15 @@ FRONT: Schema = closed(
     "the front of a study, what each knob does there, and what constraints cost",
 )
 
-RIVAL = closed({"design": text("number in the report"), "metrics": METRICS, "better_by": GAINS, "knobs": MOVED})
+RIVAL = closed(
+    {
+        "design": text("number in the report"),
+        "metrics": METRICS,
+        "better_by": GAINS,
+        "knobs": MOVED,
+        "alike": each(text(), "others with the same objectives, up to a thousandth of each"),
+    }
+)
 
 HOP = closed(
     {
@@ -151,7 +166,7 @@ WHYNOT: Schema = closed(
         "outside_the_study": named(
             closed({"study": scalar(), "here": scalar()}), "what no knob of the study moves, in SI, by address"
         ),
-        "front_designs_that_beat_it": each(RIVAL, "fewest changes first"),
+        "front_designs_that_beat_it": each(RIVAL, "distinct ones, fewest changes first"),
         "front_designs_that_it_beats": each(text()),
         "distance": maybe(number("share by which it would have to be better in every objective; null where unknown")),
         "alone": named(MEASURED, "what each objective alone would have to be"),

@@ -1,5 +1,6 @@
 """Metrics made of others: their values and units against Python's own arithmetic and pint, wherever metrics are read."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.api import Loaded
+from dse.api import Loaded, study_of
 from dse.evaluators import METRICS
 from dse.expressions import LABELLED, define, derived, needed
 from dse.loop import run_study
+from dse.offered import refuse_absent
 from dse.report import payload
 from dse.space.errors import DesignError
 from dse.store import Store
@@ -192,6 +194,36 @@ def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
     why = loaded.why("#1")
     assert "per_dollar" in why.changes[0].change
     assert loaded.whynot("chip.cores=300").point.metrics["per_dollar"] > 0
+
+
+def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(tmp_path: Path) -> None:
+    words = ("+metrics.x='2 * tbt_p99'", "~objectives", "+objectives={x: min}", "screen.run=true")
+    with pytest.raises(DesignError, match=r"objectives\.x: it is made of tbt_p99, and .* has no tbt_p99; it has throughput,"):
+        run_study(toy(tmp_path / "none", *words))
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ("fidelity=steady", "++objectives.x=min"),
+            r"objectives\.x: .* no latency_p99 at fidelity=steady.* say fidelity=closed",
+        ),
+        (
+            ("screen.fidelity=steady", "+constraints.x='<= 9 s'"),
+            r"constraints\.x: .*that of the screen.* say screen\.run=false",
+        ),
+        (("screen.fidelity=steady", "screen.run=false", "++objectives.x=min"), ""),
+        (("fidelity=steady", "++objectives.y=min"), ""),
+    ],
+)
+def test_what_the_steady_state_has_not_is_refused_where_it_screens(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    """And what it has, or what the loop will play, is not."""
+    both = ("+metrics={x: 2 * latency_p99, y: tbt_p99 + ttft}", "screen.run=true", "workload.requests=20")
+    asked = study_of("npu_serving", *both, *words, f"run_dir={tmp_path}")
+    with pytest.raises(DesignError, match=why) if why else contextlib.nullcontext():
+        refuse_absent(asked)
 
 
 def test_stored_results_do_not_know_it_so_that_another_meaning_uses_them(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def test_a_chip_is_named_over_a_study_of_several(tmp_path: Path) -> None:
     assert typed.space.base.mapping.decode.prefetch is not None
     assert typed.space.tied
     other = typed_design(asked, ["chips=[npu64]", "chip.mesh.cols=4"], "whynot")  # tied otherwise than the study's
-    assert not other.space.tied
+    assert {one.address for one in typed.space.tied} - {one.address for one in other.space.tied} == {"chip.mesh.cols"}
+    assert other.space.base.chip.hbm.channels == 4 * other.space.base.chip.mesh.rows  # what is tied to it follows
 
 
 def test_a_study_called_as_a_field_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,6 +197,27 @@ def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, m
         with pytest.raises(DesignError, match="is lost: nothing has answered there"):
             searched(asked, workers=workers)
     workers.close()
+
+
+def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
+    raylet = subprocess.Popen(["sleep", "100"])
+    said: list[str] = []
+    monkeypatch.setattr(dse.cluster, "_connected", lambda crew: lambda: said.append("ended by Ray"))
+    monkeypatch.setattr(dse.cluster, "_raylet", lambda ray: raylet)
+    monkeypatch.setattr(dse.cluster.atexit, "register", lambda what, **_: said.append(what.__name__))
+    monkeypatch.setattr(dse.cluster.Cluster, "sweep", lambda cluster: None)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
+    monkeypatch.setattr("ray._private.worker.shutdown", lambda: None)
+    cluster = dse.cluster.Cluster(Crew("ray", 1))
+    cluster.check()
+    raylet.kill()
+    raylet.wait()
+    with pytest.raises(DesignError, match="what is finished is stored; run the same command again"):
+        cluster.check()
+    cluster.close()
+    assert said[-1] == "_leave"
+    assert "ended by Ray" not in said
 
 
 @dataclass(frozen=True)

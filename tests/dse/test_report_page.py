@@ -18,8 +18,10 @@ import pytest
 import dse
 from dse.api import Loaded
 from dse.compose import compose
+from dse.evaluators import METRICS
 from dse.loop import run_study
 from dse.report import Live, Part, payload, write_page
+from dse.report.plain_names import plain_name
 from dse.report.spent import STACKS
 from dse.report.validated import validated_page
 from dse.study import study
@@ -267,7 +269,7 @@ def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any
 
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: Part) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
-    page.click('#table thead button:has-text("tpot")')
+    page.click('#table thead button:has([title^="tpot:"])')
     settle(page)
     best = frame[frame["feasible"]]["tpot"].astype("f4").idxmin()
     assert page.locator("#table tbody tr").first.get_attribute("data-row") == str(best)
@@ -388,7 +390,7 @@ def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], t
     page = opened(bad)
     assert "no feasible design" in page.inner_text("#head")
     assert "No feasible design" in page.inner_text("#cards")
-    assert f"ttft ≤ 1 ns\n{len(bad.frame)}" in page.inner_text(".limits")
+    assert f"time to first token ≤ 1 ns\n{len(bad.frame)}" in page.inner_text(".limits")
     assert frame_rows(page) == len(bad.frame)
     page.click('#bar button[data-value="feasible"]')
     page.wait_for_selector('#table .empty:has-text("No feasible design")')
@@ -407,7 +409,7 @@ def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Calla
     page = opened(made)
     shares = payload([made])["studies"][0]["importance"]["tpot"]
     assert page.evaluate("[view.x, view.y]") == [max(shares, key=lambda knob: shares[knob]), "tpot"]
-    assert "Best tpot by evaluations" in page.inner_text("#cards")
+    assert "Best time per output token by evaluations" in page.inner_text("#cards")
     assert len(marks(page)) == 1
 
 
@@ -519,3 +521,58 @@ def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Pa
     assert page.locator("#groups tr").count() == 1 + len({one.place for one in rows})
     page.close()
     assert complaints == []
+
+
+def test_arrow_keys_go_from_point_to_point_and_say_which(opened: Callable[..., Any], part: Part) -> None:
+    """By both axes, to the ends and not beyond; Enter opens."""
+    page, frame = opened(part), rows_of(part)
+    front = frame[frame["front"]].reset_index(drop=True)
+    page.evaluate("view.x = 'throughput_per_system_mm2'; view.y = 'tpot'; refresh()")
+    settle(page)
+    page.focus("#front .plot")
+    by = {
+        axis: list(front[name].astype("f4").sort_values(kind="stable").index + 1)
+        for axis, name in (("x", "throughput_per_system_mm2"), ("y", "tpot"))
+    }
+    page.keyboard.press("Home")
+    here, last = by["x"][0], len(front) - 1
+    for key, axis, step in [("ArrowRight", "x", 1), ("ArrowUp", "y", 1), ("ArrowDown", "y", -1), *[("ArrowLeft", "x", -1)] * 2]:
+        place = min(max(by[axis].index(here) + step, 0), last)
+        here = by[axis][place]
+        page.keyboard.press(key)
+        said = page.inner_text("#said")
+        assert said.startswith(f"Design #{here}, on the front, {place + 1} of {len(front)}: throughput per system mm² ")
+        ring = page.locator("#spot").bounding_box()
+        middle = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
+        assert min(abs(middle[0] - x) + abs(middle[1] - y) for x, y in marks(page)) < 3
+    page.keyboard.press("Enter")
+    assert open_design(page) == f"Design #{here}"
+    page.locator("#front .plot").evaluate("plot => plot.blur()")
+    assert page.locator("#spot").is_hidden()
+
+
+def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(opened: Callable[..., Any], part: Part) -> None:
+    page = opened(part)
+    for place in ("#head .figure", "#table thead th", ".axis-name"):
+        named = page.locator(f'{place} [title^="tpot:"]').first
+        assert named.inner_text().replace("\n", " ") == "time per output token"
+    options = page.locator("#front select").first.locator("option[value=tpot]")
+    assert (options.inner_text(), options.get_attribute("title")) == ("time per output token", "tpot")
+    assert page.locator("#head").inner_text().count("tpot") == 0
+    assert all("_" not in plain_name(name) for name in METRICS)
+    assert len({plain_name(name) for name in METRICS}) == len(METRICS)
+
+
+def test_the_header_fits_a_phone(opened: Callable[..., Any], part: Part) -> None:
+    """Nothing stands out of 390 pixels, the name is on one line, and every theme can be read and pressed."""
+    page = opened(part, width=390, height=844)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    outside = "[...document.querySelectorAll('#head *, #bar *')].filter(e => e.getBoundingClientRect().right > 390.5).length"
+    assert page.evaluate(outside) == 0
+    page.evaluate("document.querySelector('h1').textContent = 'quickstart'")
+    tall = "(h => h.getBoundingClientRect().height / parseFloat(getComputedStyle(h).lineHeight))"
+    assert page.evaluate(f"{tall}(document.querySelector('h1'))") < 1.5
+    assert page.evaluate(f"{tall}(document.querySelector('.brand'))") < 1.5
+    group = page.locator(".title .segments").bounding_box()
+    last = page.locator(".title .segments button").last.bounding_box()
+    assert last["x"] + last["width"] <= group["x"] + group["width"] + 0.5

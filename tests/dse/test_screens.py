@@ -1,18 +1,21 @@
 """What a screen stores: metrics of each row beside its knobs, however rows were evaluated together."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dse.api import study_of
 from dse.cluster import mapped
 from dse.evaluators import evaluate
 from dse.evaluators.account.power import OF_PHASES
 from dse.frame import with_front
-from dse.screen import CACHE_ROWS, coded, screen
+from dse.screen import CACHE_ROWS, Screened, blocks, coded, screen, stored
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.workers import Crew
@@ -110,3 +113,59 @@ def test_what_a_part_raises_is_raised_here() -> None:
 
     with pytest.raises(DesignError, match="part 3: no"):
         dict(mapped(Crew("ray", count=2), work, [3]))
+
+
+@settings(max_examples=8, deadline=None)
+@given(stops=st.lists(st.integers(0, 2000), min_size=1, max_size=3), lost=st.lists(st.integers(0, 5), max_size=3))
+def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(
+    unbroken: Screened, tmp_path_factory: pytest.TempPathFactory, stops: list[int], lost: list[int]
+) -> None:
+    """Stopped anywhere, by a signal or by a kill that takes the last pieces along: no row twice, and the same file."""
+    asked = toy(tmp_path_factory.mktemp("stopped"), *SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dse.screen.KEPT_EVERY", -1.0)
+        for stop in stops:
+
+            def until(done: int, total: int, size: int, stop: int = stop) -> None:
+                if done >= stop:
+                    raise KeyboardInterrupt
+
+            with contextlib.suppress(KeyboardInterrupt):
+                screen(asked, until)
+    kept = blocks(asked)
+    for place in lost:
+        if place < len(kept) and kept[place].name.startswith("piece"):
+            kept[place].unlink(missing_ok=True)
+    before = stored(asked)
+    rows = before.rows if before else 0
+    found = screen(asked, lambda done, total, size: None)
+    assert found.evaluated == unbroken.rows - rows
+    assert before is None or not before.exact or rows == unbroken.rows
+    assert [path.read_bytes() for path in blocks(asked)] == [path.read_bytes() for path in unbroken.blocks]
+    pd.testing.assert_frame_equal(found.front, unbroken.front)
+    assert (found.rows, found.feasible, found.exact) == (unbroken.rows, unbroken.feasible, unbroken.exact)
+
+
+SMALL = ("screen.run=true", "screen.limit=2048", "model=llama3_70b")
+"""A screen of some parts, in some of which nothing is possible."""
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Screened:
+    return screen(toy(tmp_path_factory.mktemp("unbroken"), *SMALL), lambda done, total, size: None)
+
+
+def test_little_is_stored_of_a_block_that_is_done_soon(tmp_path: Path) -> None:
+    """Pieces are for long work: with time between them there are none, and one that is damaged is evaluated again."""
+    asked = toy(tmp_path, *SMALL)
+    with contextlib.suppress(KeyboardInterrupt):
+        screen(asked, _stopped)
+    (piece,) = blocks(asked)
+    piece.write_bytes(piece.read_bytes()[:-9])
+    found = screen(asked, lambda done, total, size: None)
+    assert found.evaluated == found.rows
+    assert [path.name[:5] for path in blocks(asked)] == ["block"]
+
+
+def _stopped(done: int, total: int, size: int) -> None:
+    raise KeyboardInterrupt

@@ -1,19 +1,35 @@
 """Leaves that follow knobs, wherever a design is shown: the page, files, and the line that gives it again."""
 
+import contextlib
 import json
 import shlex
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dse
+from dse import whynot
+from dse.compose import compose, folder_of
+from dse.explained import explained
 from dse.export import export
 from dse.frame import ordered
+from dse.moves import points
 from dse.report.data import payload
+from dse.space.design import Design
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.knobs import Choice, Space
+from dse.study import study
+from dse.ties import tied_over, ties
+from dse.why_text import tied_record
 from tests.dse.test_report_page import browser, opened
+from tests.samples import asked
 
 __all__ = ["browser", "opened"]
 
@@ -32,15 +48,24 @@ space:
       pp: {tied: "4 * mapping.both.tp", when: {chip: [npu64]}}
 workload: {batch: [4], prompt: [256], output: [32]}
 objectives: {throughput_per_system_mm2: max, tpot: min}
+report:
+  points: {mine: {chip: npu64, mapping.both.tp: 4}, theirs: {chip: npu_dse, mapping.both.tp: 4}, usual: {mapping.both.tp: 4}}
 """
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("square")
+    (folder / "studies/square").mkdir(parents=True)
+    (folder / "studies/square/study.yaml").write_text(STUDY)
+    with contextlib.chdir(folder):
+        return dse.run("square")
+
+
 @pytest.fixture
-def square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "studies/square").mkdir(parents=True)
-    (tmp_path / "studies/square/study.yaml").write_text(STUDY)
-    monkeypatch.chdir(tmp_path)
-    return dse.run("square")
+def square(ran: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(ran.study.run_dir.parents[1])
+    return ran
 
 
 def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable[..., Any]) -> None:
@@ -86,6 +111,86 @@ def test_a_design_that_is_not_tied_as_its_study_has_it_says_so(square: Any) -> N
     assert ("not tied", "chip.mesh.cols is 8; tied to chip.mesh.rows it would be 4") in loose.about()
     tight = dse.evaluate(*words, "chip.mesh.cols=4", "chip.hbm.channels=16", "mapping.both.pp=16")
     assert not tight.untied
+
+
+MORE = "chip.hbm.channels=32"
+TYPED = {
+    "": ("chip.mesh.cols=16", "chip.hbm.channels=256", "mapping.both.pp=16"),
+    MORE: ("chip.mesh.cols=16", "mapping.both.pp=16"),
+}
+"""What a side alone leaves to be tied, and where a leaf that is tied is typed as well."""
+
+
+@pytest.mark.parametrize("more", TYPED)
+def test_a_design_that_a_side_alone_names_is_judged_as_the_space_has_it(square: Any, more: str) -> None:
+    own = ["chips=[npu64]", "chip.mesh.rows=16", *filter(None, [more])]
+    wanted = dse.evaluate("study=square", *own, *TYPED[more])
+    stands, why = square.whynot(own), explained("study=square", *own)
+    assert stands.point.metrics == pytest.approx(wanted.metrics)
+    assert why.design == stands.space.base == wanted.design
+    assert set(stands.outside) == ({"chip.hbm.channels"} if more else set())
+    for one in why.changes:  # a step moves what follows it, and leaves what was typed
+        mesh = one.step.design.chip.mesh
+        assert mesh.cols == mesh.rows
+        assert one.step.design.chip.hbm.channels == (32 if more else mesh.rows**2)
+    shown = {"chip.mesh.cols", "mapping.prefill.pp", "mapping.decode.pp"} | ({"chip.hbm.channels"} - {more.partition("=")[0]})
+    assert set(tied_record(why.space, why.values, why.design)) == shown
+
+
+def test_changes_on_the_way_move_what_follows_them(square: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leaf that was typed stays until the rest is as the study has it; from there on it follows as well."""
+    tried: list[Design] = []
+
+    def seen(designs: Any, *more: Any, **how: Any) -> Any:
+        tried.extend(designs)
+        return points(designs, *more, **how)
+
+    monkeypatch.setattr(whynot, "points", seen)
+    path = square.whynot("chips=[npu64]", "chip.mesh.rows=12", "mapping.both.tp=2", MORE).path
+    assert {whynot.OUTSIDE, "chip.mesh.rows"} <= {hop.knob for hop in path}
+    meshes = [(one.chip.mesh.rows, one.chip.mesh.cols, one.chip.hbm.channels) for one in tried]
+    assert all(cols == rows and channels in (32, rows * cols) for rows, cols, channels in meshes)
+    assert {channels == 32 for _, _, channels in meshes} == {True, False}
+
+
+@cache
+def _square() -> Space:
+    base = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[4]").base
+    knobs = (Choice("chip.mesh.rows", (4, 8, 16)),)
+    follows = {"chip.hbm.channels": {"tied": "chip.mesh.rows * chip.mesh.cols"}, "chip.mesh.cols": {"tied": "chip.mesh.rows"}}
+    return Space(base, knobs, ties(follows, {"": base}, knobs)[""])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
+    of = _square()
+    rows, cols, channels = (data.draw(st.integers(1, 40)) for _ in range(3))
+    typed = data.draw(st.sets(st.sampled_from(["chip.mesh.rows", "chip.mesh.cols", "chip.hbm.channels", "chip.clock"])))
+    design = replaced(of.base, {"chip.mesh.rows": rows, "chip.mesh.cols": cols, "chip.hbm.channels": channels})
+    found = tied_over(design, of.knobs, of.tied, typed)
+    mesh = found.base.chip.mesh
+    assert mesh.rows == rows
+    assert mesh.cols == (cols if "chip.mesh.cols" in typed else rows)
+    assert found.base.chip.hbm.channels == (channels if "chip.hbm.channels" in typed else rows * mesh.cols)
+    assert found.following(found.base) == found.base
+
+
+@pytest.mark.parametrize(("chip", "points"), [("npu64", {"mine", "usual"}), ("npu_dse", {"theirs"})])
+def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points: set[str]) -> None:
+    """What is of that chip stays as it is, and what only others have is left out."""
+    config = compose(["study=square", f"chips=[{chip}]"])
+    found = study(config, folder_of(config))
+    assert {name: of.key for name, of in found.question.space.spaces.items()} == {  # type: ignore[union-attr]
+        chip: square.study.question.space.spaces[chip].key
+    }
+    assert set(found.points) == points
+
+
+@pytest.mark.parametrize(("chips", "why"), [("npu46", "the study is of npu64, npu_dse"), ("a100", "a100 is none of them")])
+def test_a_chip_that_is_none_of_the_study_s_is_told_which_are(square: Any, chips: str, why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        study(compose(["study=square", f"chips=[{chips}]"]), square.study.run_dir.parents[1] / "studies/square")
 
 
 def test_a_study_of_several_is_asked_for_one_of_its_chips() -> None:

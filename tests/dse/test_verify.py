@@ -5,6 +5,7 @@ the run was stopped; and what is said of the two is true of them.
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,23 @@ from hypothesis import strategies as st
 
 import dse.verify
 from dse.api import Loaded
+from dse.ask_tell import base_of
 from dse.compose import compose
+from dse.decisive import decisive
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
-from dse.frame import rounded, values_of
+from dse.frame import rounded, values_of, with_front
 from dse.loop import run_study
 from dse.pareto import front, layers
+from dse.provenance import Clock
 from dse.report import payload
 from dse.report.data import embedded
+from dse.screen import screen
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.store import Store
 from dse.study import Study, study
 from dse.verify import Shift, Verified
-from dse.workers import Batch, evaluator
+from dse.workers import Batch, Serial, evaluator
 from tests.dse.toy import toy
 
 PRODUCTS = (
@@ -300,3 +305,45 @@ def test_a_page_breaks_designs_down_by_its_own_fidelity_while_there_is_time(
     assert totals() == pytest.approx(sorted(own), rel=1e-5)
     monkeypatch.setattr("dse.report.data.SECONDS", 0.0)
     assert totals() != pytest.approx(sorted(own), rel=1e-5)
+
+
+@given(st.lists(st.tuples(*[st.integers(-5, 5)] * 3), max_size=12), st.tuples(*[st.sampled_from(["max", "min"])] * 3))
+def test_the_best_two_of_each_objective_come_first(rows: list[tuple[int, ...]], directions: tuple[str, ...]) -> None:
+    values = np.array(rows, dtype=float).reshape(-1, 3)
+    order = decisive(values, directions)
+    assert sorted(order) == list(range(len(values)))
+    signs = [1 if direction == "min" else -1 for direction in directions]
+    first = {row for place, sign in enumerate(signs) for row in np.argsort(sign * values[:, place], kind="stable")[:2]}
+    assert set(order[: len(first)]) == first
+    assert list(order[len(first) :]) == sorted(order[len(first) :])
+
+
+def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown, the first design tells; known, it is said before any is evaluated."""
+    events: list[Any] = []
+
+    class Crew(Serial):
+        def submit(self, batch: Batch) -> None:
+            events.extend(name for name, *_ in batch)
+            super().submit(batch)
+
+    monkeypatch.setattr(dse.verify, "hired", lambda crew, evaluate, **_: Crew(evaluate))
+    asked = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
+    rows = with_front(asked, pd.DataFrame(), screen(asked, lambda done, total, size: None))
+    more = replace(asked, verify={**asked.verify, "designs": 6})
+    with closing(Store(asked.store)) as store:
+        store.begin(asked.name, asked.identity(), {})
+        for of in (asked, more):
+            dse.verify.verify(of, store, base_of(of), rows, lambda done, total: None, events.append, Clock())
+    lines = [place for place, text in enumerate(events) if "each: some" in text]
+    assert [events[place].partition(" each")[0].partition(", ")[0] for place in lines] == [
+        f"verify: {lines[1] - 2} designs at events",
+        f"verify: {len(events) - 1 - lines[1]} designs at events",
+    ]
+    assert lines[0] == 1  # after the first design; the other time the stored ones say it
+    wanted = dse.verify._wanted(asked, rows)
+    values = rows.loc[list(wanted), list(asked.objectives)].to_numpy(dtype=float)
+    keys = [key for key, _ in wanted.values()]
+    assert [events[0], *events[2 : 1 + len(keys)]] == [keys[place] for place in decisive(values, asked.directions)]

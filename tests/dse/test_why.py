@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import dse
 from dse.api import Loaded
 from dse.elastic import of_designs
+from dse.evaluators.account.metrics import METRICS
 from dse.explained import explained
 from dse.frame import judged, ordered, values_of
 from dse.moves import Goal, Point, around, points, quick, steps
@@ -25,6 +26,7 @@ from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import leaves
 from dse.space.knobs import Interval
+from dse.space.units import show
 from dse.study import Bound
 from dse.why import APART, Why, front_prices, goal_of, of_front, of_row, row_of
 from tests.dse.toy import searched, toy
@@ -174,6 +176,13 @@ def test_prices_are_the_least_of_all_that_would_move_the_front(seed: int) -> Non
         beside = [one["throughput"] for one in good if one["tpot"] <= at["tpot"]]
         assert price.gains.get("throughput") == (pytest.approx(at["throughput"] - max(beside)) if beside else None)
         assert all(rate * price.relaxation == pytest.approx(price.gains[name]) for name, rate in price.rates.items())
+        more = {"throughput": "more", "tpot": "less"}
+        bought = [
+            f"{show(gain, METRICS[name].unit)} {more[name]} {name} ({show(price.rates[name], METRICS[name].unit)} for each s)"
+            for name, gain in price.gains.items()
+        ]
+        assert f"moves the front is {show(at['ttft'] - 1, 's')}, from 1 s to {show(at['ttft'], 's', 6)}" in price.text
+        assert price.text.endswith(f"it buys {', or '.join(bought)}") or not bought
 
 
 def _never() -> Any:
@@ -269,6 +278,7 @@ def test_the_terminal_and_json_say_the_same(ran: Loaded, typed: Typed, monkeypat
     said = json.loads(out)
     assert said["shares_of_time"] == pytest.approx(dict(found.shares))
     assert len(said["steps"]) == len(found.changes)
+    assert [one["text"] for one in said["prices_of_constraints"]] == [str(one) for one in found.prices]
     assert said["metrics"]["tpot"] == {"value": pytest.approx(found.point.metrics["tpot"]), "unit": "s"}
     code, out, _ = typed("explain", "--json", "toy")
     designs = json.loads(out)["designs"]

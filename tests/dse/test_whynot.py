@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dse
 from dse.api import Loaded
 from dse.frame import ordered
-from dse.whynot import OUTSIDE, WhyNot, enough
+from dse.moves import Point
+from dse.whynot import OUTSIDE, Rival, WhyNot, distinct, enough
 from tests.dse.toy import searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -54,10 +57,25 @@ def test_rivals_are_the_front_designs_that_dominate(stands: tuple[WhyNot, list[s
         as_good = row["throughput_per_system_mm2"] >= mine["throughput_per_system_mm2"] and row["tpot"] <= mine["tpot"]
         better = row["throughput_per_system_mm2"] > mine["throughput_per_system_mm2"] or row["tpot"] < mine["tpot"]
         wanted |= {f"#{int(place) + 1}"} if as_good and better else set()
-    assert {one.name for one in found.rivals} == wanted
+    assert {name for one in found.rivals for name in (one.name, *one.alike)} == wanted
     many = [len(one.knobs) for one in found.rivals]
     assert many == sorted(many)
     assert all(old != new for one in found.rivals for old, new in one.knobs.values())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(-4e-4, 4e-4)), max_size=12))
+def test_rivals_that_are_named_differ_in_their_objectives(drawn: list[tuple[int, int, float]]) -> None:
+    """Each other one is as good as the one that it stands beside, and the order stays."""
+    rivals = [
+        Rival(f"#{place}", Point({"rate": 10.0**rate * (1 + little), "time": 10.0**-time}), {}, {})
+        for place, (rate, time, little) in enumerate(drawn)
+    ]
+    where = {one.name: kind[:2] for one, kind in zip(rivals, drawn, strict=True)}
+    found = distinct(rivals)
+    firsts = {kind[:2]: f"#{place}" for place, kind in reversed([*enumerate(drawn)])}
+    assert {one.name for one in found} == set(firsts.values())
+    assert all(where[name] == where[one.name] for one in found for name in one.alike)
+    assert sorted(name for one in found for name in (one.name, *one.alike)) == sorted(where)
 
 
 def test_the_way_is_greedy_and_ends_at_the_stored_design(stands: tuple[WhyNot, list[str]], ran: Loaded) -> None:
