@@ -65,10 +65,11 @@ def _calls(
     model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...],
     on: OnGroup | None,
 ) -> list[Call]:  # fmt: skip
-    if isinstance(operator, Attention) and on is not None:
-        return [_on_group(model, part, operator, plan, precision, at, on) for at in attending]
     if isinstance(operator, Attention):
-        *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
+        if on is None:
+            *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
+        else:
+            *others, last = (_on_group(model, part, operator, plan, precision, at, on) for at in attending)
         return [*others, last._replace(operators=(operator.name,))]
     if isinstance(operator, Recur):
         return [_recur(part, operator, plan, precision)]

@@ -143,7 +143,7 @@ def balanced(of: Drawn) -> Drawn:
     normed = np.array([unit(row) * w["ffn_norm"] for row in x])
     wanted = np.random.default_rng(len(x)).normal(size=(len(x), experts.count))
     for token in range(len(x)):
-        wanted[token, (token * experts.top_k + np.arange(experts.top_k)) % experts.count] += 9
+        wanted[token, (token * experts.top_k + 3 + np.arange(experts.top_k)) % experts.count] += 9
     layer = of.layer._replace(weights={**w, "router": np.linalg.pinv(normed) @ wanted})
     return of._replace(layer=layer, expected=decoder_layer(layer, model))
 
