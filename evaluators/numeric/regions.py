@@ -397,7 +397,7 @@ def _gathered(tiles: Array, shape: Shape, alike: bool) -> Array:
 
 def _over_columns(x: Array, cols: int) -> Array:
     """Columns of a matrix over the columns of a mesh, shape (columns of the mesh, rows, columns)."""
-    return blocks(x, 1, cols)[0]
+    return np.asarray(blocks(x, 1, cols)[0])
 
 
 def _padded(x: Array, rows: Any) -> Array:
