@@ -12,7 +12,7 @@ from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwi
 from dse.space.elementwise import Array
 
 BASE = 10000.0
-"""Of the wavelengths of rotations [su2021]."""
+"""Of the wavelengths of rotations: any will do, as long as they differ."""
 
 
 class Layer(NamedTuple):
