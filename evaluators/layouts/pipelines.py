@@ -20,7 +20,7 @@ from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
 from dse.space.mapping import BYTES, Precision, TilePlan
-from dse.space.model import Experts, Model
+from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES
 
 BLOCK_TOKENS = 16
@@ -65,10 +65,11 @@ def _calls(
     model: Model, part: Part, operator: Operator, plan: TilePlan, precision: Precision, attending: tuple[Step, ...],
     on: OnGroup | None,
 ) -> list[Call]:  # fmt: skip
-    if isinstance(operator, Attention) and on is not None:
-        return [_on_group(model, part, operator, plan, precision, at, on) for at in attending]
     if isinstance(operator, Attention):
-        *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
+        if on is None:
+            *others, last = (_attention(model, part, operator, plan, precision, at) for at in attending)
+        else:
+            *others, last = (_on_group(model, part, operator, plan, precision, at, on) for at in attending)
         return [*others, last._replace(operators=(operator.name,))]
     if isinstance(operator, Recur):
         return [_recur(part, operator, plan, precision)]
@@ -77,8 +78,7 @@ def _calls(
     if not isinstance(operator, MatMul):
         return [_elementwise(part, operator, plan)]
     if operator.stored > 1 and plan.experts == "whole":
-        assert model.experts is not None
-        return [_experts(model.experts, part, operator, plan, precision)]
+        return [_experts(model, part, operator, plan, precision)]
     return [_product(part, operator, plan, precision)]
 
 
@@ -132,7 +132,7 @@ def _refuse_sums(plan: TilePlan) -> None:
         raise DesignError("mapping.both.sums.ktree_k: missing; phases of the K-tree (K)")
 
 
-def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
+def _experts(model: Model, part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Call:
     """A product of experts that are each on one core, as long as on the core that has most rows.
 
     Where rows are divided, all cores get all rows before the first product, and only their own back after the last; where the
@@ -140,10 +140,12 @@ def _experts(experts: Experts, part: Part, of: MatMul, plan: TilePlan, precision
     """
     act = float(BYTES[precision.activations])
     k, n, cores = width(of.k), width(of.n), plan.tp
-    rows, copies = busiest(experts, part.rows, cores)
+    assert model.experts is not None
+    rows, copies = busiest(model.experts, part.rows, cores)
     each, made = k * n * weight_bytes(part, of, precision), expanding(weights_of(part, of, precision))
     last, inner = of.k.split, plan.partition == "k"
-    times = last * (1 + inner) + (not inner) * (of.name == "experts_gate")
+    first = of.name == ("experts_gate" if model.gated_ffn else "experts_up")
+    times = last * (1 + inner) + (not inner) * first
     slice_ = ceil_div(part.rows, 1.0 if inner else cores) * ceil_div(n if last else k, cores if inner else 1.0) * act
     flop = 2.0 * of.m * k * n
     return Call(

@@ -1,0 +1,85 @@
+"""A decoder layer on tensor-parallel devices: each does its calls on its part of the weights, an allreduce's program sums.
+
+Cores of a pool have no program: their products are NumPy's. Between blocks stands the program of the allreduce that the layout
+says, on as many peers as it says.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dse.evaluators.kernels.collective import allreduce
+from dse.evaluators.numeric.layer import Layer, attended, summed_up, whole
+from dse.evaluators.numeric.walk import Attends, Kernels, Worker, by_numpy
+from dse.evaluators.passes.call import Block, Call, Opener
+from dse.evaluators.readers.numeric import in_double, play
+from dse.space.elementwise import Array
+
+
+def computed(blocks: Sequence[Block], layer: Layer, peers: int, itemsize: float) -> Array:
+    """The residual stream behind the layer on each device, shape (devices, tokens, hidden).
+
+    Args:
+        blocks: of a step, of which those of the layer's parts are done, in order; the collective of whatever comes behind the
+            last one too.
+        layer: of numbers.
+        peers: devices.
+        itemsize: bytes of an activation.
+    """
+    stream, left = np.stack([layer.x] * peers), None
+    for block in blocks:
+        if left is not None:
+            stream = stream + (left if block.opener is None else reduced(block.opener, left, itemsize))
+            left = None
+        part = layer.part(block.calls[0].part)
+        if part is not None:
+            workers = [Worker(layer, part, block.calls, place, BY_NUMPY, stream[place]) for place in range(peers)]
+            for worker in workers:
+                for position in block.order:
+                    worker.run(block.calls[position])
+            found = np.stack([worker.left() for worker in workers])
+            left = found if summed_up(part) else None
+    return stream
+
+
+def reduced(of: Opener, left: Array, itemsize: float) -> Array:
+    """What devices have behind a collective; those that take no part keep what they had.
+
+    Raises:
+        ValueError: vectors are not as long as it says.
+    """
+    peers, rows = whole(of.peers), left[0].size
+    if rows * itemsize != of.nbytes:
+        raise ValueError(f"allreduce of {of.nbytes} B, devices have {rows * itemsize}")
+    program = in_double(allreduce(of.algorithm).steps(rows, peers))
+    found = left.copy()
+    found[:peers] = play(program, {"x": left[:peers].reshape(1, peers, rows, 1)})["x"].reshape(peers, *left.shape[1:])
+    return found
+
+
+def product(call: Call, a: Array, weights: Array) -> Array:
+    """As the one core's products say."""
+    (of,) = call.products
+    if (whole(of.count), *map(whole, (of.m, of.k, of.n))) != (1, *a.shape, weights.shape[1]):
+        raise ValueError(f"call {call.name!r}: products {of}, has {a.shape} and {weights.shape}")
+    return a @ weights
+
+
+def experts(call: Call, a: Array, weights: Array, rows: list[Array]) -> Array:
+    """Expert by expert."""
+    found = np.zeros((len(a), weights.shape[2]))
+    for matrix, places in zip(weights, rows, strict=True):
+        found[places] = a[places] @ matrix
+    return found
+
+
+def attention(call: Call, of: Attends) -> Array:
+    """As many pairs as the call says."""
+    found, pairs = attended(of.q, of.k[:, :, of.own], of.v[:, :, of.own])
+    (said,) = call.products
+    if whole(said.m) != pairs * of.q.shape[2]:
+        raise ValueError(f"call {call.name!r}: {said.m} scores, has {pairs * of.q.shape[2]}")
+    return found
+
+
+BY_NUMPY = Kernels(product, experts, attention, lambda _, of, inputs, layer: by_numpy(of, inputs, layer))

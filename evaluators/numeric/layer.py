@@ -1,0 +1,166 @@
+"""Numbers of one decoder layer, and what its operators do to them where no program of a kernel does it.
+
+A layer has the graph's parts for what it computes, and weights by the names of operators. How it is divided is said by calls
+alone. Latents, states, indexers and post-norms have no numbers here.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import FEEDING, MIXING, Attention, Elementwise, MatMul, Part
+from dse.space.elementwise import Array
+
+BASE = 10000.0
+"""Of the wavelengths of rotations: any will do, as long as they differ."""
+
+
+class Layer(NamedTuple):
+    """A decoder layer and what comes into it.
+
+    Attributes:
+        parts: of the graph, in order: the mixing and the FFN, with the choice and the sum of experts where calls do these.
+        weights: by operator: of products shape (k, n), of experts (experts, k, n), of norms (width,); those of the norms of
+            heads are `q_norm` and `k_norm`.
+        x: the residual stream, sequence after sequence, shape (tokens, hidden).
+        keys, values: cached before, keys rotated already; shape (sequences, positions, KV heads, of a head).
+        top: experts of a token; 0 where there are none.
+        normed: whether queries and keys of each head are normed before they are rotated.
+    """
+
+    parts: tuple[Part, ...]
+    weights: dict[str, Array]
+    x: Array
+    keys: Array
+    values: Array
+    top: int = 0
+    normed: bool = False
+
+    @property
+    def sequences(self) -> int:
+        """Sequences, of as many new tokens each."""
+        return len(self.keys)
+
+    @property
+    def positions(self) -> Array:
+        """Place of each token in its sequence."""
+        new = len(self.x) // self.sequences
+        return np.tile(self.keys.shape[1] + np.arange(new), self.sequences)
+
+    def part(self, name: str) -> Part | None:
+        """The part of a name; None where it is not of this layer."""
+        return next((part for part in self.parts if part.name == name), None)
+
+    @property
+    def attention(self) -> Attention:
+        """The operator."""
+        return next(of for part in self.parts for of in part.operators if isinstance(of, Attention))
+
+
+class Routed(NamedTuple):
+    """Where copies of tokens go; copies are in the order of experts, then of tokens.
+
+    Attributes:
+        token, expert: of each copy.
+        weight: what its result counts.
+    """
+
+    token: Array
+    expert: Array
+    weight: Array
+
+
+def summed_up(part: Part) -> bool:
+    """Whether what a part leaves is added to the residual stream."""
+    return part.kind in (MIXING, FEEDING)
+
+
+def rms(x: Array, weight: Array) -> Array:
+    """Rows over the roots of the means of their squares, times weights of columns; heads of nobody are zeros and stay so."""
+    squares = (x * x).mean(axis=-1, keepdims=True)
+    return np.asarray(x / np.sqrt(np.where(squares > 0, squares, 1.0)) * weight)
+
+
+def rotated(x: Array, positions: Array, turned: int) -> Array:
+    """The first `turned` values of each head, halves of which are pairs, turned by angles of positions.
+
+    Args:
+        x: shape (tokens, heads, of a head).
+        positions: of tokens.
+        turned: even.
+    """
+    half = turned // 2
+    cos, sin = turns(positions, half)
+    left, right, rest = x[..., :half], x[..., half:turned], x[..., turned:]
+    cos, sin = cos[:, None], sin[:, None]
+    return np.concatenate([left * cos - right * sin, right * cos + left * sin, rest], axis=-1)
+
+
+def turns(positions: Array, half: int) -> tuple[Array, Array]:
+    """Cosines and sines of the angles of pairs, shape (tokens, half)."""
+    angles = positions[:, None] * BASE ** (-np.arange(half) / max(half, 1))
+    return np.cos(angles), np.sin(angles)
+
+
+def gated(gate: Array, up: Array | None = None) -> Array:
+    """SiLU of the gate times the other product, or of one product alone."""
+    found = gate / (1 + np.exp(-gate))
+    return np.asarray(found if up is None else found * up)
+
+
+def attended(q: Array, k: Array, v: Array) -> tuple[Array, int]:
+    """Softmax attention, the last query of a sequence seeing all keys; and pairs of each head that were seen.
+
+    Args:
+        q: shape (sequences, queries, heads, of a head).
+        k, v: of the KV head of each head, shape (sequences, keys, heads, of a head).
+    """
+    scores = np.einsum("sqhd,skhd->shqk", q, k) / np.sqrt(q.shape[-1])
+    seen = np.tri(q.shape[1], k.shape[1], k.shape[1] - q.shape[1], dtype=bool)
+    shares = np.where(seen, np.exp(scores - scores.max(axis=-1, keepdims=True)), 0.0)
+    return np.einsum("shqk,skhd->sqhd", shares / shares.sum(axis=-1, keepdims=True), v), int(seen.sum()) * len(q)
+
+
+def routed(logits: Array, top: int, weight: Array | None = None) -> Routed:
+    """The `top` experts of each token by its scores, which are their softmax among themselves.
+
+    Args:
+        logits: of the router, shape (tokens, experts).
+        top: experts of a token.
+        weight: exponentials of the largest ones, where a call has found these.
+    """
+    chosen = np.argsort(-logits, axis=1, kind="stable")[:, :top]
+    if weight is None:
+        weight = np.exp(np.take_along_axis(logits, chosen, axis=1))
+    return copies(chosen, weight / weight.sum(axis=1, keepdims=True))
+
+
+def copies(chosen: Array, weight: Array) -> Routed:
+    """Copies of tokens by the experts of each, shape (tokens, experts of a token), and what these count."""
+    order = np.argsort(chosen.ravel(), kind="stable")
+    return Routed(order // chosen.shape[1], chosen.ravel()[order], weight.ravel()[order])
+
+
+def combined(rows: Array, of: Routed, tokens: int) -> Array:
+    """Sums of what came back for each token."""
+    found = np.zeros((tokens, rows.shape[1]))
+    np.add.at(found, of.token, rows * of.weight[:, None])
+    return found
+
+
+def left_by(part: Part) -> list[str]:
+    """Operators whose results a part leaves: those that no other one of it needs, who chooses experts apart."""
+    needed = {need for of in part.operators for need in of.needs} | {"router", "choice"}
+    return [of.name for of in part.operators if of.name not in needed and isinstance(of, MatMul | Elementwise)]
+
+
+def whole(value: Any) -> int:
+    """A count that is a whole number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = round(float(value))
+    if abs(found - float(value)) > 1e-6:
+        raise ValueError(f"{value} is no whole number")
+    return found

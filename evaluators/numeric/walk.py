@@ -1,0 +1,251 @@
+"""Calls of a part in turn on one worker (a device, a die, a chip of tiles, a group of cores), each operator done by its call.
+
+A call's shape says how much of a matrix its worker has, the graph which side of it may be divided, and the worker's number
+which part it is. Nothing else says how a layer is divided.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import Attention, Elementwise, MatMul, Operator, Part
+from dse.evaluators.numeric.layer import Layer, Routed, combined, gated, left_by, rms, rotated, routed, whole
+from dse.evaluators.passes.call import Call
+from dse.space.elementwise import Array
+
+
+class Attends(NamedTuple):
+    """What attention has on a worker.
+
+    Attributes:
+        q: shape (sequences, queries, heads, of a head).
+        k, v: of the worker's KV heads, shape (sequences, keys, KV heads, of a head).
+        own: KV head of each head, a place among the worker's.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    own: Array
+
+
+class Here(NamedTuple):
+    """Copies of tokens at experts of a worker.
+
+    Attributes:
+        rows: the copies.
+        experts: which ones are here.
+        places: of the rows of each of them.
+    """
+
+    rows: Array
+    experts: slice
+    places: list[Array]
+
+
+class Kernels(NamedTuple):
+    """Who computes what calls ask for.
+
+    Attributes:
+        product: of a call, rows and a matrix.
+        experts: likewise of rows of several experts, by the rows of each, with their matrices.
+        attention: of a call and what it attends to; shape (sequences, queries, heads, of a head).
+        rows: of a call, an operator on elements, its inputs and the layer.
+    """
+
+    product: Callable[[Call, Array, Array], Array]
+    experts: Callable[[Call, Array, Array, list[Array]], Array]
+    attention: Callable[[Call, Attends], Array]
+    rows: Callable[[Call, Elementwise, list[Array], Layer], Array]
+
+
+class Worker:
+    """What one worker has of a part.
+
+    Attributes:
+        done: results, by operator.
+        routed: copies of tokens and their experts, once these are chosen.
+        here: copies of tokens at experts that are here, once they are.
+    """
+
+    def __init__(self, layer: Layer, part: Part, calls: tuple[Call, ...], place: int, kernels: Kernels, x: Array) -> None:
+        self.layer, self.part, self.place, self.kernels, self.x = layer, part, place, kernels, x
+        self.operators = {of.name: of for of in part.operators}
+        self.done: dict[str, Array] = {}
+        self.routed: Routed | None = None
+        self.here: Here | None = None
+        self.heads = _query_heads(layer, calls)
+
+    def run(self, call: Call) -> None:
+        """The operators that are done when a call is.
+
+        Raises:
+            ValueError: what they need is not there, or has another shape than the call.
+        """
+        for name in call.operators:
+            of = self.operators[name]
+            if isinstance(of, MatMul):
+                self.done[name] = self._product(of, call)
+            elif isinstance(of, Attention):
+                self.done[name] = self._attention(of, call)
+            elif isinstance(of, Elementwise):
+                self._rows(of, call)
+            else:
+                raise ValueError(f"call {name!r}: a {type(of).__name__} has no numbers")
+
+    def left(self) -> Array:
+        """What the part leaves to be added to the residual stream.
+
+        Raises:
+            ValueError: no call has made it.
+        """
+        return np.asarray(np.sum([self._back(name) for name in left_by(self.part)], axis=0))
+
+    def _back(self, name: str) -> Array:
+        """A result, by token; where no call sums up what experts say, that is done with their last product."""
+        value = self.get(name)
+        if name != "experts_down":
+            return value
+        return combined(value, self.chosen, len(self.x))
+
+    @property
+    def chosen(self) -> Routed:
+        """Copies of tokens and their experts."""
+        if self.routed is None:
+            raise ValueError(f"part {self.part.name!r}: experts are asked before they are chosen")
+        return self.routed
+
+    def get(self, name: str) -> Array:
+        """What an operator has left."""
+        if name not in self.done:
+            raise ValueError(f"part {self.part.name!r}: {name!r} is needed and no call has made it")
+        return self.done[name]
+
+    def inputs(self, of: Operator) -> list[Array]:
+        """What an operator needs, which is the residual stream where it says nothing."""
+        return [self.get(name) for name in of.needs] or [self.x]
+
+    def matrix(self, of: MatMul, call: Call) -> Array:
+        """The worker's part of the weights of a product; beyond the last row or column there are zeros."""
+        weights, k, n = self.layer.weights[of.name], whole(call.shape[1]), whole(call.shape[2])
+        first = self.place * n * of.n.split
+        if of.name in ("k_proj", "v_proj"):
+            first = self.first_kv_head * of.n.width
+        return _cut(_cut(weights, self.place * k * of.k.split, k, -2), first, n, -1)
+
+    @property
+    def first_kv_head(self) -> int:
+        """That of the worker's first head of queries."""
+        of = self.layer.attention
+        return self.place * self.heads * of.kv_heads.units // of.heads.units
+
+    def _product(self, of: MatMul, call: Call) -> Array:
+        weights = self.matrix(of, call)
+        if weights.ndim == 3:
+            return self._experts(of, call, weights)
+        (a,) = self.inputs(of)
+        _expect(call, a, (whole(call.shape[0]), weights.shape[0]))
+        found = self.kernels.product(call, a, weights)
+        if of.name == "router" and "choice" not in self.operators:
+            self.routed = routed(found, self.layer.top)
+        return found
+
+    def _experts(self, of: MatMul, call: Call, weights: Array) -> Array:
+        """Products of the copies of tokens that are here, with the matrix of the expert of each."""
+        here = self.here or self.dispatched()
+        self.here = here
+        a = here.rows if "experts_activation" not in of.needs else self.get("experts_activation")
+        _expect(call, a, (whole(call.shape[0]), weights.shape[1]))
+        return self.kernels.experts(call, a, weights[here.experts], here.places)
+
+    def dispatched(self) -> Here:
+        """Copies of tokens by their experts, all of which are here."""
+        (x,) = self.inputs(self.operators["router"])
+        count = len(self.layer.weights["experts_up"])
+        places = [np.flatnonzero(self.chosen.expert == one) for one in range(count)]
+        return Here(x[self.chosen.token], slice(0, count), places)
+
+    def _attention(self, of: Attention, call: Call) -> Array:
+        for need in of.needs:
+            self.get(need)
+        layer, heads, first = self.layer, self.heads, self.first_kv_head
+        q = self._by_head(self.get("q_proj"), of.qk_dim)
+        k, v = self._by_head(self.get("k_proj"), of.qk_dim), self._by_head(self.get("v_proj"), of.v_dim)
+        cached = (_cut(some, first, k.shape[2], 2) for some in (layer.keys, layer.values))
+        k, v = (np.concatenate([old, new], axis=1) for old, new in zip(cached, (k, v), strict=True))
+        own = (self.place * heads + np.arange(heads)) * of.kv_heads.units // of.heads.units - first
+        real = own + first < of.kv_heads.units
+        if (own[real] >= k.shape[2]).any():
+            raise ValueError(f"worker {self.place}: has {k.shape[2]} KV heads from {first} on, not those of all its heads")
+        found = self._attended(call, Attends(q, k, v, np.where(real, own, 0)))
+        return found.reshape(len(self.x), -1)
+
+    def _attended(self, call: Call, of: Attends) -> Array:
+        return self.kernels.attention(call, of)
+
+    def _by_head(self, x: Array, wide: int) -> Array:
+        return x.reshape(self.layer.sequences, len(x) // self.layer.sequences, -1, wide)
+
+    def _rows(self, of: Elementwise, call: Call) -> None:
+        layer = self.layer
+        if of.name in ("rope", "heads_norm"):
+            for need in of.needs:
+                norm = need.replace("proj", "norm")
+                self.done[need] = self.kernels.rows(call, of, [self.get(need), *_of_heads(layer, norm)], layer)
+            self.done[of.name] = self.done[of.needs[0]]
+            return
+        if of.name == "combination":
+            self.done[of.name] = self.kernels.rows(call, of, [self.get("experts_down"), *self.chosen], layer)
+            return
+        inputs = self.inputs(of)
+        weights = [layer.weights[of.name]] if of.name.endswith("norm") else []
+        found = self.kernels.rows(call, of, [*inputs, *weights], layer)
+        if of.name == "choice":
+            self.routed = routed(inputs[0], layer.top, found)
+        else:
+            _expect(call, found, (whole(call.shape[0]), whole(call.shape[2])))
+        self.done[of.name] = found
+
+
+def by_numpy(of: Elementwise, inputs: list[Array], layer: Layer) -> Array:
+    """An operator on elements."""
+    if of.name.endswith("activation"):
+        return gated(*inputs)
+    if of.name in ("rope", "heads_norm"):
+        x, *weights = inputs
+        attention = layer.attention
+        heads = x.reshape(len(x), -1, attention.qk_dim)
+        heads = rms(heads, weights[0]) if weights else heads
+        return (rotated(heads, layer.positions, of.dim.width) if of.name == "rope" else heads).reshape(len(x), -1)
+    if of.name == "combination":
+        rows, *copies = inputs
+        return combined(rows, Routed(*copies), len(layer.x))
+    if of.name == "choice":
+        return np.asarray(np.exp(-np.sort(-inputs[0], axis=1)[:, : layer.top]))
+    if of.name.endswith("norm"):
+        return rms(*inputs)
+    raise ValueError(f"operator {of.name!r} has no numbers")
+
+
+def _of_heads(layer: Layer, name: str) -> list[Array]:
+    return [layer.weights[name]] if layer.normed else []
+
+
+def _query_heads(layer: Layer, calls: tuple[Call, ...]) -> int:
+    """Heads of queries of a worker, by the columns of their projection."""
+    found = [call.shape[2] for call in calls if "q_proj" in call.operators]
+    return whole(found[0]) // layer.attention.qk_dim if found else layer.attention.heads.units
+
+
+def _cut(x: Array, start: int, count: int, axis: int) -> Array:
+    """A range along an axis, of zeros where it goes beyond the end."""
+    kept = np.take(x, np.arange(min(start, x.shape[axis]), min(start + count, x.shape[axis])), axis)
+    more = [(0, 0)] * x.ndim
+    more[axis] = (0, count - kept.shape[axis])
+    return np.pad(kept, more)
+
+
+def _expect(call: Call, x: Array, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise ValueError(f"call {call.name!r}: has {x.shape}, says {shape}")

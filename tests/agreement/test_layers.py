@@ -1,0 +1,133 @@
+"""A decoder layer walked from the calls of a layout, in their order and shapes, is the layer as NumPy has it."""
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.collective import ALLREDUCE
+from dse.evaluators.kernels.gemm import GEMM
+from dse.evaluators.kernels.gemv import GEMV
+from dse.evaluators.kernels.kv import KV
+from dse.evaluators.kernels.partition import PARTITION
+from dse.space.mapping import KV_HEADS, PLACEMENTS
+from dse.space.model import Experts
+from tests.agreement.layers import DENSE, EVEN, SPARSE, Drawn, balanced, drawn
+from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_tiles, right
+
+EXAMPLES = settings(max_examples=int(os.environ.get("LAYERS", "4")), deadline=None)
+
+
+def straddles(of: Drawn, tp: int) -> bool:
+    """Whether heads of queries of some device have more KV heads than the layout gives one."""
+    model = of.model
+    here = -(-model.heads // tp)
+    spans = [range(start, min(start + here, model.heads)) for start in range(0, model.heads, here)]
+    each = [len({head * model.kv_heads // model.heads for head in span}) for span in spans]
+    return max(each) > -(-model.kv_heads // tp)
+
+
+@given(DENSE | SPARSE, st.integers(1, 5), st.sampled_from(sorted(ALLREDUCE)))
+@EXAMPLES
+def test_devices_compute_the_layer(of: Drawn, tp: int, algorithm: str) -> None:
+    assume(not straddles(of, tp))
+    assert right(on_devices(of, tp, algorithm), of)
+
+
+@given(DENSE | EVEN, st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ATTENTION)))
+@EXAMPLES
+def test_all_tiles_compute_the_layer(of: Drawn, rows: int, cols: int, dataflow: str) -> None:
+    assert right(on_tiles(of, rows, cols, dataflow), of)
+
+
+WAYS = st.sampled_from(sorted(PARTITION)), st.sampled_from(PLACEMENTS), st.sampled_from([1, 2, 3, 4, 6])
+
+
+@given(DENSE | SPARSE, *WAYS, st.sampled_from(["divided", "whole"]), st.booleans())
+@EXAMPLES
+def test_groups_of_a_pipeline_compute_the_layer(
+    of: Drawn, partition: str, placement: str, tp: int, experts: str, flat: bool
+) -> None:
+    assert right(on_cores(of, partition, placement, tp, experts, flat=flat), of)
+
+
+@given(
+    st.sampled_from(["prefill", "decode"]),
+    st.sampled_from([(1, 1), (1, 4), (2, 1), (2, 4), (4, 4)]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+@EXAMPLES
+def test_dies_compute_the_layer(phase: str, split: tuple[int, int], tiled: bool, seed: int) -> None:
+    experts = Experts(count=8, top_k=2, intermediate=8, shared=seed % 2, load="even")
+    of = balanced(drawn(phase, 4, 2, 16, 1, seed, experts=experts, hidden=16))
+    assert right(on_dies(of, *split, tiled=tiled), of)
+
+
+@st.composite
+def regions(draw: Any) -> tuple[Drawn, Any]:
+    """A layer whose heads lie evenly on the columns of a region, and the region."""
+    phase, cols = draw(st.sampled_from(["prefill", "decode"])), draw(st.sampled_from([3, 4]))
+    heads = draw(st.sampled_from([cols, 2 * cols] + [2] * (cols == 4)))
+    shared = draw(st.sampled_from([some for some in (1, 2, 3) if heads % some == 0]))
+    vectors = phase == "decode"
+    experts = Experts(count=4, top_k=2, intermediate=7, shared=1, load="even") if draw(st.booleans()) else None
+    sequences, tokens, seed = draw(st.integers(1, 2)) if vectors else 1, draw(st.integers(1, 7)), draw(st.integers(0, 99))
+    said = {"experts": experts, "normed": draw(st.booleans()), "gated": draw(st.booleans())}
+    of = drawn(phase, heads // shared, shared, sequences, tokens, seed, **said)
+    words = {
+        "prefill__gemm": draw(st.sampled_from(sorted({*GEMM} - {"meshgemm_t", "meshgemm_v"}))),
+        "prefill__gemv": draw(st.sampled_from(sorted(GEMV))), "decode__gemv": draw(st.sampled_from(sorted(GEMV))),
+        "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
+        "kv_projection": draw(st.sampled_from(KV_HEADS)),
+    }  # fmt: skip
+    return balanced(of) if experts else of, {"rows": draw(st.integers(2, 4)) if vectors else cols, "cols": cols, **words}
+
+
+@given(regions())
+@EXAMPLES
+def test_a_region_computes_the_layer(drawn_: tuple[Drawn, Any]) -> None:
+    of, place = drawn_
+    assert right(in_region(of, **place), of)
+
+
+def test_heads_that_straddle_are_refused() -> None:
+    """Six heads of queries that share two of keys, on three devices: one of them needs both, and is given one."""
+    of = drawn("prefill", 2, 3, 1, 2, 0)
+    with pytest.raises(ValueError, match="worker 1: has 1 KV heads from 0 on, not those of all its heads"):
+        right(on_devices(of, 3), of)
+
+
+SIZES = {
+    "devices": (4, 1, 1, 2), "tiles": (2, 2, 2, 1), "cores by heads": (4, 1, 1, 2), "cores by rows": (2, 1, 2, 3),
+    "dies": (4, 2, 4, 2), "region": (3, 1, 1, 4),
+}  # fmt: skip
+"""KV heads, heads of queries of each, sequences and tokens; heads lie evenly on three columns of a region."""
+
+LAYOUTS: dict[str, Any] = {
+    "devices": on_devices,
+    "tiles": on_tiles,
+    "cores by heads": on_cores,
+    "cores by rows": lambda of: on_cores(of, "mn", "mesh", 4),
+    "dies": on_dies,
+    "region": lambda of: in_region(of, 3 if of.phase == "prefill" else 2, 3),
+}
+
+
+CELLS = [
+    ("devices", "prefill"), ("tiles", "decode"), ("cores by heads", "decode"), ("cores by rows", "prefill"), ("dies", "decode"),
+    ("region", "prefill"), ("region", "decode"),
+]  # fmt: skip
+"""Where faults are looked for: calls of both phases differ in regions alone, and rows exchange keys of prompts."""
+
+
+@pytest.mark.parametrize(("layout", "phase"), CELLS)
+def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
+    experts = Experts(count=8, top_k=2, intermediate=8, shared=1, load="even")
+    of = balanced(drawn(phase, *SIZES[layout], 0, experts=experts, hidden=16))
+    walk = LAYOUTS[layout](of)
+    assert right(walk, of)
+    assert not [name for name, fault in faulty(walk) if not noticed(fault, of)]

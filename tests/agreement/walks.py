@@ -1,0 +1,164 @@
+"""Calls of one step, as each layout makes them of a drawn layer, with who walks them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.graph.operators import Part
+from dse.evaluators.graph.routing import routing
+from dse.evaluators.graph.transformer import line, transformer
+from dse.evaluators.kernels.gemm.tiling import Mesh
+from dse.evaluators.layouts import devices as by_devices
+from dse.evaluators.layouts import pipelines as by_pipelines
+from dse.evaluators.layouts import regions as by_regions
+from dse.evaluators.layouts import whole_chip
+from dse.evaluators.layouts.attended import Attend
+from dse.evaluators.layouts.dies import Crossing, On, Split, passes, plain
+from dse.evaluators.layouts.on_groups import on_group
+from dse.evaluators.numeric import devices, dies, pipelines, regions, tiles
+from dse.evaluators.numeric.layer import Layer
+from dse.evaluators.passes.call import Block, alike, breadth_first
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from tests.agreement.layers import Drawn
+from tests.evaluators.test_transformer import BF16
+from tests.samples import asked
+
+ITEMSIZE = 2.0
+
+
+class Walk(NamedTuple):
+    """Steps of a layout, blocks and what dies exchange, the layer's numbers, and who walks the steps of the layer."""
+
+    steps: tuple[Any, ...]
+    layer: Layer
+    computed: Callable[[Any, Layer], Array]
+
+
+def right(walk: Walk, of: Drawn) -> bool:
+    """Whether every worker has the layer's output."""
+    return bool(np.allclose(walk.computed(walk.steps, walk.layer), of.expected, rtol=1e-9, atol=1e-9))
+
+
+def noticed(walk: Walk, of: Drawn) -> bool:
+    """Whether a walk is refused or comes to something else."""
+    try:
+        return not right(walk, of)
+    except ValueError:
+        return True
+
+
+def on_devices(of: Drawn, tp: int = 4, algorithm: str = "ring") -> Walk:
+    """Tensor parallelism, with an allreduce between halves of layers."""
+    blocks = by_devices.blocks(transformer(of.model, of.at), line(of.model, of.at), tp, BF16, algorithm)
+    return Walk(blocks, of.layer, lambda some, layer: devices.computed(some, layer, tp, ITEMSIZE))
+
+
+def on_tiles(of: Drawn, rows: int = 2, cols: int = 2, dataflow: str = "flat_async") -> Walk:
+    """One operator after the other on all tiles."""
+    sides = f"chip.mesh.rows={rows}", f"chip.mesh.cols={cols}"
+    base = asked("chip=tile32", *sides, f"mapping.both.attention.dataflow={dataflow}").base
+    ((_, blocks),) = whole_chip.turns(of.case, base.chip, base.mapping, "last")[of.phase]
+    return Walk(blocks, _routing(of), tiles.computed)
+
+
+def _routing(of: Drawn) -> Layer:
+    """With the choice and the sum of experts as operators."""
+    return of.layer._replace(parts=tuple(routing(of.model, part) for part in of.layer.parts))
+
+
+def on_cores(
+    of: Drawn, partition: str = "k", placement: str = "ring", tp: int = 4, experts: str = "whole", *, flat: bool = False
+) -> Walk:
+    """A group of a pipeline; with `flat`, its attention as of a chip."""
+    base = asked("chip=npu64", "mapping=npu_flat_attention" if flat else "mapping=npu").base
+    said = {"partition": partition, "placement": placement, "tp": tp, "pp": 1, "experts": experts}
+    plan = replace(getattr(base.mapping, of.phase), **said)
+    on = on_group(base.chip, plan, BF16) if flat else None
+    return Walk(by_pipelines.blocks(of.model, of.at, plan, BF16, on=on), of.layer, pipelines.computed)
+
+
+def on_dies(of: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:
+    """A group of dies, pools of cores or tiles; copies of attention have as many sequences each."""
+    split = Split(tp, 1, ep, 1, max(tp, ep), 0, 1)
+    each, new = of.layer.sequences // split.copies, len(of.layer.x) // of.layer.sequences
+    (_, prompt, output), *_ = of.case.requests
+    on, kernels = (_tiled(of), tiles.BY_JOBS) if tiled else (_pooled(of), devices.BY_NUMPY)
+    (one,) = passes(replace(of.case, requests=((each, prompt, output),)), split, on, of.phase, "last")
+
+    def computed(steps: Any, layer: Layer) -> Array:
+        own = [slice(copy * each, (copy + 1) * each) for copy in range(split.copies)]
+        layers = [
+            layer._replace(x=layer.x[some.start * new : some.stop * new], keys=layer.keys[some], values=layer.values[some])
+            for some in own
+        ]
+        found = dies.computed(steps, layers, split, ITEMSIZE, kernels)
+        return found.reshape(split.copies, tp, -1, layer.x.shape[1]).swapaxes(0, 1).reshape(tp, *layer.x.shape)
+
+    return Walk(tuple(one.units[1].steps), _routing(of) if tiled else of.layer, computed)
+
+
+def _pooled(of: Drawn) -> On:
+    def cover(part: Part, attend: Attend) -> Block:
+        calls = tuple(by_devices.call(part, operator, 1, BF16, None) for operator in part.operators)
+        return Block(part.name, calls, alike(calls), breadth_first(calls), float(part.times))
+
+    return On(of.model, cover, ITEMSIZE, ITEMSIZE, plain)
+
+
+def _tiled(of: Drawn) -> On:
+    base = asked("chip=tile32", "chip.mesh.rows=2", "chip.mesh.cols=2").base
+    plan = getattr(base.mapping, of.phase)
+    said = whole_chip.On(of.model, base.chip, whole_chip.Said(plan.attention, plan.gemm), ITEMSIZE, {})
+    return On(of.model, lambda part, attend: whole_chip.covered(part, attend, said), ITEMSIZE, ITEMSIZE, routing)
+
+
+def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
+    """A region of a wafer; words of its mapping."""
+    mesh, vectors = Mesh(rows, cols), of.phase == "decode"
+    mapping = replaced(asked("chip=wse2").base.mapping, {name.replace("__", "."): word for name, word in words.items()})
+    place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
+    blocks = by_regions.blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
+    return Walk(blocks, of.layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors))
+
+
+def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:
+    """Walks with one thing less: a call, a collective or a member of one, an exchange, or a residual sum."""
+    for number, step in enumerate(walk.steps):
+        if isinstance(step, Crossing):
+            yield f"without {step.name}", _with(walk, number)
+            continue
+        if walk.layer.part(step.calls[0].part) is not None:
+            for place, call in enumerate(step.calls):
+                yield f"without {call.name}", _with(walk, number, _dropped(step, place))
+                if call.exchange is not None and call.exchange.times:
+                    still = call._replace(exchange=call.exchange._replace(times=0))
+                    yield f"without the exchange of {call.name}", _with(walk, number, _changed(step, place, still))
+                of = call.kernel
+                if of is not None and call.operators and of.kind in ("gemv", "vector") and of.mesh.rows != of.mesh.cols:
+                    turned = call._replace(kernel=of._replace(mesh=of.mesh.turned))
+                    yield f"{call.name} across", _with(walk, number, _changed(step, place, turned))
+        if step.opener is not None:
+            yield f"without what {step.name} waits for", _with(walk, number, step._replace(opener=None))
+            fewer = step.opener._replace(peers=step.opener.peers - 1)
+            yield f"one peer fewer before {step.name}", _with(walk, number, step._replace(opener=fewer))
+    for number, part in enumerate(walk.layer.parts):
+        parts = list(walk.layer.parts)
+        parts[number] = replace(part, kind="")
+        if not any("sum" in call.name for step in walk.steps if isinstance(step, Block) for call in step.calls):
+            yield f"without the residual sum of {part.name}", walk._replace(layer=walk.layer._replace(parts=tuple(parts)))
+
+
+def _with(walk: Walk, number: int, *instead: Block) -> Walk:
+    return walk._replace(steps=(*walk.steps[:number], *instead, *walk.steps[number + 1 :]))
+
+
+def _changed(block: Block, place: int, call: Any) -> Block:
+    return block._replace(calls=(*block.calls[:place], call, *block.calls[place + 1 :]))
+
+
+def _dropped(block: Block, place: int) -> Block:
+    order = tuple(one - (one > place) for one in block.order if one != place)
+    return block._replace(calls=block.calls[:place] + block.calls[place + 1 :], order=order)
