@@ -35,8 +35,10 @@ class Source:
     note: str = ""
 
 
-hints_of = cache(get_type_hints)
-"""Types of the fields of a kind of value objects."""
+@cache
+def hints_of(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a kind of value objects."""
+    return get_type_hints(kind)
 
 
 def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
