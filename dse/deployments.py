@@ -3,7 +3,7 @@ estimate of each from its steady state.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -252,7 +252,7 @@ def _plans(usual: Question, knobs: Space, devices: int, *, apart: bool) -> Itera
             if key in seen:
                 continue
             seen.add(key)
-            for prefill in range(1, (devices - each[1]) // each[0] + 1):
+            for prefill in _shares(base, (devices - each[1]) // each[0]):
                 if many := _left(base, devices, prefill * each[0]) // each[1]:
                     sizes = (prefill * each[0], many * each[1])
                     yield {**both, PREFILL: prefill, INSTANCES: many, **_system(base, sizes)}, True
@@ -295,6 +295,12 @@ def _left(base: Design, devices: int, taken: int) -> int:
         return devices - taken
     cols = int(at(base, COLS))
     return max(devices // cols - -(-taken // cols), 0) * cols
+
+
+def _shares(base: Design, most: int) -> Iterable[int]:
+    """How many instances may prefill: any number; of many dies, whose links are shared otherwise by each, powers of two."""
+    every = range(1, most + 1)
+    return every if software_of(base.mapping) not in DIES else [many for many in every if many & (many - 1) == 0]
 
 
 def _system(base: Design, sizes: Sequence[int]) -> dict[str, int]:

@@ -45,7 +45,7 @@ def record(cls: type[T], config: Any, address: str, sources: list[Source]) -> T:
     """A value object from a dictionary of its fields; quantities are text with units, constants carry their source."""
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_has(address, cls)}")
-    hints = hints_of(cls)
+    hints = hints_of(cls)  # type: ignore[arg-type]
     names = {spec.name: spec for spec in fields(cls)}  # type: ignore[arg-type]
     config = _gathered(config, names)
     for key in config:

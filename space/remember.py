@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-KEPT = 1024
+KEPT = 4096
 """Results of a function that are kept."""
 
 

@@ -47,7 +47,7 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
 
 
 def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
-    plan = getattr(design.mapping, asked.phase)
+    plan = getattr(design.mapping, asked.plan)
     said = whole_chip.Said(plan.attention, plan.gemm)
     nbytes = itemsize_of(design.mapping), returned_bytes(design.mapping.precision)
     found: Alone = _own(asked, of, one_die(design.chip), said, nbytes, fidelity)

@@ -170,7 +170,7 @@ def played(
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
     mapping, reader, found = _mapping(design), reader_of(fidelity), list[Played]()
-    plan = getattr(mapping, asked.phase)
+    plan = getattr(mapping, asked.plan)
     where = between(
         _chip(design), plan.placement, of.dp * of.pp, of.group, of.tp, of.pp,
         reached=kind.reached(mapping),
@@ -178,7 +178,7 @@ def played(
         library=None if mapping.stack is None else mapping.stack.dispatch,
         rows=rows,
     )  # fmt: skip
-    own, slices = kind.own(design, asked, of, fidelity)
+    own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
     for one, ran in own:
         units = tuple(_done(unit, of_unit, of, where, reader) for unit, of_unit in zip(one.units, ran, strict=True))
         onward = Crossing("to the next stage", "hand_over", one.onward)

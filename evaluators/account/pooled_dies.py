@@ -70,7 +70,7 @@ def _of_design(design: Design, asked: Turns, of: Split, fidelity: str) -> Alone:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    found: Alone = _own(asked, of, _machine(design, asked.phase), formats, rates, passed, fidelity)
+    found: Alone = _own(asked, of, _machine(design, asked.plan), formats, rates, passed, fidelity)
     return found
 
 

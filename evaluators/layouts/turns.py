@@ -40,8 +40,8 @@ class Turns(Protocol):
         """That is asked."""
 
     @property
-    def phase(self) -> str:
-        """By whose plan: prefill or decode."""
+    def plan(self) -> str:
+        """By that of which phase."""
 
     def turns(self) -> list[Turn]:
         """In order."""
@@ -65,6 +65,11 @@ class Batch(NamedTuple):
         """Of the case."""
         return self.case.model
 
+    @property
+    def plan(self) -> str:
+        """Of the phase."""
+        return self.phase
+
     def turns(self) -> list[Turn]:
         """One of all prompts, or steps of decode between two requests' ends."""
         if self.phase == "prefill":
@@ -78,6 +83,7 @@ class Iteration(NamedTuple):
     Attributes:
         model: that is served.
         phase: prefill where there are prompts, else decode.
+        plan: of the phase by whose plan dies work.
         prompts, own, past: chunks that are alike, new tokens of each, and positions before these.
         decodes, context: requests that decode, and positions that each reads.
         guesses: tokens guessed after each.
@@ -87,6 +93,7 @@ class Iteration(NamedTuple):
 
     model: Model
     phase: str
+    plan: str
     prompts: int
     own: int
     past: int

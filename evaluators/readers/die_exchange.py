@@ -199,10 +199,10 @@ def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> E
     if not steps or not step.hops:
         return step
     slowest = maximum(step.links, step.injection)
-    ways = _most_in_a_row(_edges(level, at), steps) * level.latency
+    hops, crossed = _in_a_row((level.rows, level.cols, level.topology, level.box), at.shape, at.tobytes(), steps)
+    ways = hops * level.latency
     if level.outer is not None:
-        apart = at // level.box != np.roll(at, -1, axis=1) // level.box
-        ways = ways + _most_in_a_row(1 * apart, steps) * (2 * level.outer.latency + level.outer.start)
+        ways = ways + crossed * (2 * level.outer.latency + level.outer.start)
     moved = where(step.seconds > 0, steps * slowest + ways, 0.0)
     end = where(step.seconds > 0, barrier, 0.0)
     return step._replace(
@@ -213,9 +213,15 @@ def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> E
     )
 
 
-def _edges(level: Level, at: Array) -> Array:
-    """Links from each member to the next one of its group, shape (groups, members)."""
-    return np.asarray(routes(level.rows, level.cols, level.topology, level.box).hops[at * level.dies + np.roll(at, -1, axis=1)])
+@lru_cache(maxsize=1024)
+def _in_a_row(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes, steps: int) -> tuple[int, int]:
+    """Of so many steps round rings of dies, the most links in a row, and the most ways between boxes."""
+    rows, cols, topology, box = net
+    at = np.frombuffer(places, int).reshape(shape)
+    onward = np.roll(at, -1, axis=1)
+    hops = np.asarray(routes(rows, cols, topology, box).hops[at * rows * cols + onward])
+    apart = 1 * (at // box != onward // box) if box else np.zeros_like(at)
+    return _most_in_a_row(hops, steps), _most_in_a_row(apart, steps)
 
 
 def _most_in_a_row(edges: Array, steps: int) -> int:

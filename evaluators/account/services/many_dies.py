@@ -79,12 +79,14 @@ class Pool(NamedTuple):
 
     Attributes:
         phase: whose plan divides the model.
+        both: whether instances do both phases, each by its plan.
         of: how; copies of the model are instances, and there is one micro-batch at a time.
         rows: of dies, first and how many.
         rule, batch: how an iteration is formed, of how many requests at most in all micro-batches.
     """
 
     phase: str
+    both: bool
     of: Split
     rows: tuple[int, int]
     rule: Policy
@@ -125,7 +127,7 @@ def instances(design: Design, load: Load, fidelity: str) -> tuple[Instance, ...]
         free = of.of.copies * (_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
         room = room_of(load.model, stage.kv)
         key = priced_by(design, load, fidelity, of.of, of.rows)
-        pricing = pricing_of(design, load, of, fidelity)
+        pricing = pricing_of(design, load, of, fidelity, key)
         found.append(Instance(pricing, free, room, AXES[software_of(design.mapping)], CHECKS, key, stage.shares))
     return tuple(found)
 
@@ -166,7 +168,7 @@ def used(
         for times, made_of in some:
             run = _run(design, load, pool, made_of, fidelity)
             activity = activity + _done(run) * times
-            flop += times * sum(_asked(one) for one in _whole(load, made_of, pool.batch))
+            flop += times * sum(_asked(one) for one in _whole(load, made_of))
     whole = devices(design) * seconds
     slices = [nbytes for of in pools_of(design, load) for _, nbytes in _slices(design, load, of)]
     return {
@@ -194,11 +196,11 @@ def operators(design: Design, load: Load, pool: int, times: float, made_of: Comp
     """Operators and exchanges of an iteration, on all dies of an instance."""
     of, kind, found = pools_of(design, load)[pool], _kind(design), list[Row]()
     run = _run(design, load, of, made_of, fidelity)
-    for (it, one, split), asked in zip(run.passes, _whole(load, made_of, of.batch), strict=True):
+    for (it, one, split), asked in zip(run.passes, _whole(load, made_of), strict=True):
         once = split._replace(batches=1)
         blocks = tuple(_through(block, split) for block in in_detail([one], once))
         flop = sum(unit.flop * unit.times for unit in one.units) * split.group * split.halves
-        phase = Phase(it.phase, kind.KIND.machine(design, it.phase), blocks, None, 1.0, None, run.seconds, None, None, flop)
+        phase = Phase(it.phase, kind.KIND.machine(design, it.plan), blocks, None, 1.0, None, run.seconds, None, None, flop)
         rows = kind.rows(phase._replace(dies=split.group * split.pp, asked=_asked(asked) / flop if flop else 1.0), fidelity)
         gap = _seconds(one, split) - sum(row.seconds for row in rows)
         if abs(gap) > 1e-9 * run.seconds:
@@ -234,7 +236,7 @@ def pools_of(design: Design, load: Load) -> tuple[Pool, ...]:
     for (phase, many), (rule, batch) in zip((*said, ("decode", int(serving.instances))), policies(serving), strict=True):
         of = split_of(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
         rows = int(ceil_div(of.ranks, cols))
-        found.append(Pool(phase, of, (first, rows), rule, batch))
+        found.append(Pool(phase, not said, of, (first, rows), rule, batch))
         first += rows
     if len(found) == 1:
         found = [found[0]._replace(rows=(0, int(design.chip.dies.rows)))]
@@ -337,6 +339,8 @@ def _largest(load: Load, of: Pool) -> list[Composition]:
     prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
     if of.phase == "prefill":
         return [prompts]
+    if not of.both:
+        prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
     return [prompts, (0.0, 0.0, float(ceil_div(of.batch, of.of.pp)), float(longest), 0.0)]
 
 
@@ -345,26 +349,21 @@ def _passes(
 ) -> list[tuple[Iteration, Split]]:
     """What the copy of attention that has most is asked, and how the model is divided then."""
     found = []
-    for counts in _counts(load, made_of, of.batch):
+    for counts in _counts(load, made_of):
         phase = "prefill" if counts[0] else "decode"
-        split = _split(design, of, phase) if of.phase == "decode" else of.of
-        found.append((_iteration(load, split, phase, *counts, attends=attends), split))
+        plan = phase if of.both else of.phase
+        split = _split(design, of, plan)
+        found.append((_iteration(load, split, phase, plan, *counts, attends=attends), split))
     return found
 
 
-def _counts(load: Load, made_of: Composition, batch: int) -> list[tuple[int, int, int, int, float]]:
-    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads.
-
-    There are no more prompts than requests that may run.
-    """
+def _counts(load: Load, made_of: Composition) -> list[tuple[int, int, int, int, float]]:
+    """Of each pass: prompts, new tokens of each, positions before these, decoding requests, and positions that each reads."""
     tokens, context, requests, positions = (float(np.squeeze(value)) for value in made_of[:4])
     decodes, prompts, own, past = int(np.rint(requests)), 0, 0, 0
     if np.rint(tokens) > 0:
         some, each, before = alike(np.array([np.rint(tokens)]), np.array([context]))
         prompts, own, past = int(some[0]), int(np.ceil(each[0])), int(np.rint(before[0]))
-        if prompts > batch:
-            prompts, own = batch, int(np.ceil(tokens / batch))
-            past = int(max(context - (own + 1) / 2, 0.0))
     found = (prompts, own, past, decodes, max(positions, 1.0))
     if not (prompts and decodes and two_forms(load.model)):
         return [found]
@@ -372,7 +371,7 @@ def _counts(load: Load, made_of: Composition, batch: int) -> list[tuple[int, int
 
 
 def _iteration(
-    load: Load, split: Split, phase: str, prompts: int, own: int, past: int, decodes: int, context: float,
+    load: Load, split: Split, phase: str, plan: str, prompts: int, own: int, past: int, decodes: int, context: float,
     *, attends: bool = True,
 ) -> Iteration:  # fmt: skip
     """Requests dealt to copies of attention, or halves of what they have, in turn; of the first one, which has most."""
@@ -385,7 +384,7 @@ def _iteration(
     uneven = most * slots != total
     sent = tuple(dealt(copy) / most for copy in range(split.copies)) if uneven else ()
     return Iteration(
-        load.model, phase, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
+        load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
         total / slots if uneven else 0.0, sent,
     )  # fmt: skip
 
@@ -421,10 +420,10 @@ def _through(block: Any, split: Split) -> Any:
     return block._replace(block=block.block._replace(times=block.block.times * split.pp))
 
 
-def _whole(load: Load, made_of: Composition, batch: int) -> list[Iteration]:
+def _whole(load: Load, made_of: Composition) -> list[Iteration]:
     """What an iteration asks of the model, whoever does it, pass by pass."""
     one = Split(1, 1, 1, 1, 1, 0, 1)
-    return [_iteration(load, one, "prefill" if counts[0] else "decode", *counts) for counts in _counts(load, made_of, batch)]
+    return [_iteration(load, one, "prefill" if counts[0] else "decode", "", *counts) for counts in _counts(load, made_of)]
 
 
 def _asked(of: Iteration) -> float:
@@ -432,45 +431,61 @@ def _asked(of: Iteration) -> float:
     return sum(part.times * float(useful(one)) for part in transformer(of.model, of.step()) for one in part.operators)
 
 
-def pricing_of(design: Design, load: Load, of: Pool, fidelity: str) -> Callable[..., Array]:
-    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens."""
-    rows = 1 + load.guesses
+MEMORY = 64
+"""Prices of instances that are kept by their keys."""
+
+PRICES: dict[str, Callable[..., Array]] = {}
+
+
+def pricing_of(design: Design, load: Load, of: Pool, fidelity: str, key: str = "") -> Callable[..., Array]:
+    """Seconds of compositions, by tables of prompts, of decodes, and of as many more tokens; equal keys share what is known."""
+    if key in PRICES:
+        return PRICES[key]
+    rows, apart = 1 + load.guesses, two_forms(load.model)
 
     @cache
     def prompts(tokens: float, context: float) -> float:
-        return _run(design, load, of, (tokens, context, 0.0, 0.0, 0.0), fidelity).seconds
+        return _run(design, load, of, (tokens, context, 0.0, 0.0, 0.0), fidelity).seconds if tokens else 0.0
 
     @cache
     def decodes(requests: float, context: float, attends: bool = True) -> float:
-        return _run(design, load, of, (0.0, 0.0, requests, context, 0.0), fidelity, attends=attends).seconds
+        return (
+            _run(design, load, of, (0.0, 0.0, requests, context, 0.0), fidelity, attends=attends).seconds if requests else 0.0
+        )
 
     @cache
     def more(tokens: float) -> float:
         """Of so many tokens whose attention is said by itself, by the plan of prefill."""
-        split = _split(design, of, "prefill") if of.phase == "decode" else of.of
-        each = int(ceil_div(tokens, split.copies * split.halves))
-        asked = Iteration(load.model, "prefill", 1, each, 0, 0, 1.0, 0, False)
+        plan = "prefill" if of.both else of.phase
+        split = _split(design, of, plan)
+        each = int(ceil_div(max(tokens, 1.0), split.copies * split.halves))
+        asked = Iteration(load.model, "prefill", plan, 1, each, 0, 0, 1.0, 0, False)
         ((one,), _) = played(_kind(design).KIND, design, asked, split, fidelity, of.rows)
         return _seconds(one, split)
 
-    def one(tokens: float, context: float, requests: float, positions: float) -> float:
-        tokens, requests = float(np.rint(tokens)), float(np.rint(requests))
-        if not tokens:
-            return decodes(requests, positions) if requests else np.nan
-        alone = prompts(tokens, context)
-        if not requests:
-            return alone
-        if two_forms(load.model):
-            return alone + decodes(requests, positions)
-        attention = decodes(requests, positions) - decodes(requests, positions, False)
-        return alone + more(tokens + rows * requests) - more(tokens) + attention
-
     def pricing(prompt: Array, prompt_context: Array, requests: Array, context: Array, spilled: Array) -> Array:
-        counts = np.broadcast_arrays(prompt, prompt_context, requests, np.maximum(context, 1.0))
-        found = [one(*values) for values in zip(*(np.ravel(value).tolist() for value in counts), strict=True)]
-        return np.reshape(found, counts[0].shape)
+        new, own, read = np.rint(prompt), np.rint(requests), np.maximum(context, 1.0)
+        chunks, tokens = _each(prompts, new, prompt_context), _each(decodes, own, read)
+        found = chunks + tokens
+        if not apart and np.any(new) and np.any(own):
+            attention = tokens - _each(partial(decodes, context=1.0, attends=False), own)
+            beside = _each(more, new + rows * own) - _each(more, new) + attention
+            found = np.where((new > 0) & (own > 0), chunks + beside, found)
+        return np.where((new > 0) | (own > 0), found, np.nan)
 
+    if key:
+        if len(PRICES) >= MEMORY:
+            PRICES.clear()
+        PRICES[key] = pricing
     return pricing
+
+
+def _each(seconds: Callable[..., float], *counts: Array) -> Array:
+    """Of counts that broadcast together, each combination of them once."""
+    together = np.broadcast_arrays(*counts)
+    some, place = np.unique(np.stack([np.ravel(count) for count in together], 1), axis=0, return_inverse=True)
+    found = np.array([seconds(*row) for row in some.tolist()])
+    return found[np.ravel(place)].reshape(together[0].shape)
 
 
 def _copies(design: Design, of: Pool) -> Array:

@@ -268,6 +268,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "workload.output=4 mapping.serving.batch=4",
         "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
         "workload.output=4 mapping.serving.batch=4 mapping.both.attention.dataflow=flat_rows",
+        "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
+        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 mapping.serving.batch=4 "
+        "mapping.serving.tokens=256",
+        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.boxes.size=4 model=deepseek_v2_lite "
+        "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.batch=64 mapping.serving.tokens=2048 "
+        "mapping.serving.prefill_instances=1 $SERVED",
         "chip=npu64 model=qwen3_1b7 $SERVED",
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
