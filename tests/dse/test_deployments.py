@@ -1,0 +1,33 @@
+"""Deployments on many dies: systems of whole rows, no more dies than there are, each as one can be asked for."""
+
+import pytest
+
+from dse.deployments import COLS, ROWS, candidates
+from dse.evaluators.serving.capacity import Bounds
+from dse.space.fields import at
+from dse.space.knobs import Space
+from dse.space.workload import Load
+from tests.samples import asked
+
+WORDS = (
+    "chip=h800_ep", "chip.dies.cols=4", "chip.boxes.size=4", "model=deepseek_v2_lite", "model.deepseek_v2_lite.layers=3",
+    "workload=serving", "workload.requests=50", "workload.prompt=100", "workload.output=20",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", [8, 12])
+def test_systems_have_whole_rows_of_no_more_dies_than_there_are(devices: int) -> None:
+    usual = asked(*WORDS, "mapping.both.ep=4")
+    (load,) = usual.workload.cases
+    assert isinstance(load, Load)
+    knobs = {"mapping.both.tp": "choice(1, 2)", "mapping.both.ep": "choice(4, 8)", "mapping.serving.batch": "choice(32)"}
+    space = asked(*WORDS, *(f"+space.{address}='{said}'" for address, said in knobs.items())).space
+    assert isinstance(space, Space)
+    found, _ = candidates(usual, load, Bounds(1.0, 0.1, 0.9), space, devices, apart=True)
+    assert {one.apart for one in found} == {True, False}
+    for one in found:
+        assert one.devices <= devices
+        assert one.devices == at(one.design, ROWS) * at(one.design, COLS)
+        assert one.estimate.rate > 0
+        again = asked(*WORDS, *one.words)
+        assert again.base == one.design
