@@ -308,6 +308,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
+    if load.classes:
+        raise DesignError("workload.classes: dse capacity keeps one pair of bounds; leave them out, or use dse evaluate")
     bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
     if software_of(usual.base.mapping) == SERVED_PIPELINES:
         raise DesignError(

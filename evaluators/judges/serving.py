@@ -22,6 +22,8 @@ from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.measures import OfClass
+from dse.evaluators.serving.measures import by_class as by_class_of
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
@@ -108,6 +110,13 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
         return found
     made, _ = deployed(design, load, fidelity, checked=False)
     return served.unloaded(lambda requests: made, load)
+
+
+def by_class(design: Design, load: Load, fidelity: str) -> list[OfClass]:
+    """What requests of each class got, of a load that has some."""
+    played = getattr(service_of(design), "played", _played)
+    run: Served | None = played(design, load, fidelity)
+    return by_class_of(run, load.classes) if run is not None else []
 
 
 def held(design: Design, load: Load) -> tuple[Held, ...]:
@@ -248,6 +257,10 @@ def _limits(design: Design, load: Load) -> list[Limit]:
 def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, Error]:
     found, off = deployed(design, load, fidelity)
     return served.run(lambda requests: found, load, log), off
+
+
+def _played(design: Design, load: Load, fidelity: str) -> Served | None:
+    return _served(design, load, fidelity, 0)[0]
 
 
 def _serving(design: Design) -> Serving:
