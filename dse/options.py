@@ -159,6 +159,8 @@ words that say how:
   devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
   percentile=90                 share of the requests that keep each bound, in %
   apart=false                   no instances that only prefill
+  by=dollars                    chips in the order of what their best costs: all devices with rate=, a token with devices=;
+                                or by=devices
 overrides that count:
   workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
   workload.requests=2000 workload.arrivals=poisson seed=0     what is played

@@ -27,6 +27,7 @@ from dse.evaluators.serving.measures import by_class as by_class_of
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
+from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
 from dse.space.software import (
@@ -53,6 +54,9 @@ SERVICES = {
 
 NAMES = ("instance", "prefill instance", "decode instance")
 """Of the pool that does both phases, and of those that do one."""
+
+
+MONEY = ("system_price", "price_per_mtoken")
 
 
 class Held(NamedTuple):
@@ -84,6 +88,14 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
         return served.judged(design, workload, _limits, partial(balanced.metrics, service), balanced.alike)
     metrics = getattr(service, "metrics", _metrics)
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
+
+
+def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
+    """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
+    seconds, spent = served.span(run), service_of(design).used
+    used = asked(spent(design, load, _done(run), seconds, fidelity, float), MONEY)  # the most power has no part in it
+    system, token = (float(np.squeeze(now({name: used[name]})[name])) for name in MONEY)
+    return system, token
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:

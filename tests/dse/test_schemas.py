@@ -115,7 +115,8 @@ LOAD = (
 
 
 @pytest.mark.parametrize(
-    ("words", "served"), [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b", [False, True])]
+    ("words", "served"),
+    [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b by=dollars", [True, False])],
 )
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
     more = ("mapping.precision.weights=int8",) if "70b" in words else ()
