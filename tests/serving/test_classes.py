@@ -33,6 +33,15 @@ def test_the_least_rank_is_served_first_and_of_one_rank_the_first_to_come() -> N
     assert np.argsort(served(many)["scheduled"]).tolist() == [0, 2, 4, 1, 3]
 
 
+def test_for_want_of_memory_the_least_urgent_leaves_though_it_came_first() -> None:
+    lengths, pool = [(4, 8), (4, 8)], Pool(constant(1.0), policy("prefill_first"), Memory(14, 1, spare=0.0))
+    many = requests(lengths, [0.0, 0.5])
+    assert serve(many, [pool])["preempted"].tolist() == [0, 1]
+    found = serve(replace(many, ranks=np.array([1, 0])), [pool])
+    assert found["preempted"].tolist() == [1, 0]
+    assert found["completed"][1] < found["completed"][0]
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 2)), min_size=2, max_size=30))
 def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[int, int, int]]) -> None:
