@@ -115,6 +115,8 @@ def _deployment(one: Tried, side: Side) -> dict[str, Any]:
         "tpot_s": tpot,
         "tokens_per_s_device": device,
         "tokens_per_s_user": user,
+        "system_price_usd": one.price,
+        "price_per_mtoken_usd": one.per_mtoken,
         "runs": len(found.tried),
     }
 
@@ -177,13 +179,15 @@ def _deployments(side: Side) -> Table:
         f"deployments: {fit:,} fit, {played:,} played; the others are slower by their estimates or by a run at the best rate"
     )
     table = Table(title=title, title_justify="left")
-    table.add_column("deployment")
+    table.add_column("deployment", min_width=30)
     for name in (
         "devices",
         "requests/s",
         "closed estimate",
         "tokens/s a device",
         "tokens/s a user",
+        "price",
+        "a Mtoken",
         "TTFT",
         "TPOT",
         "breaks next",
@@ -198,12 +202,23 @@ def _deployments(side: Side) -> Table:
             f"{one.candidate.estimate.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
             f"{data['tokens_per_s_user']:.4g}",
+            dollars(one.price),
+            dollars(one.per_mtoken),
             show(data["ttft_s"], "s"),
             show(data["tpot_s"], "s"),
             data["breaks_beyond"],
             style="bold" if one is side.best else "",
         )
     return table
+
+
+def dollars(value: float) -> str:
+    """For people.
+
+    >>> dollars(1234567.8), dollars(0.04321)
+    ('$1,234,568', '$0.04321')
+    """
+    return f"${value:,.0f}" if value >= 1000 else f"${value:.4g}"
 
 
 def _front(side: Side) -> Table:
@@ -230,16 +245,27 @@ def _load(side: Side) -> Table:
 
 def _chips(sides: Sequence[Side]) -> Table:
     table = Table(title="chips, each by its best deployment", title_justify="left")
-    for name in ("chip", "devices", "requests/s", "tokens/s a device", "tokens/s a user", "deployment"):
+    names = (
+        "chip",
+        "devices",
+        "requests/s",
+        "tokens/s a device",
+        "tokens/s a user",
+        "price",
+        "a Mtoken",
+        "deployment",
+    )
+    for name in names:
         table.add_column(name, justify="left" if name in ("chip", "deployment") else "right")
     for side in sides:
         if side.best is None:
-            table.add_row(escape(side.chip), str(side.devices), "-", "-", "-", "")
+            table.add_row(escape(side.chip), str(side.devices), *"-----", "")
             continue
         data = _deployment(side.best, side)
         table.add_row(
             escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
             f"{data['tokens_per_s_device']:.4g}",
-            f"{data['tokens_per_s_user']:.4g}", escape(data["deployment"]),
+            f"{data['tokens_per_s_user']:.4g}", dollars(side.cells * side.best.price), dollars(side.best.per_mtoken),
+            escape(data["deployment"]),
         )  # fmt: skip
     return table

@@ -22,6 +22,7 @@ import numpy as np
 from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.deployments import DIES, TP, Candidate, candidates
+from dse.evaluators.judges.serving import dollars
 from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, checked, largest, spent
 from dse.evaluators.serving.loop import UNBOUNDED, Served
 from dse.evaluators.serving.state import Stop
@@ -33,8 +34,11 @@ from dse.space.software import SERVED_PIPELINES, software_of
 from dse.space.units import show
 from dse.space.workload import Load
 
-WORDS = ("devices", "rate", "percentile", "apart")
+WORDS = ("devices", "rate", "percentile", "apart", "by")
 """What is said of the question itself; all else is an override."""
+
+ORDERS = ("devices", "dollars")
+"""What chips are put in order by; as they are typed where nobody says it."""
 
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
@@ -67,11 +71,15 @@ class Tried:
     Attributes:
         capacity: its largest rate; None where it breaks a bound at the best rate of the others, which it was tried at.
         points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
+        price: to make all its chips, with their memory and share of servers; NaN where it is not asked for. [USD]
+        per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
     """
 
     candidate: Candidate
     capacity: Capacity | None
     points: tuple[tuple[float, float, float], ...] = ()
+    price: float = math.nan
+    per_mtoken: float = math.nan
 
     @property
     def rate(self) -> float:
@@ -136,6 +144,7 @@ class Asked:
         devices: that there are; 0 where the fewest are asked for that serve `rate`.
         rate: to be served; 0 where the largest is asked for. [1/s]
         apart: whether instances that only prefill are looked at.
+        by: a word of `ORDERS`; "" for none.
     """
 
     chips: tuple[str, ...]
@@ -144,6 +153,7 @@ class Asked:
     rate: float
     share: float
     apart: bool
+    by: str = ""
 
 
 def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
@@ -160,7 +170,16 @@ def capacity(words: Sequence[str], *, trust: bool = False) -> list[Side]:
     sides = [_side(chip, asked, trust) for chip in asked.chips]
     if len(sides) == 1 and sides[0].why:
         raise DesignError(f"capacity: {sides[0].why}")
-    return sides
+    return sorted(sides, key=lambda side: _place(side, asked)) if asked.by else sides
+
+
+def _place(side: Side, asked: Asked) -> float:
+    """What chips are put in order by: devices; or what all cost where the fewest are asked for, else what a token costs."""
+    if side.best is None:
+        return math.inf
+    if asked.by == "devices":
+        return side.cells * side.best.candidate.devices
+    return side.cells * side.best.price if asked.rate else side.best.per_mtoken
 
 
 def parsed(words: Sequence[str]) -> Asked:
@@ -199,7 +218,9 @@ def parsed(words: Sequence[str]) -> Asked:
     share = number(said.get("percentile", "90"), "1", "percentile") / 100
     if said.get("apart", "true") not in ("true", "false"):
         raise DesignError(f"apart: {said['apart']!r}; valid: true, false")
-    return Asked(tuple(names), others, devices, rate, share, said.get("apart", "true") == "true")
+    if said.get("by", ORDERS[0]) not in ORDERS:
+        raise DesignError(f"by: {said['by']!r}; valid: {', '.join(ORDERS)}")
+    return Asked(tuple(names), others, devices, rate, share, said.get("apart", "true") == "true", said.get("by", ""))
 
 
 def _side(chip: str, asked: Asked, trust: bool) -> Side:
@@ -308,6 +329,8 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Question, Load, Boun
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
+    if load.classes:
+        raise DesignError("workload.classes: dse capacity keeps one pair of bounds; leave them out, or use dse evaluate")
     bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
     if software_of(usual.base.mapping) == SERVED_PIPELINES:
         raise DesignError(
@@ -337,7 +360,8 @@ def _most(chip: str, asked: Asked, usual: Question, load: Load, bounds: Bounds, 
         tried = _raced(found, load, bounds, progress, several)
         side = replace(side, tried=tuple(tried))
         if side.best is not None:
-            side = replace(side, tried=(*tried, *_beside(side, several)), curve=_curve(side.best, load, bounds, several))
+            curve = _curve(side.best, load, bounds, several)
+            side = replace(side, tried=tuple(_priced(one, load) for one in (*tried, *_beside(side, several))), curve=curve)
     if side.best is None:
         return replace(side, why=_unloaded(chip, found, load, bounds))
     return side
@@ -403,6 +427,14 @@ def _beside(side: Side, several: ThreadPoolExecutor) -> list[Tried]:
     return list(
         several.map(lambda one: _searched(one, side.load, side.bounds, one.estimate.rate * gained, COARSE), first.values())
     )
+
+
+def _priced(one: Tried, load: Load) -> Tried:
+    """A deployment with what it costs at its largest rate, where it has one."""
+    if one.capacity is None or one.capacity.served is None:
+        return one
+    price, per_mtoken = dollars(one.candidate.design, load, one.capacity.served, "closed")
+    return replace(one, price=price, per_mtoken=per_mtoken)
 
 
 def _kind(one: Candidate) -> tuple[Any, ...]:

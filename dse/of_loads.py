@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dse.evaluators.evaluation import held, unloaded
+from dse.evaluators.evaluation import by_class, held, unloaded
 from dse.space.design import Design
 from dse.space.units import show
 from dse.space.workload import Load
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held  # which compiles loops
+    from dse.evaluators.serving.measures import OfClass
 
 
 class Beside(NamedTuple):
@@ -18,10 +19,12 @@ class Beside(NamedTuple):
     Attributes:
         held: KV memory of an instance of each pool, where its blocks are given.
         alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
+        classes: what requests of each class got.
     """
 
     held: "tuple[Held, ...]" = ()
     alone: tuple[float, float] | None = None
+    classes: "tuple[OfClass, ...]" = ()
 
 
 def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Beside:
@@ -33,13 +36,15 @@ def beside(design: Design, load: Load, fidelity: str, rate: float | None) -> Bes
         rate: the largest that keeps the bounds, where it was looked for.
     """
     none = bool(load.largest) and rate == 0
-    return Beside(held(design, load), unloaded(design, load, fidelity) if none else None)
+    classes = tuple(by_class(design, load, fidelity)) if load.classes else ()
+    return Beside(held(design, load), unloaded(design, load, fidelity) if none else None, classes)
 
 
 def said(loads: Sequence[Load], found: Sequence[Beside]) -> list[tuple[str, str]]:
     """The same for people, each once."""
     rows = [("KV memory", _memory(of)) for one in found for of in one.held]
     rows += [("max rate", _none(load, *one.alone)) for load, one in zip(loads, found, strict=True) if one.alone]
+    rows += [("class", _class(of)) for one in found for of in one.classes]
     return list(dict.fromkeys(rows))
 
 
@@ -51,13 +56,25 @@ def record(of: Beside) -> dict[str, Any]:
         for one in of.held
     ]
     alone = None if of.alone is None else {"ttft_s": of.alone[0], "tpot_s": of.alone[1]}
-    return {"kv_memory": memory, "unloaded": alone}
+    classes = [
+        {"class": one.name, "requests": one.requests, "slo_attainment": one.attainment, "goodput_hz": one.goodput}
+        | {"ttft_s": one.ttft, "ttft_p90_s": one.ttft_p90, "tpot_s": one.tpot}
+        for one in of.classes
+    ]
+    return {"kv_memory": memory, "unloaded": alone, "classes": classes}
 
 
 def _memory(of: "Held") -> str:
     return (
         f"{of.tokens:,} tokens of each {of.pool}, by mapping.serving.blocks ({of.blocks:,}); its memory has room for "
         f"{of.room_tokens:,} ({of.room:,} blocks)"
+    )
+
+
+def _class(of: "OfClass") -> str:
+    return (
+        f"{of.name}: {of.attainment:.1%} of {of.requests:,} requests within its bounds, {show(of.goodput, 'Hz')}; TTFT "
+        f"{show(of.ttft, 's')}, p90 {show(of.ttft_p90, 's')}, TPOT {show(of.tpot, 's')}"
     )
 
 

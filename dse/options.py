@@ -159,6 +159,8 @@ words that say how:
   devices=16                    how many there are; or rate='10 Hz' for the fewest that serve it
   percentile=90                 share of the requests that keep each bound, in %
   apart=false                   no instances that only prefill
+  by=dollars                    chips in the order of what their best costs: all devices with rate=, a token with devices=;
+                                or by=devices
 overrides that count:
   workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
   workload.requests=2000 workload.arrivals=poisson seed=0     what is played
@@ -308,7 +310,7 @@ schema of Parquet and in a file beside CSV and JSON; optuna is a journal that op
         "the JSON Schema of what --json prints; without a name, which documents there are",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that some command prints with --json. Each document says its name
-and version at the top, as in "schema": "dse/evaluate/2"; a version's keys, their types and their units stay as they are.""",
+and version at the top, as in "schema": "dse/evaluate/3"; a version's keys, their types and their units stay as they are.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
     ),

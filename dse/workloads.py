@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dse.arrivals import arriving, share_kept
+from dse.classes import classes, divided
 from dse.die_kernels import mixtures, operations
 from dse.records import NOTES, parsed, record
 from dse.routing import shares
@@ -190,33 +191,38 @@ def _products(spec: dict[str, Any], given: _Given) -> list[Product]:
 
 def _loads(spec: dict[str, Any], given: _Given) -> list[Load]:
     of_trace = "trace skip characters ticks shuffle clip scale"
-    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation".split()
+    where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot percentile speculation classes class_column".split()
     refuse_others(spec, where, "workload: served requests have ")
     share = share_kept(spec)
     count = None if spec.get("requests") is None else whole_numbers(spec, "requests")[0]
+    ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    some = classes(spec, ttft, tpot)
+    if some and share:
+        raise DesignError("workload.classes: the largest rate is of one pair of bounds; give a rate, or leave classes out")
     if spec.get("trace") is not None:
-        from dse.evaluators.serving.traces import read
+        from dse.evaluators.serving.traces import Sorts, read
 
         skip, most = str(spec.get("skip", "none")), 0 if spec.get("shuffle") else count or 0
         characters = 0.0 if spec.get("characters") is None else parsed(spec["characters"], "1", "workload.characters")
         path = _found(spec["trace"], "workload.trace", given.folder)
-        served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters)
+        sorts = Sorts(str(spec.get("class_column") or ""), tuple(one.name for one in some))
+        served = read(path, ticks=spec.get("ticks"), skip=skip, most=most, characters=characters, sorts=sorts)
         served = served.shuffled(given.seed) if spec.get("shuffle") else served
         served = served.first(count) if count else served
         if spec.get("clip") is None:
             _refuse_long(served, given, f"workload.trace: {spec['trace']}", "workload.clip={most}, which shortens prompts")
     else:
-        for name, usual in (("skip", "none"), ("characters", None)):
+        for name, usual in (("skip", "none"), ("characters", None), ("class_column", None)):
             if spec.get(name, usual) != usual:
                 raise DesignError(f"workload.{name}: of a trace only; say workload.trace, or leave it out")
         served = requests([(whole_numbers(spec, "prompt")[0], whole_numbers(spec, "output")[0])] * (count or 1000))
     served = served.clipped(whole_numbers(spec, "clip")[0]) if spec.get("clip") is not None else served
-    ttft, tpot = (parsed(spec.get(key), "s", f"workload.{key}") for key in ("ttft", "tpot"))
+    served = divided(served, some, spec, given.seed)
     guessed, seed, each = spec.get("speculation", "none"), given.seed, arriving(served, spec, given.seed)
     return [
-        Load(f"{of.name} {label}", of, some, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed)
+        Load(f"{of.name} {label}", of, came, ttft, tpot, share, nominal, _speculation(guessed, of, given.guesses), seed, some)
         for of in models(given.model).values()
-        for label, some, nominal in each
+        for label, came, nominal in each
     ]
 
 

@@ -51,6 +51,7 @@ from dse.space.workload import Asked, Attention, Case, Collective, Load, Mixture
 
 if TYPE_CHECKING:
     from dse.evaluators.judges.serving import Held
+    from dse.evaluators.serving.measures import OfClass
 
 PHYSICS = 18
 """Version of the physics: raised by hand whenever a golden result changes, so that stored results are not mixed."""
@@ -210,6 +211,12 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
 def held(design: Design, load: Load) -> "tuple[Held, ...]":
     """KV memory of an instance of each pool, where its blocks are said."""
     found: tuple[Held, ...] = _judge(design, load).held(design, load)
+    return found
+
+
+def by_class(design: Design, load: Load, fidelity: str) -> "list[OfClass]":
+    """What requests of each class got, of a load that has some; it is played for that."""
+    found: list[OfClass] = _judge(design, load).by_class(design, load, fidelity)
     return found
 
 

@@ -15,6 +15,10 @@ def _none() -> Array:
     return np.zeros(0, np.int32)
 
 
+BESIDE = ("rows", "kinds", "ranks")
+"""Columns of requests that may be absent."""
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
     """A stream of requests; request i is row i, and rows are in the order of arrival.
@@ -28,6 +32,8 @@ class Requests:
         block: tokens that a hash stands for.
         rows: of a file that each stands in, as an editor counts; empty where there is none.
         skipped: rows of the file that were passed over.
+        kinds: class of each by number; shape (requests,), or empty where all are of one.
+        ranks: of each, 0 first: who waits is served by rank, then by arrival; shape (requests,), or empty where all are alike.
     """
 
     arrival: Array
@@ -38,6 +44,8 @@ class Requests:
     block: int = 512
     rows: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     skipped: int = 0
+    kinds: Array = field(default_factory=_none)
+    ranks: Array = field(default_factory=_none)
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -49,6 +57,9 @@ class Requests:
         found = hashlib.sha256(str(self.block).encode())
         for part in parts:
             found.update(np.ascontiguousarray(part, float).tobytes())
+        for name in ("kinds", "ranks"):
+            if len(column := getattr(self, name)):
+                found.update(name.encode() + np.ascontiguousarray(column, float).tobytes())
         return found.hexdigest()[:32]
 
     @cached_property
@@ -158,8 +169,8 @@ class Requests:
         return replace(self, arrival=np.concatenate([[0.0], np.cumsum(between)]))
 
     def _rows(self, rows: Array, arrival: Array) -> "Requests":
-        lines = self.rows[rows] if len(self.rows) else self.rows
-        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], rows=lines)
+        beside = {name: column[rows] for name in BESIDE if len(column := getattr(self, name))}
+        some = replace(self, arrival=arrival, prompt=self.prompt[rows], output=self.output[rows], **beside)
         if not len(self.starts):
             return some
         counts = np.diff(self.starts)[rows]

@@ -8,6 +8,9 @@ stream of requests, served as they come.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from dse.space.fields import told
 from dse.space.model import Model
@@ -387,6 +390,23 @@ class Attention:
         return f"{self.subject} {sizes!r}" + (f" window {self.window}" if self.window else "") + beside
 
 
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Requests of a load that have bounds of their own.
+
+    Attributes:
+        name: in words.
+        ttft, tpot: as of `Load`. [s]
+        priority: who waits is served by it, the least first, and by arrival where it is the same; who has to leave for want of
+            memory is the last to come of those where it is the most. As in vLLM's scheduler.
+    """
+
+    name: str
+    ttft: float
+    tpot: float
+    priority: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Load:
     """A stream of requests to a model, served as they come.
@@ -401,6 +421,7 @@ class Load:
         said: rate of the process that the requests are drawn from; 0 where their own counts. [1/s]
         speculation: what is guessed in decode; None for nothing.
         seed: of which guesses are right; read where tokens are guessed.
+        classes: with bounds of their own, by the numbers of `Requests.kinds`; none where those above are of all requests.
     """
 
     label: str
@@ -412,6 +433,15 @@ class Load:
     said: float = 0.0
     speculation: Speculation | None = None
     seed: int = 0
+    classes: tuple[Class, ...] = ()
+
+    @property
+    def kept(self) -> tuple[Any, Any]:
+        """What requests must keep: `ttft` and `tpot`, each a number, or of shape (requests,) where there are classes. [s]"""
+        if not self.classes:
+            return self.ttft, self.tpot
+        bounds = np.array([(one.ttft, one.tpot) for one in self.classes])[self.requests.kinds]
+        return bounds[:, 0], bounds[:, 1]
 
     @property
     def guesses(self) -> int:
@@ -442,7 +472,8 @@ class Load:
         """What tells it from others, its label apart."""
         most = f" largest {self.largest!r}" if self.largest else ""
         guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
-        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}{guessed}"
+        apart = f" {self.classes!r}" if self.classes else ""
+        return f"{told(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot {self.tpot!r}{most}{guessed}{apart}"
 
 
 Asked = Case | Product | Mixture | Operation | Stream | Traffic | Collective | Attention | Load

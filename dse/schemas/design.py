@@ -14,6 +14,18 @@ HELD = closed(
     }
 )
 
+OF_CLASS = closed(
+    {
+        "class": text("its name"),
+        "requests": whole("of it"),
+        "slo_attainment": maybe(number("share of them within the bounds of the class; null where there are none")),
+        "goodput_hz": maybe(number("requests/s; those that are, over the time of all")),
+        "ttft_s": maybe(number("s; mean time to first token")),
+        "ttft_p90_s": maybe(number("s; that 90 % of them keep")),
+        "tpot_s": maybe(number("s; mean over requests; null where none has two tokens")),
+    }
+)
+
 UNLOADED = closed(
     {"ttft_s": maybe(number("s; to the first token")), "tpot_s": maybe(number("s; a token; null where no request has two"))},
     "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
@@ -27,8 +39,9 @@ CASE = closed(
         "rows_skipped": whole("of a served load: rows of its trace that workload.skip passed over; absent of other cases"),
         "kv_memory": each(HELD, "of a served load: by pool, where mapping.serving.blocks is said; absent of other cases"),
         "unloaded": maybe(UNLOADED),
+        "classes": each(OF_CLASS, "of a served load: what requests of each of workload.classes got; absent of other cases"),
     },
-    optional=["rows_skipped", "kv_memory", "unloaded"],
+    optional=["rows_skipped", "kv_memory", "unloaded", "classes"],
 )
 
 MODEL = closed(
@@ -150,6 +163,8 @@ DEPLOYMENT = closed(
         "tpot_s": maybe(number("s; the same of the time per output token")),
         "tokens_per_s_device": number("token/s of one device"),
         "tokens_per_s_user": number("token/s of one request"),
+        "system_price_usd": number("USD; to make all its chips, with their memory and share of servers"),
+        "price_per_mtoken_usd": number("USD of a million output tokens, at the largest rate"),
         "runs": whole("rates that were played"),
     }
 )

@@ -140,7 +140,9 @@ SHIPPED: dict[str, Metric] = {
     "queue_delay": Metric("s", "min", "from arrival until a request's first prompt tokens are computed"),
     "request_throughput": Metric("Hz", "max", "requests served over the time from the first arrival to the last token"),
     "goodput": Metric(
-        "Hz", "max", "requests served within the bounds on time to first token and per output token, over that time"
+        "Hz",
+        "max",
+        "requests served within the bounds on time to first token and per output token, those of their class, over that time",
     ),
     "max_rate": Metric(
         "Hz",

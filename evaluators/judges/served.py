@@ -181,7 +181,7 @@ def rate_of(served: Served, load: Load) -> float:
 
 def worth(served: Served, load: Load, die: float, system: float, off: Error) -> dict[str, float]:
     """What a run is worth."""
-    values = measures(served, Slo(load.ttft, load.tpot))
+    values = measures(served, Slo(*load.kept))
     areas = per_area(values["throughput"], float("nan"), die, system)
     return values | {name: area for name, area in areas.items() if area == area} | {"step_price_error": off.mean}
 

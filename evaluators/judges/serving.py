@@ -22,9 +22,12 @@ from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.measures import OfClass
+from dse.evaluators.serving.measures import by_class as by_class_of
 from dse.evaluators.serving.policy import policies
 from dse.evaluators.serving.price import Error
 from dse.space.design import Design
+from dse.space.later import asked, now
 from dse.space.limits import Infeasible, Limit, divides
 from dse.space.mapping import Serving
 from dse.space.software import (
@@ -51,6 +54,9 @@ SERVICES = {
 
 NAMES = ("instance", "prefill instance", "decode instance")
 """Of the pool that does both phases, and of those that do one."""
+
+
+MONEY = ("system_price", "price_per_mtoken")
 
 
 class Held(NamedTuple):
@@ -84,6 +90,14 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     return served.judged(design, workload, _limits, lambda one, load: metrics(one, load, fidelity))
 
 
+def dollars(design: Design, load: Load, run: Served, fidelity: str) -> tuple[float, float]:
+    """What all chips of a design cost to make, and a million output tokens of a run of a load's requests. [USD]"""
+    seconds, spent = served.span(run), service_of(design).used
+    used = asked(spent(design, load, _done(run), seconds, fidelity, float), MONEY)  # the most power has no part in it
+    system, token = (float(np.squeeze(now({name: used[name]})[name])) for name in MONEY)
+    return system, token
+
+
 def limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits alone, without a request played; leaves of shape (designs,)."""
     return served.limited(design, workload, _limits)
@@ -108,6 +122,13 @@ def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
         return found
     made, _ = deployed(design, load, fidelity, checked=False)
     return served.unloaded(lambda requests: made, load)
+
+
+def by_class(design: Design, load: Load, fidelity: str) -> list[OfClass]:
+    """What requests of each class got, of a load that has some."""
+    played = getattr(service_of(design), "played", _played)
+    run: Served | None = played(design, load, fidelity)
+    return by_class_of(run, load.classes) if run is not None else []
 
 
 def held(design: Design, load: Load) -> tuple[Held, ...]:
@@ -248,6 +269,10 @@ def _limits(design: Design, load: Load) -> list[Limit]:
 def _served(design: Design, load: Load, fidelity: str, log: int) -> tuple[Served | None, Error]:
     found, off = deployed(design, load, fidelity)
     return served.run(lambda requests: found, load, log), off
+
+
+def _played(design: Design, load: Load, fidelity: str) -> Served | None:
+    return _served(design, load, fidelity, 0)[0]
 
 
 def _serving(design: Design) -> Serving:

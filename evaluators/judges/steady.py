@@ -59,6 +59,10 @@ def refuse(load: Load) -> None:
         raise DesignError(
             "workload.rate: largest is found by runs, and fidelity=steady makes none; give a rate, or use fidelity=closed"
         )
+    if load.classes:
+        raise DesignError(
+            "workload.classes: who waits for whom is for runs to say, and fidelity=steady makes none; use fidelity=closed"
+        )
 
 
 class Steady(NamedTuple):

@@ -287,6 +287,11 @@ def _served(
     return run, off, between
 
 
+def played(design: Design, load: Load, fidelity: str) -> Served | None:
+    """A run of a load; None where no rate keeps its bounds."""
+    return _served(design, load, fleet_of(design, load), fidelity, 0)[0]
+
+
 def unloaded(design: Design, load: Load, fidelity: str) -> tuple[float, float]:
     """What requests take that meet no other: to the first token, and a token. [s]"""
     return served.unloaded(_by_rate(design, load, fleet_of(design, load), fidelity)[0], load)

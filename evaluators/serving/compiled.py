@@ -20,7 +20,7 @@ from dse.evaluators.serving.busiest import ended, note, started
 from dse.evaluators.serving.guesses import reached, right
 from dse.evaluators.serving.prefixes import ahead, enter, evict
 from dse.evaluators.serving.priced import seconds
-from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, route, send, settle, unqueue
+from dse.evaluators.serving.queues import elsewhere, join, placed, queue, receive, requeue, route, send, settle, unqueue
 from dse.evaluators.serving.rooms import blocks_of, cells, far, fits, grow, known, may, paged, release, remember, steady, take
 from dse.evaluators.serving.state import BATCH, MEMORY
 
@@ -295,7 +295,7 @@ def _resume(s, here, pool, lane, room):
 
 @piece
 def _decode(s, here, pool, lane):
-    """All that can decode does, in the order of admission. Returns whether memory sufficed: else the last to come have left."""
+    """All that can decode does, in the order of the lane. Returns whether memory sufficed: else the last have left."""
     f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
     limit = pool.tokens // (1 + pool.guesses) if pool.chunked else PLENTY
     while k < lane.count and f.requests < limit:
@@ -462,7 +462,7 @@ def _gap(gaps, gap, times):
 
 @piece
 def _preempt(s, here, pool, lane):
-    """The last to come leaves its lane, for the front of the queue; its cache goes to the host, or is lost."""
+    """The last of a lane leaves, for the front of its rank in the queue; its cache goes to the host, or is lost."""
     lane.count -= 1
     r = s.running[lane.number, lane.count]
     q, total = s.requests[r], s.total[0]
@@ -476,12 +476,7 @@ def _preempt(s, here, pool, lane):
     else:
         total.lost += _held(q)
         q.done, q.target = 0, q.prompt + q.made
-    q.follower = here.head
-    here.head = r
-    if here.tail < 0:
-        here.tail = r
-    here.queued += 1
-    total.queued += 1
+    requeue(s, here, r)
 
 
 @piece

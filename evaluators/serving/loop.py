@@ -221,6 +221,8 @@ def serve(
 def _asked(requests: Requests, sent: Transfer, *, pooled: bool) -> Array:
     asked = records(REQUEST, len(requests), arrival=requests.arrival, prompt=requests.prompt, output=requests.output)
     asked["sending"] = sent.seconds(requests.prompt)
+    if len(requests.ranks):
+        asked["rank"] = requests.ranks
     if len(requests.starts):
         asked["first_hash"], asked["hashed"] = requests.starts[:-1], np.diff(requests.starts)
         if not pooled:  # a part of the memory keeps prompts alone

@@ -12,7 +12,9 @@ serve of the same requests when there are always some that wait (a closed loop).
 take are *too short to say*.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.steady import steady
 from dse.space.elementwise import Array
 from dse.space.requests import Requests
+from dse.space.workload import Class
 
 VERDICTS = ("stable", "backlogged", "overloaded", "too short to say")
 NEAR = 0.95
@@ -38,23 +41,41 @@ GROWTH = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What a request must keep to count as good: time to first token, and mean time per output token. [s]"""
+    """What a request must keep to count as good: time to first token, and mean time per output token. [s]
 
-    ttft: float = float("inf")
-    tpot: float = float("inf")
+    Numbers, or of shape (requests,) where requests differ.
+    """
+
+    ttft: float | Array = float("inf")
+    tpot: float | Array = float("inf")
+
+
+class OfClass(NamedTuple):
+    """What the requests of a class got.
+
+    Attributes:
+        name: of the class.
+        requests: of it.
+        attainment: share of them that are served within the bounds of the class.
+        goodput: those that are, over the time from the first arrival to the last token of all. [1/s]
+        ttft, ttft_p90, tpot: as the metrics of these names; NaN where no request tells. [s]
+    """
+
+    name: str
+    requests: int
+    attainment: float
+    goodput: float
+    ttft: float
+    ttft_p90: float
+    tpot: float
 
 
 def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
     """Metrics by name, as `evaluators.account.metrics` defines them; NaN where no request tells."""
     requests = served.requests
-    done = ~np.isnan(served["completed"])
+    done, several, tpot, good = _kept(served, slo)
     ttft, latency = (served["first"] - requests.arrival)[done], (served["completed"] - requests.arrival)[done]
-    several = done & (requests.output > 1)
-    tpot = np.zeros(len(requests))
-    tpot[several] = (served["completed"] - served["first"])[several] / (requests.output[several] - 1)
-    good = (ttft <= slo.ttft) & (tpot[done] <= slo.tpot)
-    end = float(served["completed"][done].max()) if done.any() else np.nan
-    span = end - float(requests.arrival[0])
+    span = _span(served)
     values = {
         "throughput": float(requests.output[done].sum()) / span,
         "request_throughput": done.sum() / span,
@@ -74,6 +95,45 @@ def measures(served: Served, slo: Slo = Slo()) -> dict[str, float]:
         "load_verdict": float(VERDICTS.index(verdict(served, load))),
     }
     return {**values, **_utilisation(served, span)}
+
+
+def by_class(served: Served, classes: Sequence[Class]) -> list[OfClass]:
+    """What the requests of each class got, by the bounds of the class."""
+    requests, span = served.requests, _span(served)
+    found = []
+    for number, of in enumerate(classes):
+        done, several, tpot, good = _kept(served, Slo(of.ttft, of.tpot))
+        mine = requests.kinds == number
+        many, kept = int(mine.sum()), int((good & mine).sum())
+        ttft = _spread("ttft", (served["first"] - requests.arrival)[done & mine])
+        found.append(
+            OfClass(
+                of.name,
+                many,
+                kept / many if many else np.nan,
+                kept / span,
+                ttft["ttft"],
+                ttft["ttft_p90"],
+                _mean(tpot[several & mine]),
+            )
+        )
+    return found
+
+
+def _kept(served: Served, slo: Slo) -> tuple[Array, Array, Array, Array]:
+    """Who is done, and has two tokens or more; the time per output token; and who is done within bounds. Shape (requests,)."""
+    requests = served.requests
+    done = ~np.isnan(served["completed"])
+    several = done & (requests.output > 1)
+    tpot = np.zeros(len(requests))
+    tpot[several] = (served["completed"] - served["first"])[several] / (requests.output[several] - 1)
+    return done, several, tpot, done & (served["first"] - requests.arrival <= slo.ttft) & (tpot <= slo.tpot)
+
+
+def _span(served: Served) -> float:
+    """From the first arrival to the last token; NaN where nobody is done. [s]"""
+    done = served["completed"][~np.isnan(served["completed"])]
+    return float(done.max()) - float(served.requests.arrival[0]) if len(done) else float("nan")
 
 
 def guessed(served: Served) -> dict[str, float]:

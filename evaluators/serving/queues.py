@@ -27,16 +27,40 @@ def settle(here, t):
 
 @piece
 def queue(s, r, i):
-    """A request is the last in the queue of an instance."""
+    """A request is the last of its rank in the queue of an instance."""
     here, q = s.instances[i], s.requests[r]
     q.instance = i
-    q.follower = -1
     here.due = True
-    if here.head < 0:
+    _behind(s, here, r, _last(s, here, q.rank))
+    s.lasts[i, q.rank] = r
+
+
+@piece
+def requeue(s, here, r):
+    """A request that has left is the first of its rank in the queue."""
+    rank = s.requests[r].rank
+    _behind(s, here, r, _last(s, here, rank - 1))
+    if s.lasts[here.number, rank] < 0:
+        s.lasts[here.number, rank] = r
+
+
+@piece
+def _last(s, here, rank):
+    """The last in the queue of those up to a rank; -1 for none."""
+    while rank >= 0 and s.lasts[here.number, rank] < 0:
+        rank -= 1
+    return s.lasts[here.number, rank] if rank >= 0 else -1
+
+
+@piece
+def _behind(s, here, r, before):
+    """A request stands in the queue behind another, or first of all."""
+    if before < 0:
+        s.requests[r].follower = here.head
         here.head = r
     else:
-        s.requests[here.tail].follower = r
-    here.tail = r
+        s.requests[r].follower = s.requests[before].follower
+        s.requests[before].follower = r
     here.queued += 1
     s.total[0].queued += 1
 
@@ -46,8 +70,9 @@ def unqueue(s, here):
     """The first in the queue, which leaves it."""
     r = here.head
     here.head = s.requests[r].follower
-    if here.head < 0:
-        here.tail = -1
+    rank = s.requests[r].rank
+    if s.lasts[here.number, rank] == r:
+        s.lasts[here.number, rank] = -1
     here.queued -= 1
     s.total[0].queued -= 1
     return r
@@ -155,7 +180,11 @@ def receive(s, t):
 
 @piece
 def join(s, here, lane, r):
-    """A request is the last of a lane."""
-    s.running[lane.number, lane.count] = r
+    """A request is the last of its rank in a lane."""
+    running, place = s.running[lane.number], lane.count
+    while place > 0 and s.requests[running[place - 1]].rank > s.requests[r].rank:
+        running[place] = running[place - 1]
+        place -= 1
+    running[place] = r
     lane.count += 1
     here.held += 1

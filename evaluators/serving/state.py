@@ -16,7 +16,7 @@ def _fields(whole: str = "", real: str = "", flags: str = "") -> np.dtype[Any]:
 
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
-    "queued first_hash hashed span matched spared shared entered",
+    "queued first_hash hashed span matched spared shared entered rank",
     "arrival last scheduled first completed ready sending",
     "parked remote",
 )
@@ -24,12 +24,13 @@ REQUEST = _fields(
 that runs; steps of positions that there is room for, blocks held, and blocks that have overflowed; the next in a queue; where
 it is; where its cache still is, and its blocks there, those of the second memory apart; preemptions; tokens reused when first
 scheduled; requests in queues when it came; its hashes, and tokens that these stand for; hash blocks that it could share, and
-blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others. Instants: as `measures`
+blocks of them that others hold; blocks that it shares, and hash blocks that were offered to others; its rank, of which the
+least is served first. Instants: as `measures`
 names them, that of its last token, and when its cache is where it is sent; and how long a channel has it. Whether its cache is
 on the host, or in another instance. [token], [s]"""
 
 INSTANCE = _fields(
-    "number pool stages first_lane next_lane head tail queued held used paged buffers peak cached why",
+    "number pool stages first_lane next_lane head queued held used paged buffers peak cached why",
     "area busy since ends by_batch by_memory",
     "due",
 )
@@ -164,13 +165,14 @@ class State(NamedTuple):
         cache: of prefix blocks, shape (instances, hashes + 1).
         log: the first iterations.
         hashes: of all prompts.
-        running: of each lane, in the order of admission; shape (lanes, most requests).
+        running: of each lane, by rank, and of one rank in the order of admission; shape (lanes, most requests).
         shares: of a pass's time, by stage; shape (pools, most stages).
         stage_free: when each stage of an instance is free; shape (instances, most stages). [s]
         channels: when each channel is free. [s]
         transit: the first cache on its way, shape (1,).
         scratch: room for one number a position of a block.
         holds: whether a request shares each of its hash blocks, shape of `hashes`.
+        lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
     """
 
     requests: Array
@@ -194,6 +196,7 @@ class State(NamedTuple):
     transit: Array
     scratch: Array
     holds: Array
+    lasts: Array
 
 
 def records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -226,7 +229,7 @@ def fresh(
     stages = np.array([len(some) for some in shares])
     depth = np.repeat(stages, pools["instances"])
     numbers = np.arange(len(pool_of))
-    instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, tail=-1, ends=np.inf)
+    instances = records(INSTANCE, len(pool_of), number=numbers, pool=pool_of, stages=depth, head=-1, ends=np.inf)
     instances["first_lane"] = np.cumsum(depth) - depth
     of_lane = np.repeat(numbers, depth)
     lanes = records(LANE, len(of_lane), number=np.arange(len(of_lane)), instance=of_lane, end=np.inf)
@@ -243,4 +246,5 @@ def fresh(
         records(LOG, log), hashes, np.zeros((len(of_lane), widest), np.int64), of_stage,
         np.zeros((len(pool_of), int(depth.max()))), np.zeros(channels), np.full(1, -1, np.int64),
         np.zeros(int(pools["block"].max()), np.int64), np.zeros(len(hashes), np.bool_),
+        np.full((len(pool_of), int(requests["rank"].max()) + 1), -1, np.int64),
     )  # fmt: skip

@@ -71,13 +71,29 @@ second trace finely, but not as finely as requests come; LLMServingSim's bursts 
 BLOCK = 16
 """Tokens of a block where a file has the tokens themselves, vLLM's usual block; blocks that are not full have no name."""
 
+
+class Sorts(NamedTuple):
+    """What tells requests of several sorts apart.
+
+    Attributes:
+        column: of their names; empty where there is none.
+        names: `Requests.kinds` are places among them.
+    """
+
+    column: str = ""
+    names: tuple[str, ...] = ()
+
+
+NO_SORTS = Sorts()
+
 SKIP = {"none": (), "zero_output": ("output",), "zero_prompt": ("prompt",), "zero": ("prompt", "output")}
 """Rules for rows that are passed over: those of no output, as of requests that failed, of no prompt, or of either."""
 
 
 def read(
-    path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0
-) -> Requests:
+    path: Path, kind: str = "", *, ticks: bool | None = None, skip: str = "none", most: int = 0, characters: float = 0.0,
+    sorts: Sorts = NO_SORTS,
+) -> Requests:  # fmt: skip
     """The requests of a file, the first at 0 s.
 
     Args:
@@ -87,6 +103,7 @@ def read(
         skip: which rows are passed over, a word of `SKIP`; they are counted in `Requests.skipped`.
         most: requests to read; 0 for all. What comes after them is not looked at.
         characters: a token stands for, of a file of conversations, which has texts and no counts of tokens; 0 refuses it.
+        sorts: a column that says what sort each request is of.
 
     Raises:
         DesignError: no file, a column that is missing or stands twice, or rows that are no request or come before the one
@@ -94,7 +111,7 @@ def read(
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters)
+            rows = _requests(path, file, kind, ticks, chosen(SKIP, skip, "workload.skip"), most, characters, sorts)
             return rows.requests()
     except OSError as error:
         raise DesignError(f"{path}: cannot be read: {error.strerror}") from None
@@ -111,6 +128,8 @@ class _Rows:
     ticks: bool
     skip: tuple[str, ...] = ()
     skipped: int = 0
+    sorts: Sorts = NO_SORTS
+    kinds: Any = field(default_factory=lambda: array("i"))
     arrival: Any = field(default_factory=lambda: array("d"))
     prompt: Any = field(default_factory=lambda: array("i"))
     output: Any = field(default_factory=lambda: array("i"))
@@ -141,11 +160,21 @@ class _Rows:
             self._hash(number, row)
         if self.of.tokens:
             self._tokens(number, row)
+        sort = self._sort(number, row) if self.sorts.column else None
         if prompt is not None and output is not None and arrival is not None:
+            if sort is not None:
+                self.kinds.append(sort)
             self.prompt.append(prompt)
             self.output.append(output)
             self.arrival.append(arrival)
             self.lines.append(number + self.before)
+
+    def _sort(self, number: int, row: dict[str, Any]) -> int | None:
+        column, names = self.sorts
+        if (value := row.get(column)) in names:
+            return names.index(value)
+        self.fault(number, f"column {column}: {_shown(value)} is none of {', '.join(names)}")
+        return None
 
     def _whole(self, number: int, row: dict[str, Any], column: str) -> int | None:
         value = row.get(column)
@@ -237,6 +266,8 @@ class _Rows:
         arrival = np.frombuffer(self.arrival, float)
         prompt, output = (np.frombuffer(column, np.int32) for column in (self.prompt, self.output))
         found = Requests(arrival - arrival[0], prompt, output, rows=np.frombuffer(self.lines, np.int64), skipped=self.skipped)
+        if self.sorts.column:
+            found = replace(found, kinds=np.frombuffer(self.kinds, np.int32))
         if not self.hashes:
             return found
         numbers = np.unique(np.frombuffer(self.hashes, np.int64), return_inverse=True)[1].astype(np.int32)
@@ -250,11 +281,11 @@ def _zero(value: Any) -> bool:
 
 
 def _requests(
-    path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float
+    path: Path, file: Any, kind: str, ticks: bool | None, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts
 ) -> _Rows:
     before, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     if first.lstrip().startswith("[") and not kind:
-        return _conversations(path, first + file.read(), skip, most, characters)
+        return _conversations(path, first + file.read(), skip, most, characters, sorts)
     if characters:
         raise DesignError(f"{path}: workload.characters: of conversations in JSON only; this file has tokens")
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
@@ -268,7 +299,7 @@ def _requests(
     twice = [name for name in (of.arrival, of.prompt, of.output) if name and list(columns or ()).count(name) > 1]
     if twice:
         raise DesignError(f"{path}: row {before + 1}: column {twice[0]} stands twice; leave one of them")
-    rows = _Rows(path, of, of.ticks if ticks is None else ticks, skip)
+    rows = _Rows(path, of, of.ticks if ticks is None else ticks, skip, sorts=sorts)
     walk: Callable[[Any, str, _Rows], Iterator[tuple[int, dict[str, Any]]]] = _objects if lines == "jsonl" else _records
     rows.before = before
     for number, row in walk(file, first, rows):
@@ -278,7 +309,7 @@ def _requests(
     return rows
 
 
-def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, characters: float) -> _Rows:
+def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, characters: float, sorts: Sorts) -> _Rows:
     """ShareGPT's JSON: of each conversation the first text is a prompt and the second its output, as in vLLM's benchmark.
 
     Rows are conversations, counted from 1.
@@ -293,7 +324,7 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise DesignError(f"{path}: row 1: not a JSON array of conversations") from None
-    rows = _Rows(path, Format("json", "", "first text", "second text"), ticks=False, skip=skip)
+    rows = _Rows(path, Format("json", "", "first text", "second text"), ticks=False, skip=skip, sorts=sorts)
     for number, one in enumerate(found, start=1):
         turns = one.get("conversations") if isinstance(one, dict) else None
         texts = [turn.get("value") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
@@ -307,7 +338,7 @@ def _conversations(path: Path, text: str, skip: tuple[str, ...], most: int, char
                 )
             continue
         asked, told = (int(-(-len(str(value)) // characters)) for value in texts[:2])
-        rows.add(number, {"first text": asked, "second text": told})
+        rows.add(number, {"first text": asked, "second text": told, sorts.column: one.get(sorts.column)})
         if most and len(rows.prompt) >= most:
             break
     return rows

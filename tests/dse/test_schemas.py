@@ -48,7 +48,8 @@ QUESTIONS = [
     "chip=npu64 model=qwen3_1b7 workload.batch=[4]",
     "chip=tile32 workload=attention",
     "chip=a100 workload=gemv mapping=sglang",
-    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588",
+    "chip=h200 workload=serving model=qwen3_1b7 workload.requests=50 mapping.serving.blocks=2588 "
+    "workload.classes=[{name:a,share:0.5},{name:b,share:0.5,priority:1}]",
 ]
 
 INFEASIBLE = ("chip=a100 model=llama3_405b", "chip=wse2 workload.batch=[1]")
@@ -64,6 +65,7 @@ def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     assert (said["part"] is not None) == ("@" in line)
     assert all(("rows_skipped" in case) == ("serving" in line) for case in said["cases"])
     assert all(case.get("kv_memory", []) == [] for case in said["cases"]) == ("serving.blocks" not in line)
+    assert [sum(of["requests"] for of in case.get("classes", [])) for case in said["cases"] if "classes" in line] in ([], [50])
     assert bool(said["models"]) == (not any(alone in line for alone in ("workload=gem", "workload=attention")))
 
 
@@ -113,7 +115,8 @@ LOAD = (
 
 
 @pytest.mark.parametrize(
-    ("words", "served"), [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b", [False, True])]
+    ("words", "served"),
+    [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b by=dollars", [True, False])],
 )
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
     more = ("mapping.precision.weights=int8",) if "70b" in words else ()

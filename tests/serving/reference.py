@@ -27,7 +27,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 "name": r, "arrival": float(many.arrival[r]), "prompt": int(many.prompt[r]), "output": int(many.output[r]),
                 "hashes": hashes, "scheduled": None, "tokens": [], "cached": 0, "goal": int(many.prompt[r]), "memory": [],
                 "steps": 0, "begun": 0, "buffer": None, "now": 0, "state": "new", "preempted": 0, "hit": None,
-                "held": [], "offered": 0,
+                "held": [], "offered": 0, "rank": int(many.ranks[r]) if len(many.ranks) else 0,
             }
         )  # fmt: skip
     machines = [machine(number, pool) for number, pool in enumerate(pools) for _ in range(pool.instances)]
@@ -59,7 +59,7 @@ def run(many: Requests, pools: Sequence[Pool], transfer: Transfer) -> tuple[list
                 arrive(world, r)
         while coming and coming[0]["arrival"] <= now:
             arrival = coming.pop(0)
-            (aware(world, arrival) or choose(world, 0))["queue"].append(arrival)
+            wait(aware(world, arrival) or choose(world, 0), arrival)
         for m in machines:
             send(world, m, now)
             order = list(range(m["next"], len(m["lanes"]))) + list(range(m["next"]))
@@ -203,7 +203,7 @@ def compose(
         r = m["queue"].pop(0)
         r["state"] = "running"
         moved.append(r["cached"])
-        lane["members"].append(r)
+        join(lane, r)
     if not policy.mixed:
         some, left = prompts(world, m, lane, pool, room, now, [], not policy.static or empty)
         plan += some
@@ -274,7 +274,7 @@ def prompts(
         if not take(world, m, pool, r, hit + n, shares=pool.pooled):
             break
         m["queue"].pop(0)
-        lane["members"].append(r)
+        join(lane, r)
         r["begun"] = r["cached"] = hit
         remember(world, m, pool, r, hit)
         r["state"] = "running"
@@ -473,7 +473,7 @@ def preempt(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], pool
     give_back(world, m, r["memory"], r["buffer"])
     let_go(m, r)
     r["memory"], r["buffer"], r["offered"] = [], None, 0
-    m["queue"].insert(0, r)
+    m["queue"].insert(sum(other["rank"] < r["rank"] for other in m["queue"]), r)
     r["preempted"] += 1
     world["total"]["preempted"] += 1
     if pool.policy.swap:
@@ -519,7 +519,7 @@ def book(world: dict[str, Any], m: dict[str, Any], lane: dict[str, Any], now: fl
             r["state"], r["left"] = "elsewhere", (m, r["memory"], r["buffer"])
             r["memory"], r["buffer"], r["offered"] = [], None, 0
             r["target"] = choose(world, 1, m)
-            r["target"]["queue"].append(r)
+            wait(r["target"], r)
         # a decoding request's goal moves with it
         if not prompt:
             r["goal"] = r["cached"]
@@ -574,4 +574,14 @@ def arrive(world: dict[str, Any], r: dict[str, Any]) -> None:
     m = r["target"]
     m["expected"] -= 1
     r["state"] = "running"
-    min(m["lanes"], key=lambda lane: len(lane["members"]))["members"].append(r)
+    join(min(m["lanes"], key=lambda lane: len(lane["members"])), r)
+
+
+def wait(m: dict[str, Any], r: dict[str, Any]) -> None:
+    """By rank, then by arrival."""
+    m["queue"] = sorted([*m["queue"], r], key=lambda other: other["rank"])
+
+
+def join(lane: dict[str, Any], r: dict[str, Any]) -> None:
+    """By rank, then by admission."""
+    lane["members"] = sorted([*lane["members"], r], key=lambda other: other["rank"])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dse.build import question
 from dse.capacities import leave, record
+from dse.capacity import ORDERS, _place, _raced, capacity, parsed
 from dse.capacity import _play as play_one
-from dse.capacity import _raced, capacity, parsed
 from dse.compose import compose, folder_of
 from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
@@ -261,6 +261,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
         (["chip=[h200,h200]", "devices=1"], "stands twice"),
         (["chip=h200", "devices=1", "percentile=0"], "percentile: 0 is not above 0"),
         (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
+        (["chip=h200", "devices=1", "by=weight"], "valid: devices, dollars"),
         (["chip=h200", "devices=1", "workload.arrivals=at_once"], "have no rate"),
         (["chip=h200", "devices=1", "workload=static"], "choose workload=serving"),
         (["chip=npu64", "devices=1", "model=qwen3_4b"], "counts whole chips"),
@@ -280,6 +281,32 @@ def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def
     assert data == json.loads(json.dumps(record(sides)))
     assert data["chips"][0]["best"]["max_rate_hz"] == data["chips"][0]["deployments"][0]["max_rate_hz"]
     assert "Plotly.newPlot" in (tmp_path / "page.html").read_text()
+    best = data["chips"][0]["best"]
+    words = [word for word in QUICK if "space" not in word]
+    config = compose([*words, "workload=serving", *best["overrides"], best["rate_override"]])
+    asked = question({**config, "space": {}}, folder_of(config))
+    found = evaluate(stacked([asked.base]), asked.workload).columns
+    assert best["system_price_usd"] == pytest.approx(float(found["system_price"][0]))
+    # the override has six digits of the rate
+    assert best["price_per_mtoken_usd"] == pytest.approx(float(found["price_per_mtoken"][0]), rel=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 9), st.integers(1, 99), st.floats(0.1, 9)), min_size=1), st.data())
+def test_chips_stand_in_the_order_of_what_is_asked(rows: list[tuple[int, int, int, float]], data: st.DataObject) -> None:
+    """Cells, devices of a cell (0 for a chip that serves nothing), their price, and that of tokens."""
+    sides = []
+    for cells, devices, price, token in rows:
+        best = SimpleNamespace(candidate=SimpleNamespace(devices=devices), price=float(price), per_mtoken=token)
+        sides.append(SimpleNamespace(cells=cells, best=best if devices else None))
+    by, rate = data.draw(st.sampled_from(ORDERS)), data.draw(st.sampled_from([0.0, 1.0]))
+    asked = replace(parsed(["chip=h200", "devices=1", f"by={by}"]), rate=rate)
+    found = sorted(sides, key=lambda side: _place(side, asked))  # type: ignore[arg-type]
+    some = [(side.cells, side.best) for side in found if side.best]
+    devices, whole = [cells * best.candidate.devices for cells, best in some], [cells * best.price for cells, best in some]
+    keys = devices if by == "devices" else whole if rate else [best.per_mtoken for _, best in some]
+    assert keys == sorted(keys)
+    assert all(side.best is None for side in found[len(keys) :])
 
 
 def test_words_are_told_from_overrides() -> None:

@@ -35,6 +35,8 @@ def streams(draw: st.DrawFn) -> Requests:
     lengths = draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=count, max_size=count))
     gaps = draw(st.lists(st.sampled_from([0.0, 0.0, 0.001, 0.5, 2.0, 40.0]), min_size=count, max_size=count))
     many = requests(lengths, np.cumsum(gaps))
+    if draw(st.booleans()):
+        many = replace(many, ranks=np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))))
     if not draw(st.booleans()):
         return many
     # leading blocks of the prompt, all of them, or whole ones beyond it; what has one name may be of several lengths

@@ -1,0 +1,106 @@
+"""Classes of requests in one load: who is served first, whose bounds count, and how they are said."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.classes import classes, divided
+from dse.evaluators.serving.kvcache import Memory
+from dse.evaluators.serving.loop import Pool, Served, serve
+from dse.evaluators.serving.measures import Slo, by_class, measures
+from dse.evaluators.serving.policy import policy
+from dse.evaluators.serving.price import constant
+from dse.evaluators.serving.traces import Sorts, read
+from dse.space.errors import DesignError
+from dse.space.requests import Requests, requests
+from dse.space.workload import Class
+
+TWO = [{"name": "chat", "share": 0.7}, {"name": "batch", "share": 0.3, "ttft": "9 s", "priority": 1}]
+
+
+def served(many: Requests, batch: int = 1) -> Served:
+    return serve(many, [Pool(constant(1.0), policy("prefill_first"), Memory(100), batch=batch)])
+
+
+def test_the_least_rank_is_served_first_and_of_one_rank_the_first_to_come() -> None:
+    """All wait for one that runs; it stays where it is."""
+    many = replace(requests([(4, 2)] * 5, [0.0, 0.1, 0.2, 0.3, 0.4]), ranks=np.array([2, 1, 0, 1, 0]))
+    assert np.argsort(served(many)["scheduled"]).tolist() == [0, 2, 4, 1, 3]
+
+
+def test_for_want_of_memory_the_least_urgent_leaves_though_it_came_first() -> None:
+    lengths, pool = [(4, 8), (4, 8)], Pool(constant(1.0), policy("prefill_first"), Memory(14, 1, spare=0.0))
+    many = requests(lengths, [0.0, 0.5])
+    assert serve(many, [pool])["preempted"].tolist() == [0, 1]
+    found = serve(replace(many, ranks=np.array([1, 0])), [pool])
+    assert found["preempted"].tolist() == [1, 0]
+    assert found["completed"][1] < found["completed"][0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 2)), min_size=2, max_size=30))
+def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[int, int, int]]) -> None:
+    lengths, kinds = [row[:2] for row in rows], np.array([row[2] for row in rows])
+    some = (Class("a", 2.0, 1.0), Class("b", 6.0, 2.0, 1), Class("c", 20.0, 4.0, 1))
+    many = replace(requests(lengths, 0.7 * np.arange(len(rows))), kinds=kinds, ranks=np.array([0, 1, 1])[kinds])
+    found = served(many, batch=3)
+    good, span = np.zeros(len(rows), bool), found["completed"].max()
+    for r, of in enumerate(some[kind] for kind in kinds):
+        each = (found["completed"][r] - found["first"][r]) / (lengths[r][1] - 1) if lengths[r][1] > 1 else 0.0
+        good[r] = found["first"][r] - many.arrival[r] <= of.ttft and each <= of.tpot
+    bounds = Slo(np.array([of.ttft for of in some])[kinds], np.array([of.tpot for of in some])[kinds])
+    values = measures(found, bounds)
+    assert values["slo_attainment"] == good.sum() / len(rows)
+    assert values["goodput"] == pytest.approx(good.sum() / span)
+    for number, told in enumerate(by_class(found, some)):
+        mine = kinds == number
+        assert told.requests == mine.sum()
+        assert told.attainment == pytest.approx(good[mine].mean() if mine.any() else np.nan, nan_ok=True)
+
+
+def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
+    many = requests([(1, 1)] * 4000)
+    of = classes({"classes": TWO}, 1.0, 0.05)
+    assert of == (Class("chat", 1.0, 0.05, 0), Class("batch", 9.0, 0.05, 1))
+    found = divided(many, of, {"classes": TWO}, seed=3)
+    assert (found.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
+    assert (found.ranks == found.kinds).all()
+    assert found.digest != many.digest
+    assert (found.shuffled(1).kinds != found.kinds).any()
+
+
+def test_one_priority_is_none() -> None:
+    said = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
+    found = divided(requests([(1, 1)] * 9), classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)
+    assert len(found.ranks) == 0
+
+
+def test_a_column_says_the_class(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrival,prompt,output,tier\n0,3,0,chat\n1,3,2,batch\n2,3,1,chat\n")
+    found = read(path, skip="zero_output", sorts=Sorts("tier", ("chat", "batch")))
+    assert found.kinds.tolist() == [1, 0]
+    with pytest.raises(DesignError, match="row 3, column tier: 'batch' is none of chat, other"):
+        read(path, skip="zero_output", sorts=Sorts("tier", ("chat", "other")))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("chat", "is not a list"),
+        ([{"name": "a", "share": 0.5}], "are not 1 together"),
+        ([{"name": "a"}], "is not a share"),
+        ([{"name": "a", "share": 0.5}, {"name": "a", "share": 0.5}], "stands twice"),
+        ([{"name": "a", "share": 1, "prio": 1}], "no field 'prio'"),
+        ([{"name": "a", "share": 1, "priority": 0.5}], "not a whole number"),
+        ([{"name": "a", "share": 1, "ttft": "0 s"}], "must be above 0"),
+    ],
+)
+def test_classes_that_cannot_be_are_refused(said: Any, why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        divided(requests([(1, 1)]), classes({"classes": said}, 1.0, 1.0), {"classes": said}, seed=0)
