@@ -1,6 +1,6 @@
-"""Leaves that nothing reads beside some words: of a design, and of knobs, whose values then make no other design.
+"""Leaves that nothing reads beside some words or numbers: of a design, and of knobs, whose values then make no other design.
 
-A leaf declares such words by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, or anywhere
+A leaf declares these by the leaf that has them (`unread` in `dse.space.fields`): one beside it, as ``gemv``, or anywhere
 in a mapping, as ``mapping.serving.policy``. Where several leaves are named, each by itself may have the leaf read.
 """
 
@@ -10,12 +10,12 @@ from typing import Any
 from dse.space.fields import at, spec_at
 
 
-def choosers(value: Any, address: str) -> dict[str, tuple[str, ...]]:
-    """Addresses of the leaves whose words decide whether a leaf is read, each with those beside which it is not.
+def choosers(value: Any, address: str) -> dict[str, tuple[str | int, ...]]:
+    """Addresses of the leaves whose words or numbers decide whether a leaf is read, each with those beside which it is not.
 
     Empty for a leaf that is always read.
     """
-    declared: Mapping[str, tuple[str, ...]] = spec_at(value, address).metadata.get("unread", {})
+    declared: Mapping[str, tuple[str | int, ...]] = spec_at(value, address).metadata.get("unread", {})
     part = address.rpartition(".")[0]
     found = {(name if name.startswith("mapping.") else f"{part}.{name}"): words for name, words in declared.items()}
     return {chooser: words for chooser, words in found.items() if _there(value, chooser)}
@@ -31,7 +31,7 @@ def unread(value: Any, address: str) -> str:
 
 
 Condition = tuple[str, tuple[Any, ...], bool]
-"""A knob of words, those of them with which something reads a leaf, and whether something does with the word of the base."""
+"""A knob of choices, those of them with which something reads a leaf, and whether something does with what the base has."""
 
 
 def conditions(
@@ -69,8 +69,8 @@ def conditions(
 
 
 def _there(value: Any, address: str) -> bool:
-    """Whether a design has a leaf with a word."""
+    """Whether a design has a leaf with a word or a number."""
     try:
-        return isinstance(at(value, address), str)
+        return isinstance(at(value, address), str | int | float)
     except (AttributeError, TypeError):
         return False

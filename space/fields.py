@@ -13,8 +13,8 @@ from dse.space.errors import DesignError, nearest
 
 T = TypeVar("T")
 
-Unread = Mapping[str, tuple[str, ...]]
-"""By the leaf that has them, words beside which nothing reads another leaf."""
+Unread = Mapping[str, tuple[str | int, ...]]
+"""By the leaf that has them, words or whole numbers beside which nothing reads another leaf."""
 
 ALWAYS: Unread = MappingProxyType({})
 
@@ -32,7 +32,7 @@ def quantity(
 ) -> Any:
     """A leaf with a unit; `low` and `high` bound what makes sense, `positive` refuses zero as well; `absent` may be missing.
 
-    Beside `unread`, words by the leaf that has them, nothing reads it (`dse.space.beside`).
+    Beside `unread`, words or whole numbers by the leaf that has them, nothing reads it (`dse.space.beside`).
     """
     metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
     return _leaf(metadata | _unread(unread), default, absent)

@@ -36,8 +36,8 @@ class Choice:
         address: the leaves it moves.
         values: in the leaves' SI units, or words.
         when: (knob address, values) pairs that must all hold for this knob to count; elsewhere leaves keep their base value.
-        read: knobs of words, one of which must have a word beside which something reads the leaves; none for leaves that
-            are always read. A space fills it in.
+        read: knobs of choices, one of which must have a value beside which something reads the leaves; none for leaves
+            that are always read. A space fills it in.
     """
 
     address: str
@@ -143,10 +143,10 @@ def never_read(base: Design, targets: Sequence[str], knobs: Sequence[Knob]) -> s
 
 
 def _moved(base: Design, knobs: Sequence[Knob]) -> dict[str, tuple[str, Sequence[Any]]]:
-    """By leaf, the address of the knob of words that moves it, and its values; of knobs whose address a base has."""
-    words = [knob for knob in knobs if isinstance(knob, Choice) and knob.words]
-    known = [address for address, _, _ in leaves(base)] if words else []
-    return {leaf: (knob.address, knob.values) for knob in words for leaf in matching(known, knob.address)}
+    """By leaf, the address of the knob of choices that moves it, and its values; of knobs whose address a base has."""
+    choices = [knob for knob in knobs if isinstance(knob, Choice)]
+    known = [address for address, _, _ in leaves(base)] if choices else []
+    return {leaf: (knob.address, knob.values) for knob in choices for leaf in matching(known, knob.address)}
 
 
 class _Here(dict[str, Any]):

@@ -202,6 +202,11 @@ EXCHANGES = ("direct", "by_node")
 which forwards it inside."""
 
 
+GROUP_SUMS = ("ring", "ktree", "two_level")
+"""How partial sums of a group of cores or dies are added up: around its ring; along a tree of K phases and back; or around the
+rings of the rows of its grid, of dies of its boxes where there are any, then across them."""
+
+
 @record
 class SplitPlan:
     """How one phase is divided over many dies, each of which works on one operator after the other."""
@@ -222,6 +227,15 @@ class SplitPlan:
     overlap: str = word("what a stage does while its dies exchange: none, or halves of a micro-batch in turn", OVERLAPS)
     experts: ExpertsPlan
     exchange: Any = word("how tokens go to their experts and back: direct, or by_node", EXCHANGES, absent=True)
+    sums: str = word(
+        "how dies that share attention add partial sums up: ring, ktree or two_level",
+        GROUP_SUMS,
+        default="ring",
+        unread={"tp": (1,)},
+    )
+    ktree_k: Number = whole(
+        "phases of the K-tree (K) of dies that share attention", default=2, apart=True, unread={"sums": ("ring", "two_level")}
+    )
     prefetch: Any = refused("many dies do not read ahead yet; leave it out, or ask one die")
 
 
@@ -301,11 +315,6 @@ PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 
 EXPERTS = ("divided", "whole")
 """Where the experts of a layer are: each over all cores of the group, or each on one of them."""
-
-
-GROUP_SUMS = ("ring", "ktree", "two_level")
-"""How partial sums of a group of cores are added up: around its ring; along a tree of K phases and back; or around the rings of
-the rows of its grid, then across them."""
 
 
 @record

@@ -37,7 +37,7 @@ from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
-from dse.evaluators.readers.crossings import Between, between, together
+from dse.evaluators.readers.crossings import Between, between, node, together
 from dse.evaluators.readers.price import Reader, Timed, timed
 from dse.evaluators.silicon import area
 from dse.space.chip import Chip
@@ -177,6 +177,7 @@ def played(
         copies=_copies(plan, asked.model),
         library=None if mapping.stack is None else mapping.stack.dispatch,
         rows=rows,
+        sums=(plan.sums, int(plan.ktree_k)),
     )  # fmt: skip
     own, slices = kind.own(design, asked, of._replace(dp=1, batches=1), fidelity)  # the same, however many there are
     for one, ran in own:
@@ -374,7 +375,21 @@ def layout_limits(design: Design, case: Case, phase: str, said: Split | None = N
         Limit(f"{where}.placement", 2.0 if uncut else 1.0, 1.0, "layout"),
         Limit(f"{where}.exchange", 1.0 if uncut or forwards(chip, _plan(design, phase), of) else 2.0, 1.0, "layout"),
         *boxed,
+        *_levels(chip, _plan(design, phase), of, f"{where}.sums", uncut=uncut),
     ]
+
+
+def _levels(chip: Chip, plan: SplitPlan, of: Split, where: str, *, uncut: bool) -> list[Limit]:
+    """That sums of two levels have nodes of as many dies each, where somebody asks for them."""
+    if plan.sums != "two_level" or of.tp == 1:
+        return []
+    alike = uncut or of.ranks > count(chip) or of.group % of.tp or node(chip, _at(chip, plan, of), of.tp)
+    return [Limit(where, 1.0 if alike else 2.0, 1.0, "layout")]
+
+
+def _at(chip: Chip, plan: SplitPlan, of: Split) -> Array:
+    """Dies of each stage of each copy of the model."""
+    return placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group)
 
 
 def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
@@ -383,8 +398,7 @@ def forwards(chip: Chip, plan: SplitPlan, of: Split) -> bool:
         return True
     if chip.boxes is None:
         return False
-    at = placed(plan.placement, int(chip.dies.rows), int(chip.dies.cols), of.dp * of.pp, of.group)
-    return together(at, int(chip.boxes.size)) > 0
+    return together(_at(chip, plan, of), int(chip.boxes.size)) > 0
 
 
 def _places(design: Design, case: Case, phase: str) -> int:
@@ -452,6 +466,9 @@ def remedy(worst: Infeasible, design: Design, asked: tuple[Stretches, ...]) -> s
         if chip.boxes is None:
             return "by_node goes by boxes, and the chip has none: mapping.both.exchange=direct, or give it chip.boxes"
         return "groups have not as many dies in each box: mapping.both.placement=linear, other ep or tp, or exchange=direct"
+    if field == "sums":
+        whose = "row of dies" if chip.boxes is None else "box"
+        return f"copies of attention have not as many dies in each {whose}: another tp or placement, or sums=ring or ktree"
     if field == "ep":
         of, experts = split(design, case, phase), case.model.experts
         whole = f"in groups of whole copies of attention on {of.tp} dies"

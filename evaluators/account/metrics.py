@@ -256,6 +256,7 @@ LIMITS = {
     "chip.boxes.size": "1",
     "mapping.prefill.exchange": "layout",
     "mapping.decode.exchange": "layout",
+    "mapping.prefill.sums": "layout",
     "workload.batch": "1",
     "mapping.prefill.placement": "layout",
     "mapping.decode.placement": "layout",

@@ -7,7 +7,6 @@ from dse.evaluators.graph.operators import Attention
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.attention.shape import Heads
 from dse.space.elementwise import ceil_div
-from dse.space.errors import DesignError
 from dse.space.layers import layers
 from dse.space.model import Model
 from dse.space.workload import Case
@@ -97,15 +96,7 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
         of: the operator.
         requests, queries, keys: as in `Attending`.
         prefilling: whether these are prompts.
-
-    Raises:
-        DesignError: scores that go through a tanh, which no kernel of tiles has.
     """
-    if of.capped:
-        raise DesignError(
-            "model.softcap: attention on tiles has no tanh of scores; dies with a cache, pipelines (without mapping.attention) "
-            "and wafers have, as chip=h100"
-        )
     window, chunk, batch = model.window, model.chunk, requests
     if prefilling and chunk and keys > chunk:
         batch, queries, keys = requests * ceil_div(queries, chunk), min(queries, chunk), chunk
@@ -118,4 +109,4 @@ def attended(model: Model, of: Attention, requests: int, queries: int, keys: int
     keys = min(keys, queries + window - 1) if window else keys
     latent = model.latent is not None and (not prefilling or model.indexer is not None)
     sizes = batch, of.heads.units, of.kv_heads.units, queries, keys, of.qk_dim, of.v_dim
-    return Heads(*sizes, prefilling, latent, window=window)
+    return Heads(*sizes, prefilling, latent, window=window, capped=of.capped)

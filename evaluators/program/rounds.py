@@ -184,6 +184,7 @@ FUNCTIONS: dict[str, Function] = {
     "picked": Function(1, 0, lambda x, at: np.take_along_axis(x, at.astype(int), axis=2)),
     "tapped": Function(2, 0, lambda x, y, by: x + y * by),
     "cap": Function(3, 2, lambda x: 1 - 2 / (1 + np.exp(2 * x))),
+    "capped": Function(4, 2, lambda x, most: most * (1 - 2 / (1 + np.exp(2 * x)))),
     "correct": Function(3, 0, lambda value, read, decay, rate: (value - read * decay) * rate),
     "learn": Function(3, 0, lambda x, decay, key, value: x * decay + key * value),
     "rectify": Function(3, 0, lambda x, by, y: y + by * np.maximum(x, 0)),

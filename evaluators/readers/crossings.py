@@ -9,6 +9,7 @@ from dse.evaluators.machine.d2d import Level, level, placed
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import die_exchange
 from dse.evaluators.readers.die_exchange import Exchange
+from dse.evaluators.readers.die_sums import Sums, collective
 from dse.space.chip import Chip
 from dse.space.elementwise import Array
 from dse.space.libraries.dispatch import Dispatch
@@ -28,6 +29,7 @@ class Job(NamedTuple):
         boxed: of one by boxes, how many members are in each, and copies between boxes for each to an expert; None of others.
         back: whether results come back.
         ended: from when all is sent until all know that, where a library says it; None for a barrier.
+        sums: who adds up or collects.
     """
 
     pattern: str
@@ -40,6 +42,7 @@ class Job(NamedTuple):
     boxed: tuple[int, float] | None = None
     back: bool = False
     ended: Any = None
+    sums: Sums = Sums()
 
 
 class Between(NamedTuple):
@@ -53,6 +56,7 @@ class Between(NamedTuple):
         boxed: of exchanges with experts, as of `Job`.
         routed: links as tokens to experts find them, and results; None for as all else does.
         library: of these.
+        sums: who adds up what dies of a copy of attention have.
     """
 
     on: Level
@@ -62,6 +66,7 @@ class Between(NamedTuple):
     boxed: tuple[int, float] | None = None
     routed: tuple[Level, Level] | None = None
     library: Dispatch | None = None
+    sums: Sums = Sums()
 
     def job(self, pattern: str, nbytes: Any, shares: Any = None, *, back: bool = False) -> Job:
         """An exchange of all groups."""
@@ -72,7 +77,7 @@ class Between(NamedTuple):
             ended = self.library.combine_start if back else self.library.dispatch_start
             return Job(pattern, self.routed[back], groups, None, nbytes, ranks, shares, self.boxed, back, ended)
         if pattern != "hand_over":
-            return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks)
+            return Job(pattern, self.on, groups.reshape(-1, self.tp), None, nbytes, ranks, sums=self.sums)
         each = groups.reshape(-1, self.stages, groups.shape[1])
         return Job(pattern, self.on, each[:, :-1].ravel(), each[:, 1:].ravel(), nbytes, ranks)
 
@@ -89,6 +94,7 @@ def between(
     copies: Callable[[int], float] | None = None,
     library: Dispatch | None = None,
     rows: tuple[int, int] | None = None,
+    sums: tuple[str, int] = ("ring", 0),
 ) -> Between:
     """Groups of dies by their placement; those of the stages of a copy of the model follow one another.
 
@@ -98,6 +104,7 @@ def between(
         reached: share of the links' bandwidth that software reaches.
         copies: between boxes for each to an expert, by the boxes that a group is in, where tokens go by boxes.
         rows: of dies, first and how many, that groups are on; None for all.
+        sums: who adds up, and phases of a tree.
         library: of exchanges with experts: t = start + what the busiest link takes at its share of the bandwidth + ways.
     """
     cols = int(chip.dies.cols)
@@ -107,7 +114,14 @@ def between(
     each = on.box and together(at, on.box)
     boxed = None if copies is None or not each or each == members else (each, copies(members // each))
     routed = None if library is None else (level(chip, library.dispatch), level(chip, library.combine))
-    return Between(on, at, tp, stages, boxed, routed, library)
+    by = Sums(sums[0], node(chip, at, tp) if sums[0] == "two_level" else 0, sums[1] if sums[0] == "ktree" else 0)
+    return Between(on, at, tp, stages, boxed, routed, library, by)
+
+
+def node(chip: Chip, at: Array, tp: int) -> int:
+    """Dies of a copy of attention that are in one box, or in one row where there are no boxes; 0 where not all are alike."""
+    each = int(chip.dies.cols) if chip.boxes is None else int(chip.boxes.size)
+    return together(at.reshape(-1, tp), each)
 
 
 def together(at: Array, box: int) -> int:
@@ -152,8 +166,7 @@ def closed(job: Job) -> Exchange:
         return _ended(die_exchange.together(first, last), job.ended)
     if job.pattern == "all_to_all":
         return _ended(die_exchange.all_to_all(job.on, job.at, job.nbytes, job.shares), job.ended)
-    found: Exchange = getattr(die_exchange, job.pattern)(job.on, job.at, job.nbytes)
-    return found
+    return collective(job.pattern, job.on, job.at, job.nbytes, job.sums)
 
 
 def _ended(of: Exchange, ended: Any) -> Exchange:

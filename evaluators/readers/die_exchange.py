@@ -1,4 +1,4 @@
-"""What dies do together, by formula: all-to-all, allreduce and hand-over from stage to stage, by the loads of links.
+"""What dies do together, by formula: all-to-all, rings and hand-over from stage to stage, by the loads of links.
 
 All groups of dies do the same at the same time, and a barrier ends it. Links carry messages side by side: a message takes as
 long as the busiest link of its way, or as the ports at its ends if those take longer, and its way once. The slowest counts:
@@ -87,7 +87,7 @@ def all_to_all(level: Level, at: Array, nbytes: Any, shares: Array | None = None
     whole = np.asarray(shares, float)
     source = np.broadcast_to(at[:, :, None], (groups, members, members))
     target = np.broadcast_to(at[:, None, :], (groups, members, members))
-    return _sent(level, source, target, np.broadcast_to(whole, source.shape), nbytes, barrier)
+    return sent(level, source, target, np.broadcast_to(whole, source.shape), nbytes, barrier)
 
 
 def by_node(
@@ -130,44 +130,6 @@ def by_node(
     return first, all_to_all(level, inside, nbytes * within, np.tile(inner, (groups, 1, 1)))
 
 
-def reduce_scatter(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
-    """By a ring over the members in their order: members - 1 steps of a slice each, which all wait for the slowest message.
-
-    Args:
-        level, at: as of `all_to_all`.
-        nbytes: the vector that each member has. [B], () or (designs,)
-        barrier: at the end. [s]
-
-    Source:
-        [thakur2005] ring algorithms; sums hide under sends.
-    """
-    return _ring(level, at, nbytes, at.shape[1] - 1, barrier)
-
-
-def allgather(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
-    """By a ring, like `reduce_scatter`; `nbytes` is the whole vector that each member has in the end."""
-    return _ring(level, at, nbytes, at.shape[1] - 1, barrier)
-
-
-def allreduce(level: Level, at: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
-    """A reduce-scatter and an allgather by a ring, without a barrier between them; arguments as theirs.
-
-    >>> on = Level(1, 4, "ring", 2, 1e9, 0.0)
-    >>> allreduce(on, np.arange(4)[None], 8e6, barrier=0.0).seconds
-    0.012
-    """
-    return _ring(level, at, nbytes, 2 * (at.shape[1] - 1), barrier)
-
-
-def two_level(level: Level, at: Array, nbytes: Any, size: int, *, barrier: float = BARRIER) -> Exchange:
-    """An allreduce: rings inside nodes of `size` consecutive members, between those of the same place, and inside again."""
-    nodes = _cut(at, size)
-    inside, across = nodes.reshape(-1, size), nodes.transpose(0, 2, 1).reshape(-1, nodes.shape[1])
-    first = reduce_scatter(level, inside, nbytes, barrier=0.0)
-    middle = allreduce(level, across, nbytes / size, barrier=barrier if size == 1 else 0.0)
-    return together(together(first, middle), allgather(level, inside, nbytes, barrier=barrier))
-
-
 def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: float = BARRIER) -> Exchange:
     """Each die of a stage sends to one of the next, all pairs at once.
 
@@ -178,28 +140,35 @@ def hand_over(level: Level, start: Array, end: Array, nbytes: Any, *, barrier: f
         barrier: at the end. [s]
     """
     start, end = np.asarray(start), np.asarray(end)
-    return _sent(level, start, end, np.ones(start.shape), nbytes, barrier)
+    return sent(level, start, end, np.ones(start.shape), nbytes, barrier)
 
 
-def together(one: Exchange, other: Exchange) -> Exchange:
-    """One after the other; the busiest link is that of the one that takes longer on links."""
-    first = np.all(np.asarray(one.links) >= np.asarray(other.links))
-    longer = one if first else other
-    summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes")
-    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
-    return longer._replace(hops=max(one.hops, other.hops), **sums)
-
-
-def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
+def ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> Exchange:
     """Slices go round: at the pace of the slowest member, or as a slice waits for the one before it, edge after edge.
 
-    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross.
+    Each step's messages share links as if all went at once; edges differ in that, and in how many links they cross. A
+    reduce-scatter or an allgather is members - 1 steps, an allreduce both, without a barrier between them (`die_sums`).
+
+    Args:
+        level, at: as of `all_to_all`.
+        nbytes: the vector that each member has, of which a slice goes on at a time. [B], () or (designs,)
+        steps: that each member sends.
+        barrier: at the end. [s]
+
+    Source:
+        [thakur2005] ring algorithms; sums hide under sends.
+
+    >>> on = Level(1, 4, "ring", 2, 1e9, 0.0)
+    >>> ring(on, np.arange(4)[None], 8e6, 6, barrier=0.0).seconds
+    0.012
     """
-    step = _sent(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1], 0.0)
+    step = sent(level, at, np.roll(at, -1, axis=1), np.ones(at.shape), nbytes / at.shape[1], 0.0)
     if not steps or not step.hops:
         return step
     slowest = maximum(step.links, step.injection)
-    hops, crossed = _in_a_row((level.rows, level.cols, level.topology, level.box), at.shape, at.tobytes(), steps)
+    hops, crossed = _in_a_row(
+        (level.rows, level.cols, level.topology, level.box), at.shape, np.asarray(at, np.int64).tobytes(), steps
+    )
     ways = hops * level.latency
     if level.outer is not None:
         ways = ways + crossed * (2 * level.outer.latency + level.outer.start)
@@ -217,11 +186,37 @@ def _ring(level: Level, at: Array, nbytes: Any, steps: int, barrier: float) -> E
 def _in_a_row(net: tuple[int, int, str, int], shape: tuple[int, int], places: bytes, steps: int) -> tuple[int, int]:
     """Of so many steps round rings of dies, the most links in a row, and the most ways between boxes."""
     rows, cols, topology, box = net
-    at = np.frombuffer(places, int).reshape(shape)
+    at = np.frombuffer(places, np.int64).reshape(shape)
     onward = np.roll(at, -1, axis=1)
     hops = np.asarray(routes(rows, cols, topology, box).hops[at * rows * cols + onward])
     apart = 1 * (at // box != onward // box) if box else np.zeros_like(at)
     return _most_in_a_row(hops, steps), _most_in_a_row(apart, steps)
+
+
+def sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float) -> Exchange:
+    """Messages that go at once, so much of some bytes each; inside boxes and between them they go side by side.
+
+    Args:
+        level: the network.
+        source, target, weight: dies, and how much of `nbytes` goes, of equal shape.
+        nbytes: [B], () or (designs,)
+        barrier: at the end. [s]
+    """
+    if level.outer is None:
+        return _timed(level, _unit(level, source, target, weight), nbytes, barrier)
+    near = source // level.box == target // level.box
+    inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
+    between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
+    return _beside(inside, between)
+
+
+def together(one: Exchange, other: Exchange) -> Exchange:
+    """One after the other; the busiest link is that of the one that takes longer on links."""
+    first = np.all(np.asarray(one.links) >= np.asarray(other.links))
+    longer = one if first else other
+    summed = ("seconds", "links", "injection", "latency", "barrier", "sent_bytes", "hop_bytes")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in summed}
+    return longer._replace(hops=max(one.hops, other.hops), **sums)
 
 
 def _most_in_a_row(edges: Array, steps: int) -> int:
@@ -230,16 +225,6 @@ def _most_in_a_row(edges: Array, steps: int) -> int:
     sums = np.cumsum(np.concatenate([np.zeros_like(edges[:, :1]), edges, edges], axis=1), axis=1)
     window = sums[:, rest : rest + edges.shape[1]] - sums[:, : edges.shape[1]]
     return int((rounds * edges.sum(axis=1) + window.max(axis=1)).max())
-
-
-def _sent(level: Level, source: Array, target: Array, weight: Array, nbytes: Any, barrier: float) -> Exchange:
-    """Messages, so much of some bytes each; inside boxes and between them they go side by side."""
-    if level.outer is None:
-        return _timed(level, _unit(level, source, target, weight), nbytes, barrier)
-    near = source // level.box == target // level.box
-    inside = _timed(level, _unit(level, source, target, weight * near), nbytes, barrier)
-    between = _timed(level.outer, _unit(level.outer, source, target, weight * ~near), nbytes, barrier)
-    return _beside(inside, between)
 
 
 def _beside(one: Exchange, other: Exchange) -> Exchange:

@@ -34,7 +34,7 @@ EVENTS = Events()
 
 def _seconds(job: Job) -> float:
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
-    return _played(_Key(job, (job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares)))
+    return _played(_Key(job, (job.pattern, job.on, job.at.shape, job.at.tobytes(), to, float(job.nbytes), shares, job.sums)))
 
 
 class _Key:
@@ -58,5 +58,4 @@ def _played(key: _Key) -> float:
         return events_dies.hand_over(job.on, job.at, job.to, float(job.nbytes), chunk=chunk).seconds
     if job.pattern == "all_to_all":
         return events_dies.all_to_all(job.on, job.at, float(job.nbytes), job.shares, chunk=chunk).seconds
-    steps = (job.at.shape[1] - 1) * (2 if job.pattern == "allreduce" else 1)
-    return events_dies.ring(job.on, job.at, float(job.nbytes), steps, chunk=chunk).seconds
+    return events_dies.collective(job.pattern, job.on, job.at, float(job.nbytes), job.sums, chunk=chunk).seconds

@@ -4,6 +4,7 @@ The same exchanges as `die_exchange` has formulas for, one design at a time. Sou
 begins with the member after itself; `ascending` has all of them begin with the first one, which crowds.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from dse.evaluators.machine.chunks import Floor, Messages, flow
 from dse.evaluators.machine.d2d import Level, Routes, crossings, routes
 from dse.evaluators.readers.die_exchange import BARRIER
+from dse.evaluators.readers.die_sums import Phase, Sums, Turn, branches, tree, turns
 from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 
@@ -70,19 +72,45 @@ def all_to_all(
     return messages(level, *ends, sizes.ravel(), barrier=barrier, interleave=interleave, held=held, chunk=chunk)
 
 
-def ring(level: Level, at: Array, nbytes: float, steps: int, *, barrier: float = BARRIER, chunk: float = CHUNK) -> Played:
-    """Slices go round the members of each group; each waits for the one before it: members - 1 steps, or twice that."""
-    ends = np.broadcast_to(at, (steps, *at.shape)), np.broadcast_to(np.roll(at, -1, axis=1), (steps, *at.shape))
-    sizes = np.full(ends[0].size, nbytes / at.shape[1])
-    number = np.arange(ends[0].size).reshape(ends[0].shape)
-    then = np.full(number.shape, -1)
-    then[:-1] = np.roll(number[1:], -1, axis=2)
-    return messages(level, ends[0].ravel(), ends[1].ravel(), sizes, then=then.ravel(), barrier=barrier, chunk=chunk)
+def collective(
+    pattern: str, level: Level, at: Array, nbytes: float, by: Sums, *, barrier: float = BARRIER, chunk: float = CHUNK
+) -> Played:
+    """As `die_sums.collective`; of a tree, a phase begins when all of the one before it has come."""
+    if branches(at, by):
+        return _tree(level, at, [(of, nbytes * of.share) for of in tree(pattern, at, by)], barrier, chunk)
+    return _rings(level, nbytes, turns(pattern, at, by), barrier, chunk)
 
 
-def allreduce(level: Level, at: Array, nbytes: float, *, barrier: float = BARRIER, chunk: float = CHUNK) -> Played:
-    """As `die_exchange.allreduce`."""
-    return ring(level, at, nbytes, 2 * (at.shape[1] - 1), barrier=barrier, chunk=chunk)
+def _rings(level: Level, nbytes: float, some: Sequence[Turn], barrier: float, chunk: float) -> Played:
+    """Slices go round the members of rings, one turn after the other; each waits for the one before it at its die."""
+    dies, steps = some[0].at.size, sum(turn.steps for turn in some)
+    place = np.zeros(level.dies, np.int64)
+    place[np.sort(some[0].at, axis=None)] = np.arange(dies)
+    source, target, sizes = (np.zeros((steps, dies)) for _ in range(3))
+    first = 0
+    for turn in some:
+        here = slice(first, first + turn.steps)
+        source[here], target[here] = turn.at.ravel(), np.roll(turn.at, -1, axis=1).ravel()
+        sizes[here] = nbytes * turn.share / turn.at.shape[1]
+        first += turn.steps
+    source, target = source.astype(np.int64), target.astype(np.int64)
+    number = np.zeros((steps, dies), np.int64)  # of each die's message, step by step
+    np.put_along_axis(number, place[source], np.arange(steps * dies).reshape(steps, dies), axis=1)
+    then = np.full((steps, dies), -1)
+    then[:-1] = np.take_along_axis(number[1:], place[target[:-1]], axis=1)
+    flat = source.ravel(), target.ravel(), sizes.ravel()
+    return messages(level, *flat, then=then.ravel(), barrier=barrier, chunk=chunk)
+
+
+def _tree(level: Level, at: Array, phases: Sequence[tuple[Phase, Array]], barrier: float, chunk: float) -> Played:
+    """Phases one after the other, each by itself."""
+    seconds, links, done = 0.0, np.zeros(len(routes(level.rows, level.cols, level.topology).ends)), [np.zeros(0)]
+    for of, nbytes in phases:
+        sizes = np.tile(nbytes, len(at))
+        found = messages(level, at[:, of.source].ravel(), at[:, of.target].ravel(), sizes, barrier=0.0, chunk=chunk)
+        done.append(np.where(found.done > 0, seconds + found.done, 0.0))
+        seconds, links = seconds + found.seconds, links + found.links
+    return Played(seconds + barrier if seconds else 0.0, np.concatenate(done), links)
 
 
 def hand_over(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import ceil, gcd
 
 from dse.evaluators.kernels.attention.dataflow import in_turns
-from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut, memory_bytes
+from dse.evaluators.kernels.attention.shape import Cut, Tiling, cut, memory_bytes
 from dse.evaluators.kernels.gemm import summa_diagonal
 from dse.evaluators.kernels.gemm.summa_diagonal import Part
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
@@ -78,7 +78,7 @@ def attention_on(job: closed_attention.Job, side: int) -> tuple[closed_attention
     counted = in_turns(job.of, shape, tiling)
     before, keys = cut(shape, counted, whole), share(int(shape.keys), int(tiling.cols), cols)
     window = share(int(shape.window), int(tiling.cols), cols)  # as the keys, so that bands are of as many blocks
-    now = Heads(1, heads, 1, queries, keys, shape.qk, shape.v, shape.causal, shape.latent, shape.piece, window)
+    now = replace(shape, batch=1, heads=heads, kv_heads=1, queries=queries, keys=keys, window=window)
     there = in_turns(job.of, now, group)
     of = cut(now, there, here)
     now = replace(now, batch=_heads(before, of, causal=shape.causal))

@@ -14,8 +14,10 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
 from dse.evaluators.judges.attention import judged
-from dse.evaluators.kernels.attention import ATTENTION
+from dse.evaluators.kernels.attention import ATTENTION, attention
 from dse.evaluators.kernels.attention.cost import PARTS
+from dse.evaluators.kernels.attention.shape import Heads, Tiling
+from dse.evaluators.readers import closed_attention, jobs
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.studies.flat_coexplore.finding import PATH
@@ -135,7 +137,7 @@ def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
         side, others = (int(rng.choice([1, 2, 4, 8])) for _ in range(2))
         kv_heads, keys = int(rng.choice([1, 2, 4])), int(rng.integers(200, 1200))
         words = [f"workload.heads={4 * kv_heads}", f"workload.kv_heads={kv_heads}", f"workload.keys=[{keys}]"]
-        words += ["workload.causal=true", "workload.batch=1", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8"]
+        words += ["workload.causal=true", "workload.batch=1", "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4"]
         words += tiled(side, others, *map(int, rng.choice([16, 32, 64, 128], 2)))
         window = int(rng.integers(16, keys))
         for within in (0, 1):
@@ -425,3 +427,18 @@ def test_what_does_not_fit_is_said_with_what_would(override: str, limit: str, sa
 def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> None:
     with pytest.raises(DesignError, match=says.replace("(", r"\(")):
         asked(*CHIP, override)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_capped_scores_cost_both_readers_as_much(name: str) -> None:
+    """Closed form and events agree as they do without, and a tanh is free in neither."""
+    of, chip = attention(name), asked(*CHIP, "chip.mesh.rows=4", "chip.mesh.cols=4", "chip.hbm.channels=4").base.chip
+    tiling, shape = Tiling(*((2, 2) if of.grouped else (1, 1)), 64, 64), Heads(1, 4, 2, 128, 256, 64, 64)
+    gaps = []
+    for capped in (False, True):
+        job = closed_attention.job(of, replace(shape, capped=capped), tiling, chip)
+        gaps.append([float(jobs.price(fidelity, job).seconds) for fidelity in ("closed", "events")])
+    (closed, played), (closed_capped, played_capped) = gaps
+    assert closed_capped > closed
+    assert played_capped > played
+    assert closed_capped / played_capped == pytest.approx(closed / played, abs=0.03)

@@ -13,6 +13,8 @@ from dse.evaluators.program.rounds import Cores, Program, Round, Send, Slot
 from dse.evaluators.readers import cycles
 from dse.evaluators.readers import die_exchange as closed
 from dse.evaluators.readers import events_dies as events
+from dse.evaluators.readers.crossings import together
+from dse.evaluators.readers.die_sums import RINGS, Sums, collective
 from dse.space.chip import D2D_TOPOLOGIES
 from dse.space.elementwise import Array
 from dse.space.mapping import DIE_PLACEMENTS
@@ -44,7 +46,7 @@ def both(exchange: str, on: Level, at: Array, nbytes: float, shares: Array) -> t
         ends = at.ravel()[:half], at.ravel()[half : 2 * half]
         return closed.hand_over(on, *ends, nbytes), events.hand_over(on, *ends, nbytes)
     if exchange == "allreduce":
-        return closed.allreduce(on, at, nbytes), events.allreduce(on, at, nbytes)
+        return collective(exchange, on, at, nbytes, Sums()), events.collective(exchange, on, at, nbytes, Sums())
     uneven = shares if exchange == "uneven" else None
     return closed.all_to_all(on, at, nbytes, uneven), events.all_to_all(on, at, nbytes, uneven)
 
@@ -61,6 +63,22 @@ def test_closed_times_of_exchanges_are_those_of_messages_played(exchange: str) -
     assert np.median(errors) < 0.03
     assert np.quantile(errors, 0.90) < 0.15
     assert np.quantile(errors, 0.95) < 0.20
+
+
+@pytest.mark.parametrize("algorithm", ["two_level", "ktree"])
+def test_closed_times_of_other_sums_are_those_of_messages_played(algorithm: str) -> None:
+    """Of two levels those whose nodes are rows of dies, of more than one die and not all of a group."""
+    rng, errors = np.random.default_rng(3), []
+    for on, at, nbytes, _ in systems(70, 1):
+        size = together(at, on.cols)
+        if algorithm == "two_level" and size in (0, 1, at.shape[1]):
+            continue
+        by, pattern = Sums(algorithm, size, int(rng.integers(1, 4))), str(rng.choice(list(RINGS)))
+        formula, played = collective(pattern, on, at, nbytes, by), events.collective(pattern, on, at, nbytes, by)
+        assert played.links.sum() == pytest.approx(formula.hop_bytes)
+        errors.append(abs(formula.seconds / played.seconds - 1))
+    assert np.median(errors) < 0.03
+    assert np.quantile(errors, 0.95) < 0.15
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.sampled_from(D2D_TOPOLOGIES), st.floats(0.05, 3.0), st.booleans())

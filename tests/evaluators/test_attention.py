@@ -39,7 +39,12 @@ VARIANTS = {
     "gqa window": Heads(1, 6, 2, 9, 9, 3, 4, causal=True, window=3),
     "window of a chunk": Heads(2, 4, 2, 7, 18, 4, 4, causal=True, window=6),
     "mla window": Heads(1, 3, 1, 9, 11, 6, 4, causal=True, latent=True, window=4),
+    "capped": Heads(1, 4, 2, 9, 13, 4, 4, capped=True),
+    "capped window": Heads(1, 4, 2, 9, 12, 4, 4, causal=True, window=5, capped=True),
 }
+CAP = 2.5
+"""Of scores that are capped, less than many of them are."""
+
 GROUPED = [name for name, of in ATTENTION.items() if of.grouped]
 
 
@@ -56,6 +61,7 @@ def plain(shape: Heads) -> Array:
     q, *kv = operands(shape)
     k, v = (np.repeat(x, shape.shared, axis=1).astype(float) for x in kv)
     scores = np.einsum("bhqd,bhkd->bhqk", q.astype(float), k) / np.sqrt(shape.qk)
+    scores = CAP * np.tanh(scores / CAP) if shape.capped else scores
     if shape.causal:
         later = np.arange(shape.keys) > np.arange(shape.queries)[:, None] + shape.keys - shape.queries
         scores = np.where(later, -np.inf, scores)
@@ -67,7 +73,7 @@ def plain(shape: Heads) -> Array:
 
 
 def program(name: str, shape: Heads, tiling: Tiling, mesh: Mesh) -> Program:
-    return steps(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols)
+    return steps(ATTENTION[name], shape, tiling, mesh, "float32", channels=mesh.cols, cap=CAP)
 
 
 def wrong(name: str, shape: Heads, tiling: Tiling, mesh: Mesh, written: Program | None = None) -> float:

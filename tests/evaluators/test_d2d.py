@@ -6,15 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.machine.d2d import Level, loads, placed, ports_needed, rectangle, routes
-from dse.evaluators.readers.die_exchange import (
-    all_to_all,
-    allgather,
-    allreduce,
-    by_node,
-    hand_over,
-    reduce_scatter,
-    two_level,
-)
+from dse.evaluators.readers.die_exchange import all_to_all, by_node, hand_over
+from dse.evaluators.readers.die_sums import RINGS, Sums, collective
 from dse.space.chip import D2D_TOPOLOGIES
 from dse.space.errors import DesignError
 from dse.space.mapping import DIE_PLACEMENTS
@@ -131,10 +124,8 @@ def test_an_array_over_designs_is_one_by_one_and_more_bandwidth_is_never_slower(
         return [
             all_to_all(on, at, size),
             all_to_all(on, at, size, shares),
-            allreduce(on, at, size),
-            reduce_scatter(on, at, size),
-            allgather(on, at, size),
-            two_level(on, at[:, : half * (members // half)], size, half),
+            *(collective(pattern, on, at, size, by) for pattern in RINGS for by in (Sums(), Sums("ktree", phases=2))),
+            collective("allreduce", on, at[:, : half * (members // half)], size, Sums("two_level", half)),
             *by_node(on, at[:, : half * (members // half)], size, half, 2.0, 4.0),
             hand_over(on, at[:, 0], at[:, -1], size),
         ]

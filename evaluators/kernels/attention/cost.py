@@ -321,6 +321,7 @@ def _vector_times(task: Task, engines: Engines) -> tuple[Any, Any, Any, Any, Any
         + vector("largest", scores, scores * each + statistic)
         + vector("exponentials", scores, 2 * scores * each + statistic)
         + vector("total", scores, scores * each + statistic)
+        + (vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
     )
     again = (
         start
@@ -450,7 +451,12 @@ def _activity(task: Task) -> Activity:
     q_bytes, k_bytes, v_bytes, o_bytes = task.nbytes
     tiles, later = mesh.rows * mesh.cols, blocks - waves_
     divided = where(task.partial, 0.0, waves_)
-    instructions = (3 * blocks + masked) * m * n + 3 * later * m + (later + divided) * m * shape.v + waves_ * m * task.width
+    instructions = (
+        ((3 + shape.capped) * blocks + masked) * m * n
+        + 3 * later * m
+        + (later + divided) * m * shape.v
+        + waves_ * m * task.width
+    )
     total = Activity()
     for pattern, along, nbytes, times in (
         ("multicast", "row", q_bytes, each * waves_),

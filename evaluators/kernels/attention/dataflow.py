@@ -65,6 +65,7 @@ def steps(
     channels: int,
     scale: float = 0.0,
     pace: float = 1.0,
+    cap: float = 1.0,
 ) -> Program:
     """The program of all tiles; of split keys, the one before that of `merge`.
 
@@ -75,9 +76,10 @@ def steps(
         channels: memory channels, at most one a column; a tile loads from that of its own.
         scale: of scores; that of the head dimension where it is 0.
         pace: time of keys and values that were selected over that of ones that follow one another.
+        cap: of scores that are capped, c tanh(s / c), whose first scale is with that of queries.
     """
-    counted, factor = in_turns(of, shape, tiling), scale or float(shape.qk) ** -0.5
-    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace)
+    counted, factor = in_turns(of, shape, tiling), (scale or float(shape.qk) ** -0.5) / (cap if shape.capped else 1.0)
+    on = _On(of, shape, tiling, mesh, dtype, channels, factor, cut(shape, counted, mesh), {}, pace, cap)
     turns = waves(shape, counted, mesh)
     alone = 1 if counted != tiling else of.strands
     strands = [turns[number::alone] for number in range(min(alone, len(turns)))]
@@ -134,6 +136,7 @@ class _On(NamedTuple):
     cut: Cut
     known: dict[Any, Any]
     pace: float
+    cap: float
 
     @property
     def paired(self) -> bool:
@@ -255,14 +258,16 @@ def _softmax(wave: Wave, block: int, p: str, on: _On, strand: int = 0) -> Iterat
     """
     s, o, top, total, m, l_, decay = (p + slot for slot in ("s", "o", "top", "total", "m", "l", "decay"))
     first = block == 0
-    masked = block >= wave.plain or block < wave.low
+    begun = on.shape.capped
+    if begun:
+        yield from on.rounds(Vector("capped", (s,), s, given=np.array(on.cap)))
     if block >= wave.plain:
-        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)[0]))
+        yield from on.rounds(Vector("mask", (s,), s, given=_seen(wave, block, on, strand)[0], joined=begun))
+        begun = True
     if block < wave.low:
-        yield from on.rounds(
-            Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=block >= wave.plain)
-        )
-    yield from on.rounds(Vector("largest", (s,), top, joined=masked))
+        yield from on.rounds(Vector("mask_before", (s,), s, given=_seen(wave, block, on, strand)[1], joined=begun))
+        begun = True
+    yield from on.rounds(Vector("largest", (s,), top, joined=begun))
     if not first:
         yield from on.rounds(Vector("larger", (top, m), top, joined=True))
     yield from _combined("top", "max", p, on, back=True)

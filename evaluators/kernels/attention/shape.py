@@ -43,6 +43,7 @@ class Heads:
         piece: bytes of the contiguous pieces in which main memory has keys and values that were selected; their row numbers are
             loaded before them. 0 where they follow one another. [B]
         window: keys that a query of a causal mask sees at most, its own one included; 0 for all.
+        capped: whether scores go through a tanh.
     """
 
     batch: Any
@@ -56,6 +57,7 @@ class Heads:
     latent: bool = False
     piece: Any = 0
     window: Any = 0
+    capped: bool = False
 
     @property
     def windowed(self) -> bool:

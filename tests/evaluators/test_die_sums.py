@@ -1,0 +1,159 @@
+"""Sums of dies by a ring, in two levels or along a K-tree: who has what at the end, bytes, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.machine.d2d import Level, placed
+from dse.evaluators.readers import events_dies
+from dse.evaluators.readers.crossings import between
+from dse.evaluators.readers.die_sums import RINGS, Sums, collective, tree, turns
+from dse.space.chip import D2D_TOPOLOGIES
+from dse.space.errors import DesignError
+from dse.space.mapping import GROUP_SUMS
+from tests.samples import asked, metrics
+
+SIDES = st.integers(1, 5)
+PATTERN = st.sampled_from(list(RINGS))
+BOXES = ("chip=h800_ep", "chip.dies.rows=2", "mapping.both.ep=1")
+DENSE = ("model=qwen3_1b7", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
+
+
+def network(rows: int, cols: int, topology: str = "mesh") -> Level:
+    return Level(rows, cols, topology, 4, 1e12, 256e-9)
+
+
+@given(SIDES, SIDES, st.sampled_from(D2D_TOPOLOGIES), PATTERN, st.floats(0.0, 1e8))
+@settings(max_examples=40)
+def test_levels_of_all_or_of_one_are_the_ring(rows: int, cols: int, topology: str, pattern: str, nbytes: float) -> None:
+    on, at = network(rows, cols, topology), placed("snake", rows, cols, 1, rows * cols)
+    ring = collective(pattern, on, at, nbytes, Sums())
+    for size in (1, rows * cols):
+        assert collective(pattern, on, at, nbytes, Sums("two_level", size)) == ring
+
+
+@given(SIDES, SIDES, st.integers(1, 4), st.integers(1, 3), PATTERN)
+@settings(max_examples=40)
+def test_all_send_the_same_bytes(rows: int, cols: int, phases: int, groups: int, pattern: str) -> None:
+    """But for a tree, of which whole vectors go one way even where slices do the other."""
+    on, at = network(rows * groups, cols), placed("linear", rows * groups, cols, groups, rows * cols)
+    each = [collective(pattern, on, at, 1e6, Sums(name, cols, phases)).sent_bytes / 1e6 / groups for name in GROUP_SUMS]
+    ring, ktree, levels = each
+    assert ring == pytest.approx(RINGS[pattern] * (rows * cols - 1))
+    assert levels == pytest.approx(ring)
+    assert ktree == pytest.approx(ring) if pattern == "allreduce" else ktree >= ring * (1 - 1e-9)
+
+
+@given(SIDES, SIDES, st.sampled_from(["snake", "linear"]), st.integers(0, 2**31))
+@settings(max_examples=40)
+def test_two_levels_add_up_all_slices(rows: int, cols: int, placement: str, seed: int) -> None:
+    """Each die has the slice of its place in its row, then that of all rows, then the others of its row."""
+    dies = rows * cols
+    x = np.random.default_rng(seed).normal(size=(dies, cols))
+    whole = x.sum(axis=0)
+    some = turns("allreduce", placed(placement, rows, cols, 1, dies), Sums("two_level", cols))
+    if len(some) == 1:
+        assert some[0].at.shape == (1, dies)
+        return
+    inside, across, again = some
+    place = {die: number for ring in inside.at.tolist() for number, die in enumerate(ring)}
+    held = {die: x[ring, place[die]].sum() for ring in inside.at.tolist() for die in ring}
+    assert all(len({place[die] for die in ring}) == 1 for ring in across.at.tolist())
+    held = {die: sum(held[other] for other in ring) for ring in across.at.tolist() for die in ring}
+    found = [[held[die] for die in ring] for ring in again.at.tolist()]
+    np.testing.assert_allclose(found, np.tile(whole, (rows, 1)), atol=1e-12)
+    assert (across.share, inside.steps, across.steps) == (1 / cols, cols - 1, 2 * (rows - 1))
+    assert all(len(set(np.ravel(ring) % cols)) == 1 for ring in across.at)  # straight up and down
+
+
+@given(st.integers(2, 30), st.integers(1, 5), PATTERN, st.integers(0, 2**31))
+@settings(max_examples=60)
+def test_a_tree_adds_up_all_vectors(members: int, phases: int, pattern: str, seed: int) -> None:
+    """And slices go where they belong: each message has those of all dies below it, and of no others."""
+    at, x = np.arange(members)[None], np.random.default_rng(seed).normal(size=members)
+    some = tree(pattern, at, Sums("ktree", phases=phases))
+    up, back = some[: len(some) // 2], some[len(some) // 2 :]
+    held, below = x.copy(), [{die} for die in range(members)]
+    for of in up:
+        assert not set(of.source) & set(of.target)
+        for source, target, share in zip(of.source, of.target, of.share, strict=True):
+            held[target] += held[source]
+            assert share == pytest.approx(len(below[source]) / members if pattern == "allgather" else 1.0)
+            below[target] |= below[source]
+    for of in back:
+        for source, target, share in zip(of.source, of.target, of.share, strict=True):
+            held[target] = held[source]
+            assert share == pytest.approx(len(below[target]) / members if pattern == "reduce_scatter" else 1.0)
+    np.testing.assert_allclose(held, np.full(members, x.sum()), atol=1e-12)
+
+
+def test_a_message_that_does_not_wait_is_noticed() -> None:
+    """A ring across rows that began before those along them were through would be done sooner: the sum of both is met."""
+    on, at = network(4, 4), placed("linear", 4, 4, 1, 16)
+    inside, across, again = turns("allreduce", at, Sums("two_level", 4))
+    whole = events_dies.collective("allreduce", on, at, 1e8, Sums("two_level", 4), barrier=0.0).seconds
+    alone = [
+        events_dies.collective("allreduce", on, of.at, 1e8 * of.share, Sums(), barrier=0.0).seconds for of in (inside, across)
+    ]
+    assert len(again.at) == 4
+    assert whole == pytest.approx(sum(alone), rel=0.01)
+
+
+def test_levels_are_boxes_or_else_rows() -> None:
+    def levels(*words: str) -> Sums:
+        of = asked(*BOXES, *DENSE, "mapping.both.tp=16", "mapping.both.sums=two_level", *words).base
+        return between(of.chip, "linear", 1, 16, 16, 1, sums=("two_level", 2)).sums
+
+    assert levels("chip.boxes.size=4") == Sums("two_level", 4)
+    assert levels("chip.boxes=null", "chip.dies.rows=8", "chip.dies.cols=2") == Sums("two_level", 2)
+
+
+def test_levels_spare_the_slow_network_its_steps() -> None:
+    """Sixteen dies of two boxes: a ring waits for the network between boxes at every step, two levels at two of them."""
+    times = {name: metrics(*BOXES, *DENSE, "mapping.both.tp=16", f"mapping.both.sums={name}") for name in GROUP_SUMS}
+    assert times["two_level"]["tpot"] < 0.8 * times["ring"]["tpot"]
+    assert times["ktree"]["tpot"] < times["two_level"]["tpot"]
+
+
+def test_phases_may_differ() -> None:
+    words = (*BOXES, *DENSE, "mapping.both.tp=16")
+    ring, tree_ = (metrics(*words, f"mapping.both.sums={name}") for name in ("ring", "ktree"))
+    mixed = metrics(*words, "mapping.prefill.sums=ring", "mapping.decode.sums=ktree")
+    assert (mixed["ttft"], mixed["tpot"]) == (ring["ttft"], tree_["tpot"])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("mapping.both.tp=1", "mapping.both.sums=ktree"), r"sums: nothing reads it beside mapping\.prefill\.tp=1"),
+        (("mapping.both.tp=4", "mapping.both.ktree_k=3"), r"ktree_k: nothing reads it beside mapping\.prefill\.sums=ring"),
+        (("mapping.both.tp=1", "+space.mapping.both.sums=choice(ring,ktree)"), r"space\..*sums: nothing reads it beside"),
+        (("mapping.both.tp=4", "mapping.both.sums=tree"), "no option 'tree'"),
+    ],
+)
+def test_sums_that_nobody_adds_up_are_refused(words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(DesignError, match=why):
+        asked(*BOXES, *DENSE, *words)
+
+
+def test_boxes_that_share_a_copy_unevenly_have_no_levels() -> None:
+    words = (*BOXES, "model=qwen3_1b7", "workload.batch=[60]", "workload.prompt=128", "workload.output=8", "mapping.both.tp=12")
+    of = asked(*words, "mapping.both.sums=two_level")
+    found = infeasible(of.base, of.workload)
+    assert found is not None
+    assert found.limit == "mapping.prefill.sums"
+    assert "sums=ring or ktree" in str(found)
+
+
+def test_a_space_has_no_sums_without_tensor_parallelism() -> None:
+    """Of tp = 1 one design, of 2 a ring, two levels, and trees of two depths."""
+    of = asked(
+        *BOXES, *DENSE, "mapping.both.tp=2", "+space.mapping.both.tp=choice(1,2)",
+        "+space.mapping.both.sums=choice(ring,two_level,ktree)", "+space.mapping.both.ktree_k=choice(1,2)",
+    )  # fmt: skip
+    columns = of.space.grid(0, of.space.combinations or 0)
+    rows = [of.space.row(columns, place) for place in range(len(columns["mapping.both.tp"]))]
+    assert len(rows) == len({of.space.key_at(row) for row in rows}) == 1 + 4
+    assert all(of.space.canonical(row) == row for row in rows)
