@@ -13,7 +13,8 @@ from dse.build import Question, question
 from dse.compose import folder_of
 from dse.evaluators import METRICS, explain, smaller
 from dse.evaluators.account.breakdown import Breakdown
-from dse.evaluators.evaluation import infeasible, on_part
+from dse.evaluators.account.profile import Profile
+from dse.evaluators.evaluation import infeasible, on_part, power_over_time
 from dse.evaluators.passes.part import PART
 from dse.expressions import evaluate
 from dse.kind import kernel_of
@@ -85,6 +86,13 @@ class Evaluation:
     def breakdown(self) -> Breakdown:
         """Time by operator, of the first case."""
         return explain(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """Power of all chips over time, of the first case; None of a design that is not feasible, or where none is known."""
+        if self.infeasible is not None:
+            return None
+        return power_over_time(self.design, self.workload.cases[0], decode_at=self.workload.decode_at, fidelity=self.fidelity)
 
     @cached_property
     def part(self) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
@@ -54,7 +55,7 @@ def sheet(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
     """
     found = answered(config)
     if trace:
-        write_trace(found.breakdown, Path(trace))
+        write_trace(found.breakdown, found.profile, Path(trace))
     if as_json:
         print(json_text(record(found), indent=1))
         return
@@ -84,11 +85,21 @@ def tell(found: Evaluation, config: Mapping[str, Any]) -> None:
         console.print(_operators_table(phase, found))
     if parts.rows:
         console.print(_bound(parts))
+    if over_time := _over_time(found):
+        console.print(f"power over time, all chips{' in the first case' if cases > 1 else ''}: {over_time}")
     of_chip = (("area", "mm2", parts.area), ("power at peak", "W", parts.power), ("price", "USD", parts.price))
     for name, unit, of_parts in of_chip:
         total, said = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
         if said:
             console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(said)}")
+
+
+def _over_time(found: Evaluation) -> str:
+    """Power of each phase of a batch; "" of what has none, and where phases would be played again for it."""
+    if found.fidelity != "closed" or not isinstance(found.workload.cases[0], Case) or (of := found.profile) is None:
+        return ""
+    each = zip(of.names, of.watts.tolist(), np.diff(of.instants).tolist(), strict=True)
+    return ", ".join(f"{name} {show(watts, 'W')} for {show(seconds, 's', 3)}" for name, watts, seconds in each)
 
 
 def record(found: Evaluation) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
+from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
 from dse.evaluators.passes.part import PART, cut
 from dse.evaluators.silicon import limits as silicon
@@ -162,6 +163,26 @@ def explain(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: s
         return breakdown
     watts = {name: float(value) for name, value in design_parts(design.chip).items()}
     return replace(breakdown, power=watts, price={name: float(value) for name, value in price.parts(design.chip).items()})
+
+
+def power_over_time(design: Design, case: Asked, *, decode_at: str = "mean", fidelity: str = "closed") -> Profile | None:
+    """Power of all chips of one design over one case of a workload, which it can run.
+
+    Returns:
+        Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
+        mean. None where nothing has a time line (``fidelity=steady``, a part of a mesh) or a chip no technology.
+    """
+    if PART in fidelity or design.chip.technology is None:
+        return None
+    reader = _reader(design, case, fidelity)
+    if hasattr(reader, "profile"):
+        found: Profile | None = reader.profile(design, case, decode_at, fidelity)
+        return found
+    (metrics,) = (now(judged.metrics) for judged in reader.judged(design, Workload("", (case,)), fidelity))
+    if "power" not in metrics:
+        return None
+    seconds, watts = (np.ravel(metrics[name]).astype(float) for name in ("latency", "power"))
+    return Profile(np.array([0.0, seconds[0]]), watts[:1], (case.label,))
 
 
 def smaller(design: Design, workload: Workload) -> str:

@@ -110,8 +110,8 @@ def seconds(of: tuple[Timed, ...]) -> Any:
 
 def areas(design: Design) -> tuple[Any, Any]:
     """Area of one die, and of all. [mm2]"""
-    chip, mapping = _of(design)
-    return area.die(chip), area.total(chip) * maximum(mapping.prefill.tp, mapping.decode.tp)
+    chip = design.chip
+    return area.die(chip), area.total(chip) * chips(design)
 
 
 def area_parts(design: Design) -> dict[str, Any]:
@@ -121,21 +121,29 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What a device holds, and energy where its power is known."""
-    chip, mapping = _of(design)
+    chip = design.chip
     held: Footprint = decode.held
-    dies = maximum(mapping.prefill.tp, mapping.decode.tp)
+    dies = chips(design)
     values = {"attention_layer": held.attention_layer, "ffn_layer": held.ffn_layer, "hbm_used": held.total}
     values |= at_rated_power(chip, dies, job, prefill, decode)
+    return values | of_phases(chip, lambda: spending(design, job, prefill, decode), job.output_tokens, chips=dies)
 
-    def dynamic(phase: Phase, plan: Plan) -> Any:
-        passes, cache = mapping.stack.attention_passes, phase.machine.cache
-        done = _done(job, phase.name, plan, mapping.precision, passes, cache, chip.core.rates)
+
+def chips(design: Design) -> Any:
+    """Dies that serve a batch."""
+    return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases."""
+    chip, mapping = _of(design)
+
+    def dynamic(phase: Phase) -> Any:
+        plan, passes = getattr(mapping, phase.name), mapping.stack.attention_passes
+        done = _done(job, phase.name, plan, mapping.precision, passes, phase.machine.cache, chip.core.rates)
         return of_pool(done, chip) * plan.tp
 
-    def spent() -> Spent:
-        return [(dynamic(prefill, mapping.prefill), prefill.seconds), (dynamic(decode, mapping.decode), decode.seconds)]
-
-    return values | of_phases(chip, spent, job.output_tokens, chips=dies)
+    return [(dynamic(phase), phase.seconds) for phase in phases]
 
 
 def at_rated_power(chip: Chip, dies: Any, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:

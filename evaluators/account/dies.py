@@ -10,9 +10,10 @@ from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
 from dse.evaluators.account.many_dies import WAITS as WAITS
-from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
+from dse.evaluators.account.many_dies import Alone, Kind, alone, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import chips as chips
 from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
@@ -83,16 +84,12 @@ KIND = Kind(_of_design, _machine, _sizes, _reached)
 def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     """Shares of what all engines and channels could do, what the fullest die holds, and energy of all dies."""
     chip = design.chip
-    latency, dies = phases[0].seconds + phases[1].seconds, count(chip)
+    latency, dies = phases[0].seconds + phases[1].seconds, chips(design)
     peak = dies * engines(design)
     activity = Activity()
     for phase in phases:
         assert phase.activity is not None
         activity = activity + phase.activity
-
-    def spent() -> Spent:
-        return [(joules(design, of.activity or Activity()), of.seconds) for of in phases]
-
     return {
         "peak": peak,
         "utilisation": sum(phase.flop for phase in phases) / (peak * latency),
@@ -101,8 +98,13 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
         "decode_throughput_per_chip": job.output_tokens / phases[1].seconds / dies,
         "hbm_used": most(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(most(nbytes for _, nbytes in phase.held[1]) for phase in phases),
-        **of_phases(chip, spent, job.output_tokens, chips=dies),
+        **of_phases(chip, lambda: spending(design, job, *phases), job.output_tokens, chips=dies),
     }
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases."""
+    return [(joules(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
 def joules(design: Design, activity: Activity) -> Any:

@@ -337,6 +337,11 @@ def areas(design: Design) -> tuple[Any, Any]:
     return area.die(chip), area.total(chip) * count(chip)
 
 
+def chips(design: Design) -> int:
+    """Dies that serve a batch."""
+    return count(_chip(design))
+
+
 def area_parts(design: Design) -> dict[str, Any]:
     """Area of one chip of tiles by block; there are as many as dies. [mm2]"""
     return area.parts(_chip(design))

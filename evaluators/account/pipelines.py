@@ -14,7 +14,7 @@ from dse.evaluators.account import breakdown
 from dse.evaluators.account.breakdown import Row, transfers
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.phase import Phase
-from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
 from dse.evaluators.graph.operators import Part
 from dse.evaluators.graph.step import Step
@@ -28,6 +28,7 @@ from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.machine.shared import shared
 from dse.evaluators.passes.call import Block
+from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
 from dse.evaluators.silicon import area
@@ -115,15 +116,16 @@ def area_parts(design: Design) -> dict[str, Any]:
 
 def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest core holds, and energy."""
-    assert prefill.activity is not None
-    assert decode.activity is not None
-    chip = _of(design)[0]
-    done = ((prefill.activity, prefill.seconds), (decode.activity, decode.seconds))
     return {
         "sram_used": maximum(prefill.held.sram, decode.held.sram),
         "hbm_used": maximum(prefill.held.hbm, decode.held.hbm),
-        **of_phases(chip, lambda: [(dynamic(of, chip), seconds) for of, seconds in done], job.output_tokens),
+        **of_phases(design.chip, lambda: spending(design, job, prefill, decode), job.output_tokens),
     }
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases."""
+    return [(dynamic(of.activity or Activity(), design.chip), of.seconds) for of in phases]
 
 
 def pass_rows(phase: str, of: Staged, weights: Any, machine: Machine) -> list[Row]:

@@ -14,9 +14,10 @@ from dse.evaluators.account.many_dies import IN_PART as IN_PART
 from dse.evaluators.account.many_dies import SMALLER as SMALLER
 from dse.evaluators.account.many_dies import TOGETHER as TOGETHER
 from dse.evaluators.account.many_dies import WAITS as WAITS
-from dse.evaluators.account.many_dies import Alone, Kind, alone, count, one_die
+from dse.evaluators.account.many_dies import Alone, Kind, alone, one_die
 from dse.evaluators.account.many_dies import area_parts as area_parts
 from dse.evaluators.account.many_dies import areas as areas
+from dse.evaluators.account.many_dies import chips as chips
 from dse.evaluators.account.many_dies import early as early
 from dse.evaluators.account.many_dies import refused as refused
 from dse.evaluators.account.phase import Phase
@@ -120,18 +121,18 @@ KIND = Kind(_of_design, _machine, _sizes, _reached)
 
 def used(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> dict[str, Any]:
     """What the fullest die holds, and energy of all dies."""
-    chip = design.chip
-    dies = count(chip)
-
-    def spent() -> Spent:
-        return [(of_pool(_done(of.activity or Activity()), chip), of.seconds) for of in (prefill, decode)]
-
+    chip, dies = design.chip, chips(design)
     return {
         "decode_throughput_per_chip": job.output_tokens / decode.seconds / dies,
         "hbm_used": most(_held(of) for of in (prefill, decode)) * 1.0,
         **at_rated_power(chip, dies, job, prefill, decode),
-        **of_phases(chip, spent, job.output_tokens, chips=dies),
+        **of_phases(chip, lambda: spending(design, job, prefill, decode), job.output_tokens, chips=dies),
     }
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases."""
+    return [(joules(design, of.activity or Activity()), of.seconds) for of in phases]
 
 
 def _done(of: Activity) -> Pooled:

@@ -180,10 +180,6 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     chip, mapping = _chip(design), _mapping(design)
     prefill, decode, moved = phases
     latency = prefill.seconds + moved.seconds + decode.seconds
-
-    def spent() -> Spent:
-        return [(dynamic(of.activity or Activity(), chip), of.seconds) for of in (moved, prefill, decode)]
-
     place = _regions(design, job.model)["decode"]
     room = [
         maximum(chip.core.sram - of.total + of.kv, 0.0) // maximum(of.per_token, 1.0)
@@ -195,9 +191,14 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
         "sram_used": maximum(_most(prefill.held), _most(decode.held)),
         **({"kv_capacity": kv(mapping.kv).capacity(place.mesh.rows, minimum(room[0], room[-1]))} if room else {}),
         **energies(chip.power, prefill.seconds, decode.seconds, latency, job.prompt_tokens, job.output_tokens),
-        **of_phases(chip, spent, job.output_tokens),
+        **of_phases(chip, lambda: spending(design, job, prefill, moved, decode), job.output_tokens),
         **_memory(chip, job.model, sum(of.activity.memory_bytes for of in phases if of.activity), latency),
     }
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases."""
+    return [(dynamic(of.activity or Activity(), design.chip), of.seconds) for of in phases]
 
 
 def _memory(chip: Chip, model: Model, nbytes: Any, seconds: Any) -> dict[str, Any]:

@@ -143,11 +143,6 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
     activity: Activity | None = Activity()
     for phase in phases:
         activity = None if activity is None or phase.activity is None else activity + phase.activity
-
-    def spent() -> Spent:
-        width = itemsize_of(_mapping(design))
-        return [(np.nan if of.activity is None else dynamic(of.activity, chip, width), of.seconds) for of in phases]
-
     nbytes = np.nan if activity is None else activity.memory_bytes
     return {
         "peak": peak,
@@ -156,8 +151,14 @@ def used(design: Design, job: Stretches, *phases: Phase) -> dict[str, Any]:
         "hbm_utilisation": nbytes / (latency * memory_channels(chip) * chip.hbm.channel_bandwidth),
         "hbm_used": max(sum(value for _, value in phase.held[0]) for phase in phases) * 1.0,
         "sram_used": most(_filled(design, phase) for phase in phases),
-        **of_phases(chip, spent, job.output_tokens),
+        **of_phases(chip, lambda: spending(design, job, *phases), job.output_tokens),
     }
+
+
+def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
+    """Energy and time of phases; energy is not a number on a part of the mesh."""
+    chip, width = _chip(design), itemsize_of(_mapping(design))
+    return [(np.nan if of.activity is None else dynamic(of.activity, chip, width), of.seconds) for of in phases]
 
 
 def _filled(design: Design, phase: Phase) -> Any:

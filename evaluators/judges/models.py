@@ -14,6 +14,7 @@ import numpy as np
 from dse.evaluators.account.breakdown import Bar, Breakdown, Row, bars
 from dse.evaluators.account.metrics import METRICS, Judged, of_batch
 from dse.evaluators.account.phase import Phase
+from dse.evaluators.account.profile import Profile, idle, successive
 from dse.evaluators.account.stretches import Stretches, stretches_of
 from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.passes.part import cut
@@ -121,6 +122,18 @@ def explain(design: Design, case: Case, decode_at: str, fidelity: str) -> Breakd
             lines.setdefault(of.block.name, bars(of))  # of the first step
         spans |= {phase.name: lines} if lines else {}
     return Breakdown(tuple(found), sum(row.seconds for row in found), parts, spans)
+
+
+def profile(design: Design, case: Case, decode_at: str, fidelity: str) -> Profile | None:
+    """Power of all chips over a batch, phase by phase; None for a model that has no layout."""
+    layout = layout_of(design)
+    job = stretches_of(case.model, ((0, case),), decode_at)
+    if layout.refused(design, job):
+        return None
+    prefill, decode, *between = layout.phases(design, job, fidelity)
+    ordered = (prefill, *between, decode)
+    rest = idle(design.chip, layout.chips(design) if hasattr(layout, "chips") else 1.0)
+    return successive(layout.spending(design, job, *ordered), [phase.name for phase in ordered], rest)
 
 
 def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:

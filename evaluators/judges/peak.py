@@ -1,11 +1,12 @@
 """The most power that a served load takes: of its busiest iterations, as many at once as the run has had under way.
 
 An iteration takes the mean power of what it does, over the time that it is priced at. Where several go at once, on instances or
-as micro-batches of a pipeline, each is taken to be the one of its kind, with prompts or of decodes alone, that takes most; and
-pools are taken to have the most under way at the same time. That bounds the power of the fullest state from above, and is that
-state's where one instance with one stage serves. Iterations are those that `serving/busiest.py` has kept: the most of these is
-within 2 % of the most of all, in runs of dense, mixed and latent models on dies whose iterations were all priced; on other
-layouts that was not looked at. In the steady state, they are the mean iterations of both kinds, of all instances at once.
+as micro-batches of a pipeline, which are no more than its stages, each is taken to be the one of its kind, with prompts or of
+decodes alone, that takes most; and pools are taken to have the most under way at the same time. That bounds the power of the
+fullest state from above, and is that state's where one instance with one stage serves. Iterations are those that
+`serving/busiest.py` has kept: the most of these is within 2 % of the most of all, in runs of dense, mixed and latent models on
+dies whose iterations were all priced; on other layouts that was not looked at. In the steady state, they are the mean
+iterations of both kinds, of all instances at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,9 +50,10 @@ def of_run(run: Served) -> list[Fullest]:
     """Of each pool, what a run had."""
     found = []
     for pool, at_once, kept in zip(run.pools, run.state.at_once, run.state.busiest, strict=True):
-        decodes, prompts = (_columns(some[some["prompt"] + some["requests"] > 0]) for some in kept)
+        decodes, prompts = (columns(some[some["prompt"] + some["requests"] > 0]) for some in kept)
         kinds = Kind(prompts, float(at_once["most_prompts"])), Kind(decodes, float(at_once["most_decodes"]))
-        found.append(Fullest(*kinds, min(float(at_once["most"]), _room(pool))))
+        stages = pool.instances * np.count_nonzero(pool.shares)
+        found.append(Fullest(*kinds, min(float(at_once["most"]), float(stages))))
     return found
 
 
@@ -81,6 +83,16 @@ def peak(pools: Sequence[Fullest], watts: Watts) -> Any:
     return total
 
 
+def columns(some: Array) -> Counts:
+    """Counts of records of `state.STEP`, each count of shape (iterations, 1)."""
+    if not len(some):
+        return ()
+    tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)
+    read = np.maximum(some["positions"] + some["past"], 1.0)
+    counts = (some["prompt"], some["pairs"] / tokens, some["requests"], some["positions"] / requests, some["far"] / read)
+    return tuple(count[:, None] for count in counts)
+
+
 NONE = Kind((), 0.0)
 
 
@@ -93,13 +105,3 @@ def _together(of: Fullest, prompts: Any, decodes: Any) -> Any:
 def _room(pool: Pool) -> float:
     """Iterations at a time that instances do at their own pace: fewer than stages where the slowest holds up the others."""
     return pool.instances / max(pool.shares)
-
-
-def _columns(some: Array) -> Counts:
-    """Countss of records of `state.STEP`, each count of shape (iterations, 1)."""
-    if not len(some):
-        return ()
-    tokens, requests = np.maximum(some["prompt"], 1.0), np.maximum(some["requests"], 1.0)
-    read = np.maximum(some["positions"] + some["past"], 1.0)
-    counts = (some["prompt"], some["pairs"] / tokens, some["requests"], some["positions"] / requests, some["far"] / read)
-    return tuple(count[:, None] for count in counts)

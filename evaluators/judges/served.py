@@ -298,6 +298,18 @@ def explained(
     )
 
 
+def pieces(served: Served) -> Iterator[tuple[int, int, int, float, float]]:
+    """Of each iteration kept, as the loop has played it: its place, instance, stage, and when it is there. [s]"""
+    free = np.zeros_like(served.state.stage_free)
+    for place, entry in enumerate(served.log):
+        instance, end = int(entry["instance"]), float(entry["start"])
+        for stage, share in enumerate(served.pools[int(served.state.instances[instance]["pool"])].shares):
+            start = max(end, float(free[instance, stage]))
+            free[instance, stage] = end = start + float(entry["step"]) * share
+            if end > start:
+                yield place, instance, stage, start, end
+
+
 def _name(served: Served, names: Sequence[str], instance: int, stage: int) -> str:
     """Of an instance, and of its stage where there are several; -1 for all of it."""
     of = served.state.instances[instance]
@@ -308,22 +320,17 @@ def _name(served: Served, names: Sequence[str], instance: int, stage: int) -> st
 
 def _bars(served: Served, names: Sequence[str], beside: dict[str, Array]) -> list[Bar]:
     """Each iteration on each stage, as the loop has played it, and what else it has busy there."""
-    free, found = np.zeros_like(served.state.stage_free), list[Bar]()
-    for place, entry in enumerate(served.log):
+    found = list[Bar]()
+    for place, instance, stage, start, end in pieces(served):
+        entry = served.log[place]
         counts = ((entry["prompt"], "prompt tokens"), (entry["requests"], "decodes"))
         what = " + ".join(f"{count} {text}" for count, text in counts if count)
-        instance, end = int(entry["instance"]), float(entry["start"])
-        shares = served.pools[int(served.state.instances[instance]["pool"])].shares
-        for stage, share in enumerate(shares):
-            start = max(end, float(free[instance, stage]))
-            free[instance, stage] = end = start + float(entry["step"]) * share
-            if end == start:
-                continue
-            track = _name(served, names, instance, stage)
-            found.append((track, what, start, end))
-            for kind, seconds in beside.items():
-                if seconds[place] > 0:
-                    found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
+        share = served.pools[int(served.state.instances[instance]["pool"])].shares[stage]
+        track = _name(served, names, instance, stage)
+        found.append((track, what, start, end))
+        for kind, seconds in beside.items():
+            if seconds[place] > 0:
+                found.append((f"{track}: {kind}", what, start, start + min(float(seconds[place]) * share, end - start)))
     return found
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
-from dse.evaluators.judges import assembled, balanced, peak, served, steady
+from dse.evaluators.judges import assembled, balanced, drawn, peak, served, steady
 from dse.evaluators.judges.assembled import deployment, groups, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
@@ -57,6 +58,9 @@ NAMES = ("instance", "prefill instance", "decode instance")
 
 
 MONEY = ("system_price", "price_per_mtoken")
+
+DRAWN = 2_000
+"""Iterations whose power is drawn where a layout prices them one by one, in up to 10 ms each."""
 
 
 class Held(NamedTuple):
@@ -106,6 +110,14 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
     """The time of instances, by operator and idle; and the first iterations."""
     found: Breakdown = getattr(service_of(design), "explain", _explain)(design, cast(Load, case), fidelity)
+    return found
+
+
+def profile(design: Design, case: Asked, decode_at: str, fidelity: str) -> Profile | None:
+    """Power of all chips over the first iterations; None in the steady state, and where no rate keeps the bounds."""
+    if fidelity == STEADY:
+        return None
+    found: Profile | None = getattr(service_of(design), "profile", _profile)(design, cast(Load, case), fidelity)
     return found
 
 
@@ -192,6 +204,17 @@ def _explain(design: Design, load: Load, fidelity: str) -> Breakdown:
 
     names = NAMES[-2:] if len(run.pools) == 2 else NAMES[:1]
     return served.explained(run, service.area_parts(design), operators, names=names)
+
+
+def _profile(design: Design, load: Load, fidelity: str) -> Profile | None:
+    service = service_of(design)
+    run = _served(design, load, fidelity, DRAWN if getattr(service, "ONE_BY_ONE", False) else served.KEPT)[0]
+    if run is None:
+        return None
+    watts = getattr(service, "mean_watts", service.watts)
+    return drawn.profile(
+        run, lambda pool, made_of: watts(design, load, pool, made_of, fidelity), idle(design.chip, service.devices(design))
+    )
 
 
 def _peak(service: ModuleType, design: Design, load: Load, fidelity: str, pools: Sequence[peak.Fullest]) -> float:

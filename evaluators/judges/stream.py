@@ -12,12 +12,16 @@ import numpy as np
 
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
+from dse.evaluators.account.power import alone
 from dse.evaluators.machine import crossing
 from dse.evaluators.machine.crossing import busiest, hops_between
 from dse.evaluators.machine.fabric import tile_fabric
+from dse.evaluators.program.counts import Activity
+from dse.evaluators.silicon.energy import dynamic
 from dse.space.design import Design
 from dse.space.elementwise import Array, column
 from dse.space.fields import leaves, replaced
+from dse.space.later import now
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import StreamPlan
 from dse.space.memory import Memory, capacity, channels, peak, refuse
@@ -111,7 +115,18 @@ def _bandwidths(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
     nbytes = column([float(stream.requests * stream.request) for stream in streams]) * channels(memory)
     seconds, latency = (found[..., kind] if arrays else found[:, 0, kind][:, None] for kind in (0, 1))
     rate = nbytes / seconds
-    return {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(memory), "read_latency": latency}
+    rates = {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(memory), "read_latency": latency}
+    return rates | _spent(design, nbytes, seconds)
+
+
+def _spent(design: Design, nbytes: Any, seconds: Any) -> dict[str, Any]:
+    """Energy and power of bytes on their way between memory and tiles; of a memory by itself, which has no node, nothing."""
+    chip = design.chip
+    if chip.technology is None:
+        return {}
+    sides = [_one(design, row) for row in range(max((np.size(value) for _, value, _ in leaves(design)), default=1))]
+    links = np.array([hops_between(*_ends(one)) for one in sides]) if len(sides) > 1 else hops_between(*_ends(design))
+    return alone(chip, lambda: dynamic(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip), seconds)
 
 
 @lru_cache(maxsize=4096)
@@ -192,6 +207,7 @@ def _metrics(design: Design, stream: Stream) -> dict[str, float]:
         "read_latency_p99": float(quantiles[1]),
         "row_hits": report.row_hits,
         **{f"idle_{cause}": share for cause, share in report.idle.items()},
+        **now(_spent(design, float(stream.requests * stream.request * channels(_memory(design))), report.seconds)),
     }
 
 

@@ -17,8 +17,9 @@ from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.power import of_phases
+from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import COMPOSITIONS, priced_by
-from dse.evaluators.judges import peak, served, steady
+from dse.evaluators.judges import drawn, peak, served, steady
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
@@ -134,10 +135,28 @@ def _worked(
             done, spent = done + work, spent + float(dynamic(work, of.chip))
             operations += mean.times * sum(float(np.sum(call.flop * times)) for call, _, times, _ in at.calls())
     if between is not None:
-        plan = fleet[-1].plan
-        sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
-        caches = Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+        caches = _moved(design, load, fleet, between, gone)
         done, moved = done + caches, float(dynamic(caches, _chip(design)))
+
+    def most() -> float:
+        """Caches are on their way all the time, in the mean."""
+        return float(np.squeeze(peak.peak(fullest, _watts(load, fleet, reader, between)))) + moved / span
+
+    tokens, apart = float(load.requests.output.sum()), decode_cores(design)
+    return _used(design, done, operations, span) | of_phases(
+        _chip(design), lambda: [(spent + moved, span)], tokens, decode_cores=apart, peak=most
+    )
+
+
+def _moved(design: Design, load: Load, fleet: tuple[Pipelines, ...], between: Ways, gone: Array) -> Activity:
+    """Caches of some requests, shape (requests,), on their way."""
+    plan = fleet[-1].plan
+    sent = float((_room(design, load, plan).of(load.requests.prompt[gone]) * plan.tp).sum())
+    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops)
+
+
+def _watts(load: Load, fleet: tuple[Pipelines, ...], reader: Reader, between: Ways | None) -> peak.Watts:
+    """Power of what iterations do. [W]"""
 
     def watts(number: int, made_of: peak.Counts) -> Any:
         of = fleet[number]
@@ -146,14 +165,20 @@ def _worked(
         at = iteration(load, of, reader, "prefill" if np.any(made_of[0]) else "decode", *counts)
         return dynamic(at.activity, of.chip) / at.seconds
 
-    def most() -> float:
-        """Caches are on their way all the time, in the mean."""
-        return float(np.squeeze(peak.peak(fullest, watts))) + moved / span
+    return watts
 
-    tokens, apart = float(load.requests.output.sum()), decode_cores(design)
-    return _used(design, done, operations, span) | of_phases(
-        _chip(design), lambda: [(spent + moved, span)], tokens, decode_cores=apart, peak=most
-    )
+
+def profile(design: Design, load: Load, fidelity: str) -> Profile | None:
+    """Power over the first iterations, caches on their way all the time, in the mean; None where no rate keeps the bounds."""
+    chip, fleet = _chip(design), fleet_of(design, load)
+    run, _, between = _served(design, load, fleet, fidelity, served.KEPT)
+    if run is None:
+        return None
+    rest = idle(chip, decode_cores=decode_cores(design))
+    if between is not None:
+        moved = _moved(design, load, fleet, between, ~np.isnan(run["ready"]))
+        rest += float(dynamic(moved, chip)) / served.span(run)
+    return drawn.profile(run, _watts(load, fleet, READERS[fidelity], between), rest)
 
 
 def explain(design: Design, load: Load, fidelity: str) -> Breakdown:

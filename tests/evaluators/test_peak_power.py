@@ -56,7 +56,7 @@ def test_no_iteration_of_a_run_takes_much_more_than_those_that_are_kept(policy: 
         np.squeeze(peak.peak(peak.of_run(run), lambda pool, made_of: devices.watts(design, load, pool, made_of, "closed")))
     )
     for kind in (run.log["prompt"] > 0, run.log["prompt"] == 0):
-        each = devices.watts(design, load, 0, peak._columns(run.log[kind]), "closed")
+        each = devices.watts(design, load, 0, peak.columns(run.log[kind]), "closed")
         assert each.max() <= most * 1.02
     assert most <= energy.design_power(design.chip)
 

@@ -1,6 +1,7 @@
 """Requests to a memory through the front door: what is refused, and how bandwidth as a formula and as played compare."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.profile import idle
+from dse.evaluators.judges import stream as stream_judge
 from dse.evaluators.judges.stream import addresses
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
+from dse.space.memory import channels
 from dse.space.workload import Stream
 from tests.agreement.streams import compared
 from tests.samples import asked
@@ -232,3 +236,21 @@ def test_idle_rounds_of_refreshes_are_passed_over(refresh: str) -> None:
     assert soon < 1e-3
     with pytest.raises(DesignError, match=r"path: .* is above the most that makes sense"):
         asked("chip=hbm3", "workload=stream", "chip.memory.controller.path=10 ms")
+
+
+def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory by itself has no node, so none."""
+    question = asked("chip=tile32", "workload=stream", "workload.requests=50", "workload.patterns=[sequential]")
+    designs, spent = stacked([replaced(question.base, {"mapping.requesters": count}) for count in (4, 64)]), []
+    (stream,) = question.workload.cases
+    assert isinstance(stream, Stream)
+    chip = question.base.chip
+    moved = float(stream.requests * stream.request * channels(chip.hbm.banks))
+    played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
+    monkeypatch.setattr(stream_judge, "_report", lambda design, stream: played)
+    for fidelity in ("closed", "events"):
+        found = evaluate(designs, question.workload, fidelity=fidelity).columns
+        spent.append(found["energy"] - idle(chip) * found["latency"])
+    assert spent[0] == pytest.approx(spent[1], rel=1e-9)
+    assert (spent[0] > moved * chip.dram.byte).all()
+    assert "energy" not in metrics("workload.patterns=[sequential]", fidelity="closed")

@@ -13,12 +13,14 @@ Each module has
                                                         the most power of what is done at once, when asked (and `spent`,
                                                         where instances say what else compositions spend)
     watts(design, load, pool, made_of, fidelity)        power of what iterations of one instance do, counts of shape
-                                                        (iterations, designs) [W]
+                                                        (iterations, designs) [W]; `mean_watts` where `watts` is
+                                                        of the part of an iteration that takes most
     operators(design, load, pool, times, made_of, fidelity)     rows of an iteration, so many times
     remedy(worst, design, loads)                        in words, what would do; "" where nothing is known
 
-One that says TOGETHER takes designs of one structure as well, whose leaves have the shape (designs,) but for those of
-`mapping.serving`: what it answers broadcasts over them, and prices have an axis more, the last one.
+One that says ONE_BY_ONE works out the power of one iteration after another. One that says TOGETHER takes designs of one
+structure as well, whose leaves have the shape (designs,) but for those of `mapping.serving`: what it answers broadcasts over
+them, and prices have an axis more, the last one.
 
 An iteration is known by its composition: tokens of prompts and positions that each attends to, decoding requests and positions
 that each reads (`serving/price.py`). ``done`` are pools, each a list of (times, composition).

@@ -64,6 +64,8 @@ __all__ = ["area_parts", "areas"]
 
 FIDELITIES = ("closed",)
 
+ONE_BY_ONE = True
+
 CHECKS = 20
 """Compositions at which a table's error is measured: each is a step of the model through all of its layers."""
 

@@ -49,6 +49,8 @@ from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
 
+ONE_BY_ONE = True
+
 PHASES = ("prefill", "decode")
 
 SAME = 1e-9
@@ -123,6 +125,19 @@ def watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity:
         return max(float(np.max(dynamic(of.activity, chip) / maximum(of.seconds, NOTHING))) for of in parts if of.activity)
 
     return np.array([[most(one)] for one in zip(*counts, strict=True)])
+
+
+def mean_watts(design: Design, load: Load, pool: int, made_of: Composition, fidelity: str) -> Any:
+    """Of an iteration, over all its parts."""
+    chip, _ = _of(design)
+    counts = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
+
+    def mean(one: Composition) -> float:
+        parts = [of for _, of in _phases(design, load, pool, one, fidelity)]
+        joules = sum(float(np.max(dynamic(of.activity, chip))) for of in parts if of.activity)
+        return joules / max(sum(float(np.max(of.seconds)) for of in parts), NOTHING)
+
+    return np.array([[mean(one)] for one in zip(*counts, strict=True)])
 
 
 def operators(design: Design, load: Load, pool: int, times: float, made_of: Composition, fidelity: str) -> Sequence[Row]:

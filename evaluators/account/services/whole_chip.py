@@ -52,6 +52,8 @@ from dse.space.workload import Load
 
 FIDELITIES = ("closed",)
 
+ONE_BY_ONE = True
+
 TOGETHER = True
 
 CHECKS = 20

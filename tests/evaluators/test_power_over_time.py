@@ -1,0 +1,122 @@
+"""Power over time adds up to energy, and its most is the peak: of batches, of kernels, and of iterations as they come."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dse
+from dse.evaluators import evaluate
+from dse.evaluators.account.profile import Profile, idle, together
+from dse.evaluators.evaluation import power_over_time
+from dse.evaluators.judges import served, serving
+from dse.space.design import stacked
+from dse.trace import write
+from tests.samples import asked
+
+BATCHES = {
+    "devices": ("chip=h100", "model=llama3_8b", "mapping.both.tp=2"),
+    "pipelines": ("chip=npu64", "model=qwen3_1b7"),
+    "regions": ("chip=wse2", "model=qwen3_1b7"),
+    "dies": ("chip=h800_ep", "model=deepseek_v3"),
+}
+KERNELS = (("chip=tile32", "workload=attention"), ("chip=h100", "workload=gemm"), ("chip=wse2", "workload=gemv"))
+LOADS = {
+    "devices": ("chip=h100", "model=llama3_8b", "mapping.both.tp=1"),
+    "stages": ("chip=npu64", "model=qwen3_1b7", "mapping.both.pp=3"),
+    "apart": ("chip=npu64", "model=qwen3_1b7", "mapping.serving.prefill_cores=32"),
+}
+
+
+def answered(*words: str, fidelity: str = "closed") -> tuple[Profile | None, dict[str, float]]:
+    """Power over time of the only case, and metrics."""
+    found = asked(*words)
+    columns = evaluate(stacked([found.base]), found.workload, fidelity=fidelity).columns
+    profile = power_over_time(found.base, found.workload.cases[0], decode_at=found.workload.decode_at, fidelity=fidelity)
+    return profile, {name: float(column[0]) for name, column in columns.items()}
+
+
+@pytest.mark.parametrize("layout", BATCHES)
+@settings(max_examples=2, deadline=None)
+@given(prompt=st.integers(64, 2000), output=st.integers(2, 200), batch=st.integers(1, 4))
+def test_a_batch_spends_its_energy_phase_by_phase(layout: str, prompt: int, output: int, batch: int) -> None:
+    sizes = (f"workload.prompt={prompt}", f"workload.output={output}", f"workload.batch=[{batch}]")
+    found, of = answered(*BATCHES[layout], *sizes)
+    assert found is not None
+    assert found.names in (("prefill", "decode"), ("prefill", "transition", "decode"))
+    assert found.energy == pytest.approx(of["energy"], rel=1e-6)
+    assert found.peak == pytest.approx(of["peak_power"], rel=1e-9)
+    assert found.mean == pytest.approx(of["power"], rel=1e-9)
+
+
+@pytest.mark.parametrize("words", KERNELS)
+def test_a_kernel_by_itself_takes_its_mean(words: tuple[str, ...]) -> None:
+    found, of = answered(*words)
+    assert found is not None
+    assert found.energy == pytest.approx(of["energy"], rel=1e-9)
+
+
+@cache
+def load(layout: str, rate: float) -> tuple[Profile | None, dict[str, float]]:
+    words = ("workload=serving", "workload.requests=60", "workload.prompt=300", "workload.output=20")
+    return answered(*LOADS[layout], *words, f"workload.rate={rate} Hz")
+
+
+@pytest.mark.parametrize("rate", [2.0, 60.0])
+@pytest.mark.parametrize("layout", LOADS)
+def test_iterations_of_a_load_spend_its_energy_and_stay_below_its_peak(layout: str, rate: float) -> None:
+    found, of = load(layout, rate)
+    assert found is not None
+    assert found.energy == pytest.approx(of["energy"], rel=0.02)  # which mean iterations spend
+    assert of["power"] < found.peak <= of["peak_power"] * 1.005  # that the busiest ones take, of those that are kept
+
+
+def test_chips_that_wait_take_what_they_take_idle() -> None:
+    found, _ = load("devices", 2.0)
+    assert found is not None
+    assert found.watts.min() == pytest.approx(idle(asked(*LOADS["devices"]).base.chip), rel=1e-9)
+
+
+def test_a_longer_run_is_drawn_as_far_as_iterations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = load("devices", 60.0)
+    monkeypatch.setattr(served, "KEPT", 50)
+    part, _ = load.__wrapped__("devices", 60.0)
+    assert whole is not None
+    assert part is not None
+    size = len(part.watts)
+    assert size < len(whole.watts)
+    assert part.instants.tolist() == whole.instants[: size + 1].tolist()
+    assert part.watts == pytest.approx(whole.watts[:size], rel=1e-12)
+
+
+def test_what_has_no_time_line_has_none() -> None:
+    assert answered("chip=mesh8", "workload=traffic")[0] is None
+    found = asked(*LOADS["devices"], "workload=serving", "workload.requests=20", "workload.rate=2 Hz")
+    assert serving.profile(found.base, found.workload.cases[0], "mean", "steady") is None
+
+
+SPANS = st.lists(st.tuples(st.floats(-1, 9), st.floats(0, 9), st.floats(0, 100)), max_size=8)
+
+
+@given(SPANS, st.floats(0, 10), st.floats(0.1, 8))
+def test_what_overlaps_adds_up(spans: list[tuple[float, float, float]], rest: float, last: float) -> None:
+    starts, lengths, watts = np.array(spans).reshape(-1, 3).T
+    found = together(starts, starts + lengths, watts, rest, 0.0, last)
+    inside = np.clip(starts + lengths, 0.0, last) - np.clip(starts, 0.0, last)
+    assert found.energy == pytest.approx(float(np.sum(inside * watts)) + rest * last, rel=1e-9, abs=1e-9)
+    assert found.watts.min() >= rest
+
+
+def test_a_counter_of_a_trace_holds_each_power_until_the_next(tmp_path: Path) -> None:
+    found = dse.evaluate(*BATCHES["regions"], "workload.batch=[1]", "workload.prompt=128", "workload.output=8")
+    write(found.breakdown, found.profile, tmp_path / "step.json")
+    every = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    events = [event for event in every if event["pid"] == len(found.breakdown.segments)]
+    samples = [(event["ts"] / 1e6, event["args"]["W"]) for event in events if event["ph"] == "C"]
+    instants, watts = np.array(samples).T
+    assert float(np.sum(np.diff(instants) * watts[:-1])) == pytest.approx(found.metrics["energy"], rel=1e-6)
+    assert [event["name"] for event in events if event["ph"] == "X"] == ["prefill", "transition", "decode"]
