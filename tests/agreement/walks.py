@@ -17,6 +17,7 @@ from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import Crossing, On, Split, passes, plain
 from dse.evaluators.layouts.on_groups import on_group
+from dse.evaluators.layouts.turns import Batch
 from dse.evaluators.numeric import devices, dies, pipelines, regions, tiles
 from dse.evaluators.numeric.layer import Layer
 from dse.evaluators.passes.call import Block, alike, breadth_first
@@ -86,7 +87,8 @@ def on_dies(of: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk
     each, new = of.layer.sequences // split.copies, len(of.layer.x) // of.layer.sequences
     (_, prompt, output), *_ = of.case.requests
     on, kernels = (_tiled(of), tiles.BY_JOBS) if tiled else (_pooled(of), devices.BY_NUMPY)
-    (one,) = passes(replace(of.case, requests=((each, prompt, output),)), split, on, of.phase, "last")
+    asked_ = Batch(replace(of.case, requests=((each, prompt, output),)), of.phase, "last")
+    (one,) = passes(asked_, split, on)
 
     def computed(steps: Any, layer: Layer) -> Array:
         own = [slice(copy * each, (copy + 1) * each) for copy in range(split.copies)]

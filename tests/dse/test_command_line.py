@@ -286,7 +286,7 @@ def test_a_trace_covers_the_first_step_of_each_phase(
     typed(monkeypatch, capsys, "evaluate", "--trace", "step.json", "mapping.prefill.tp=4")
     events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert names == {"prefill", "decode", "compute", "communication", "prefetch"}
+    assert names == {"prefill", "decode", "compute", "communication", "prefetch", "all chips", "phases"}
     for pid in (0, 1):
         for tid in (0, 1, 2):
             bars = sorted((e["ts"], e["dur"]) for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid))
