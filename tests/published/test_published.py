@@ -40,6 +40,10 @@ def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> No
 LONG = {
     "capacity",
     "flat_fig1",
+    "flat_fig7",
+    "flat_fig9",
+    "flat_models",
+    "mesh_llm",
     "gpu_deployments",
     "npusim_fig10",
     "preserve_table1",
