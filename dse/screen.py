@@ -45,7 +45,7 @@ LEFT = b"left"
 FEW = 16
 """Designs that serve requests evaluated at once: each takes a fraction of a second."""
 
-TOGETHER = 512
+TOGETHER = 4_096
 """Designs that serve requests evaluated at once in the steady state, where those of one structure are priced together."""
 
 CACHE_ROWS = 8_192

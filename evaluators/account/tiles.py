@@ -30,6 +30,13 @@ from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES, drafting, drafting_parameters, growths, parameters
 
+KINDS = {
+    "products": closed_summa.Job,
+    "attention": closed_attention.Job,
+    "rows": closed_streamed.Job | closed_walked.Job,
+}
+"""Of operators, and their jobs."""
+
 Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
 """Of a phase, bytes in HBM by what they are for, and in a tile's local memory by kind of operator."""
 
@@ -54,13 +61,8 @@ def sums(parts: list[Timed]) -> tuple[Any, Activity, float]:
 
 def filled(parts: list[Timed]) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use. [B]"""
-    kinds = (
-        ("products", closed_summa.Job),
-        ("attention", closed_attention.Job),
-        ("rows", closed_streamed.Job | closed_walked.Job),
-    )
     each = [job for of in parts for call in of.block.calls for job in one_by_one(asked(call.job))]
-    return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in kinds]
+    return [(name, most(_nbytes(job) for job in each if isinstance(job, kind))) for name, kind in KINDS.items()]
 
 
 def one_by_one(job: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.kernels.attention import ATTENTION, merge
+from dse.evaluators.kernels.attention import ATTENTION, blocks, merge
 from dse.evaluators.kernels.attention.cost import Machine, Task, cost
 from dse.evaluators.kernels.attention.dataflow import PARTIAL, Dataflow, in_turns, pairs, steps
 from dse.evaluators.kernels.attention.operands import heads, place, result, stored_rows
@@ -349,3 +349,23 @@ def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, 
     found = cost(Task(ATTENTION[name], shape, tiling, mesh), on).activity
     for count in ("macs", "elements", "memory_bytes", "sent_bytes"):
         assert getattr(found, count) == pytest.approx(getattr(counted, count)), count
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:
+    """Of random shapes, masks, windows, cuts and meshes."""
+
+    def one(*values: int) -> int:
+        return data.draw(st.sampled_from(values))
+
+    queries = data.draw(st.integers(1, 700))
+    keys, causal, splits = queries + one(0, 0, 10, 500), one(0, 1), one(1, 1, 2, 3, 8)
+    window, sides = causal * one(0, 0, 64, 300), (one(1, 4, 8, 16), one(1, 4, 8, 16))
+    group = [data.draw(st.sampled_from([divisor for divisor in range(1, side + 1) if side % divisor == 0])) for side in sides]
+    part = data.draw(st.integers(1, 200)), data.draw(st.integers(1, 200))
+    problems, shared = data.draw(st.integers(1, 40)), one(1, 2, 4, 7)
+    found = blocks._counted(problems, shared, queries, keys, causal, window, *group, *part, splits, *sides)
+    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
+    of = blocks.turns(shape, Tiling(*group, *part, splits), Mesh(*sides))
+    assert found == (of.inner.sum(), (of.inner - of.plain + of.low).sum(), (of.inner * of.active).sum())

@@ -6,8 +6,9 @@ decode. Latent attention is computed otherwise where nothing is prefilled: there
 in a pass, and what is cached before a chunk is read as keys and values, as if they had been kept. Prompts are taken to be
 whole and alike as far as their tokens and the positions that these attend to allow (`prompts.py`).
 
-Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length. Chips
-have no links to others: caches go by the host.
+Where slices of attention are left open, those of a prompt by itself or of several serve all prompts of about its length, and
+decodes have those that suit a few more or a few less at a time, with as many keys. Chips have no links to others: caches go by
+the host.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +21,18 @@ from dse.evaluators.account import tiles
 from dse.evaluators.account.breakdown import Row, repeated
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import of_phases
-from dse.evaluators.account.services import Composition, Done, Instance, priced_by, several
+from dse.evaluators.account.services import HERE, Composition, Done, Instance, priced_by, several
 from dse.evaluators.account.services.prompts import alike, points
-from dse.evaluators.account.tiles import Held, filled, held, limits_of, most, sums
+from dse.evaluators.account.services.shared_prices import Shared
+from dse.evaluators.account.tiles import KINDS, Held, filled, held, limits_of, most, sums
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
+from dse.evaluators.kernels.attention import attention
 from dse.evaluators.layouts.attended import Attend, chunks, newest, nobody
 from dse.evaluators.layouts.formats import itemsize_of
 from dse.evaluators.layouts.whole_chip import On, attending_calls, blocks
 from dse.evaluators.machine.machine import of_tiles
-from dse.evaluators.passes.call import Block
+from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import reader_of
 from dse.evaluators.readers.cached import asked
@@ -43,7 +46,7 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_channels, memory_of
 from dse.space.design import Design
 from dse.space.elementwise import Array, maximum, where
-from dse.space.fields import equal, replaced
+from dse.space.fields import equal, replaced, told
 from dse.space.layers import by_reach, two_forms
 from dse.space.limits import Infeasible, Limit
 from dse.space.mapping import Mapping
@@ -64,6 +67,12 @@ FEW = 8
 
 SEVERAL = 16
 """Prompts at a time for which slices are looked for, beside one by itself."""
+
+FEWER = 4
+"""Slices are looked for at its powers of requests at a time: other counts have those of one of the two beside them."""
+
+SLICES = ("rows", "cols", "queries", "keys")
+"""What is chosen where a plan leaves it open."""
 
 
 def limits(design: Design, load: Load) -> list[Limit]:
@@ -159,14 +168,16 @@ class _Prices(NamedTuple):
     Attributes:
         layers: all but attention and the head, of so many tokens of some sequences.
         head: of so many requests that get a token.
-        prompts: attention in all layers, of (requests, queries, keys).
+        prompts: attention in all layers, of (requests, queries, keys, the length of prompts whose slices are taken).
         tokens: likewise of one token of each, of (requests, keys).
+        filled: of an iteration, local memory of a tile in use, shape (KINDS, designs). [B]
     """
 
     layers: Callable[[int, int], Array]
     head: Callable[[int], Array]
-    prompts: Callable[[int, int, int], Array]
+    prompts: Callable[[int, int, int, int], Array]
     tokens: Callable[[int, int], Array]
+    filled: Callable[[Composition], Array]
 
 
 def _seconds(spent: Callable[..., Array], several: int, *counts: Array) -> Array:
@@ -181,10 +192,10 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     Counts broadcast together; what is found has axes of `SPENT` and of designs more.
     """
     mapping, latent = _of(design)[1], two_forms(load.model)
-    lengths = 2 * axes[1][1:] - 1
-    first = _prices(design, load, "prefill", fidelity, lengths)
+    lengths, priced = 2 * axes[1][1:] - 1, _shared if several(design) else _prices
+    first = priced(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
-    then = first if alike_plans else _prices(design, load, "decode", fidelity, lengths)
+    then = first if alike_plans else priced(design, load, "decode", fidelity)
     between = partial(_between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
@@ -192,7 +203,8 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
         count, own, past = alike(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
         cached = np.ceil(np.maximum(context, 1.0))
-        prompts = _each(first.prompts, count, np.rint(own), keys)
+        near = lengths[np.abs(np.log(lengths / np.maximum(np.rint(own), 1.0)[..., None])).argmin(-1)]
+        prompts = _each(first.prompts, count, np.rint(own), keys, near)
         decoding, some = (at_once > 0)[..., None, None], (new > 0)[..., None, None]
         tokens = np.where(decoding, _each(then.tokens, at_once, cached), 0.0)
         alone = np.where(decoding, _each(then.layers, at_once, at_once) + _each(then.head, at_once) + tokens, 0.0)
@@ -208,7 +220,28 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     return pricing
 
 
-def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Array) -> _Prices:
+def _shared(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
+    """Those of several designs, each priced once however it serves requests: products and rows once for all attention."""
+    apart, whole = _known(design, load, phase, fidelity, "attention."), _known(design, load, phase, fidelity)
+    return _Prices(
+        lambda *counts: apart.of(("layers", counts), lambda of: of.layers(*counts)),
+        lambda *counts: apart.of(("head", counts), lambda of: of.head(*counts)),
+        lambda *counts: whole.of(("prompts", counts), lambda of: of.prompts(*counts)),
+        lambda *counts: whole.of(("tokens", counts), lambda of: of.tokens(*counts)),
+        lambda *counts: whole.of(("filled", counts), lambda of: of.filled(*counts)),
+    )
+
+
+def _known(design: Design, load: Load, phase: str, fidelity: str, without: str = "mapping.serving.") -> Shared[_Prices]:
+    """Designs that are priced for a phase, whatever is said below an address of its plan."""
+    (other,) = {"prefill", "decode"} - {phase}
+    # what a cache has depends on how many requests there are
+    cached = any(_kept(design, load).values())
+    elsewhere = () if cached else (*HERE, f"mapping.{other}.", f"mapping.{phase}.{without}")
+    return Shared(design, lambda some: _prices(some, load, phase, fidelity), elsewhere, told(load.model), phase, fidelity)
+
+
+def _prices(design: Design, load: Load, phase: str, fidelity: str) -> _Prices:
     (chip, mapping), model = _of(design), load.model
     plan, itemsize = getattr(mapping, phase), itemsize_of(mapping)
     on = On(model, chip, plan, itemsize, {}, _kept(design, load)[phase])
@@ -219,24 +252,31 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
 
     parts, designs = transformer(model, _step(phase, 1, 1)), max(several(design), 1)
 
-    def attending(some: Attend, on: On = on) -> Array:
-        seconds: Any = 0.0
-        activity, operations = Activity(), 0.0
-        for times, call in attending_calls(parts, some, on):
-            cost = reader.job(call.job)
-            assert cost.activity is not None
-            seconds, activity = seconds + times * cost.seconds, activity + cost.activity * times
-            operations += times * call.flop
-        return _together_spent(design, designs, seconds, activity, operations)
+    def attending(some: Attend, cuts: Sequence[On]) -> Array:
+        """Each call as it is quickest."""
+        every = list(zip(*(attending_calls(parts, some, of) for of in cuts), strict=True))
+        each = [_quickest([spent_on(times, call) for times, call in calls]) for calls in every]
+        return np.asarray(np.sum(each, axis=0))
+
+    def spent_on(times: float, call: Call) -> Array:
+        cost = reader.job(call.job)
+        assert cost.activity is not None
+        return _together_spent(design, designs, times * cost.seconds, cost.activity * times, times * call.flop)
+
+    def cut(some: Attend) -> list[On]:
+        """As the slices are that suit some requests."""
+        found = [of.tiling for of in (asked(of.job) for _, of in attending_calls(parts, some, on)) if isinstance(of, Job)]
+        names = (*SLICES, *(("splits",) if attention(plan.attention.dataflow).split else ()))
+        changes = [{f"attention.{name}": getattr(of, name) for name in names} for of in found]
+        return [on._replace(plan=replaced(plan, some)) for some in changes]
 
     @cache
     def sliced(length: int) -> list[On]:
-        alike = (
-            of.job for requests in (1, SEVERAL) for _, of in attending_calls(parts, chunks(model, requests, length, length), on)
-        )
-        found = [of.tiling for of in map(asked, alike) if isinstance(of, Job)]
-        changes = [{f"attention.{name}": getattr(of, name) for name in ("rows", "cols", "queries", "keys")} for of in found]
-        return [on._replace(plan=replaced(plan, some)) for some in changes]
+        return [of for requests in (1, SEVERAL) for of in cut(chunks(model, requests, length, length))]
+
+    @cache
+    def decoded(requests: int, keys: int) -> list[On]:
+        return cut(newest(model, requests, float(keys)))
 
     @cache
     def others(tokens: int, sequences: int) -> Array:
@@ -247,17 +287,28 @@ def _prices(design: Design, load: Load, phase: str, fidelity: str, lengths: Arra
         return spent([of for of in blocks(_step(phase, 1, requests), nobody, on) if of.name == "head"])
 
     @cache
-    def prompts(requests: int, queries: int, keys: int) -> Array:
-        near = lengths[np.abs(np.log(lengths / queries)).argmin()]
-        found = np.stack([attending(chunks(model, requests, queries, keys), some) for some in sliced(int(near))])
-        quickest = found[:, 0].argmin(axis=0)
-        return np.asarray(np.take_along_axis(found, quickest[None, None, :], axis=0)[0])
+    def prompts(requests: int, queries: int, keys: int, length: int) -> Array:
+        return attending(chunks(model, requests, queries, keys), sliced(length))
 
     @cache
     def tokens(requests: int, keys: int) -> Array:
-        return attending(newest(model, requests, float(keys)))
+        fewer = FEWER ** int(np.log(requests) / np.log(FEWER) + 1e-9)
+        cuts = [of for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for of in decoded(many, keys)]
+        return attending(newest(model, requests, float(keys)), cuts)
 
-    return _Prices(others, head, prompts, tokens)
+    def full(made_of: Composition) -> Array:
+        kinds = filled(_iteration(design, load, made_of, fidelity))
+        return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
+
+    return _Prices(others, head, prompts, tokens, full)
+
+
+def _quickest(found: Sequence[Array]) -> Array:
+    """Design by design, what takes the least time; shapes (SPENT, designs)."""
+    if len(found) == 1:
+        return found[0]
+    least = np.array([one[0] for one in found]).argmin(axis=0)
+    return np.asarray(np.take_along_axis(np.array(found), least[None, None, :], axis=0)[0])
 
 
 def _spent(design: Design, designs: int, of: list[Timed]) -> Array:
@@ -352,10 +403,14 @@ def _held(design: Design, load: Load) -> dict[str, Held]:
     prompts = _prompt_tokens(design, load)
     whole = min(prompts, longest)
     largest = {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, float(batch), float(longest))}
-    return {
-        phase: (of, filled(_iteration(design, load, largest[phase], "closed")))
-        for phase, of in _stored(design, load, 1).items()
-    }
+    return {phase: (of, _filled(design, load, phase, largest[phase])) for phase, of in _stored(design, load, 1).items()}
+
+
+def _filled(design: Design, load: Load, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
+    """By kind of operator, local memory of a tile in use in an iteration. [B]"""
+    if not several(design):
+        return filled(_iteration(design, load, made_of, "closed"))
+    return list(zip(KINDS, _shared(design, load, phase, "closed").filled(made_of), strict=True))
 
 
 def _prompt_tokens(design: Design, load: Load) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.kernels.attention.counted_turns import counted
 from dse.evaluators.kernels.attention.shape import Cut, Heads, Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.kernels.table import tabulated
@@ -177,9 +178,9 @@ def _row(*keys: int) -> float:
     return _rows.add(_counted(*keys))
 
 
-def _counted(problems: int, shared: int, queries: int, keys: int, *rest: int) -> tuple[float, float, float]:
-    """Blocks of keys of all waves, how often they are masked, and those that groups load."""
-    causal, window, rows, cols, m, n, splits, *sides = rest
-    shape = Heads(problems, shared, 1, queries, keys, 1, 1, causal=bool(causal), window=window)
-    of = turns(shape, Tiling(rows, cols, m, n, splits), Mesh(*sides))
-    return float(of.inner.sum()), float((of.inner - of.plain + of.low).sum()), float((of.inner * of.active).sum())
+def _counted(*keys: int) -> tuple[float, float, float]:
+    """Blocks of keys of all waves, how often they are masked, and those that groups load; in the order of `_keys`."""
+    out = np.empty(3)
+    counted(*keys, out)
+    blocks, masked, loads = out.tolist()
+    return blocks, masked, loads

@@ -1,0 +1,78 @@
+"""Prices that designs share: those of each by itself, worked out once, and never those of another structure."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.evaluators.account.services import HERE, shared_prices
+from dse.evaluators.account.services.shared_prices import Shared
+from dse.evaluators.judges.served import picked
+from dse.space.design import Design
+from dse.space.elementwise import Array
+from dse.space.fields import replaced
+from tests.samples import asked
+
+BASE = asked("chip=tile_gh200", "model=qwen3_1b7", "workload=serving").base
+
+
+def several(seed: int, count: int, words: str = "flat_async") -> Design:
+    """Designs with few widths of links and few bandwidths, which come again, and with batches that prices do not depend on."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "chip.noc.word_bytes": rng.choice([32.0, 64.0, 128.0], count),
+        "chip.hbm.channel_bandwidth": rng.choice([1e10, 2e10], count),
+        "mapping.serving.batch": rng.choice([8.0, 16.0], count),
+    }
+    return replaced(BASE, {**columns, "mapping.prefill.attention.dataflow": words})
+
+
+def price(of: Design, tokens: float) -> Array:
+    """Something that depends on a design, shape (2, designs)."""
+    chip = of.chip
+    size = np.size(chip.noc.word_bytes)
+    return np.array(
+        [np.broadcast_to(value, size) for value in (tokens / chip.noc.word_bytes, chip.hbm.channel_bandwidth + tokens)]
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(2, 40), min_size=1, max_size=4))
+def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(seed: int, counts: list[int]) -> None:
+    priced: list[tuple[float, ...]] = []
+
+    def spent(of: Design, tokens: float) -> Array:
+        width, pace = np.broadcast_arrays(np.ravel(of.chip.noc.word_bytes), np.ravel(of.chip.hbm.channel_bandwidth))
+        priced.extend((tokens, *row) for row in zip(width.tolist(), pace.tolist(), strict=True))
+        return price(of, tokens)
+
+    shared_prices._KNOWN.clear()
+    for place, count in enumerate(counts):
+        design = several(seed + place, count)
+        of = Shared(design, lambda some: some, HERE)
+        for tokens in (1.0, 7.0):
+            found = of.of(tokens, lambda some, tokens=tokens: spent(some, tokens))  # type: ignore[misc]
+            for row in range(count):
+                assert found[:, row].tolist() == price(picked(design, np.array([row])), tokens)[:, 0].tolist()
+    assert len(priced) == len(set(priced))
+
+
+def test_another_word_shares_nothing_unless_it_is_said_not_to_matter() -> None:
+    def asked_of(words: str, without: tuple[str, ...]) -> float:
+        of = Shared(several(0, 5, words), lambda some: some, without)
+        return float(of.of("which", lambda some: price(some, 0.0) * 0 + len(words))[0, 0])
+
+    shared_prices._KNOWN.clear()
+    assert asked_of("flat_async", HERE) != asked_of("flash3", HERE)
+    apart = (*HERE, "mapping.prefill.attention.")
+    assert asked_of("flat_async", apart) == asked_of("flash3", apart)
+
+
+def test_structures_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_prices._KNOWN.clear()
+    monkeypatch.setattr(shared_prices, "MOST", 5)
+    for words in ("flat_async", "flash3", "flat_tree"):
+        of = Shared(several(0, 9, words), lambda some: some, HERE)
+        of.of(1.0, lambda some: price(some, 1.0))
+    assert len(shared_prices._KNOWN) < 3
+    assert of.of(1.0, lambda some: np.full((2, 9), np.nan))[0, 0] > 0
