@@ -103,13 +103,9 @@ def _tables(group: Group, load: Load, size: int) -> list[Tables]:
 
 def _worth(found: Array, load: Load, die: Any, system: Any) -> dict[str, Array]:
     """Metrics of records of the steady state, shape (designs,)."""
-    slo = Slo(load.ttft, load.tpot)
-    each = []
-    for row, record in enumerate(found):
-        values = measured(record, load.requests, slo)
-        areas = per_area(values["throughput"], float("nan"), number(die, row), number(system, row))
-        each.append(values | {name: area for name, area in areas.items() if area == area})
-    return {name: np.array([values[name] for values in each]) for name in each[0]}
+    values: dict[str, Array] = measured(found, load.requests, Slo(load.ttft, load.tpot))
+    areas = per_area(values["throughput"], np.nan, die, system)
+    return values | {name: area for name, area in areas.items() if not np.isnan(area).all()}
 
 
 def _spent(done: Sequence[Sequence[tuple[Any, tuple[Any, ...]]]], tables: Sequence[list[Tables]]) -> Array:

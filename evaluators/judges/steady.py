@@ -91,7 +91,7 @@ def solved(of: Deployment, load: Load, die: float, system: float) -> Steady:
         DesignError: a load without a steady state.
     """
     (found,) = standing([of], load.requests, load.ttft)
-    values = measured(found, load.requests, Slo(load.ttft, load.tpot))
+    values = {name: float(value) for name, value in measured(found, load.requests, Slo(load.ttft, load.tpot)).items()}
     areas = per_area(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
     made = [

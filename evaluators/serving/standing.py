@@ -262,32 +262,40 @@ def _waits(apart, of, load, prompts, taken, most, balance):
     return share, longer / share if share > 0 else 0.0
 
 
-def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, float]:
-    """Metrics of one record of `STANDING`, as the loop names them, as far as the steady state says them."""
-    load, span, many = requests.rate / found["saturated"], float(found["span"]), len(requests)
-    good = float(found["within"]) * bool(found["tpot"] <= slo.tpot)
-    latency = float(found["ttft"]) + float(requests.output.mean() - 1) * float(found["tpot"])
+def measured(found: Any, requests: Requests, slo: Slo) -> dict[str, Any]:
+    """Metrics as the loop names them, as far as the steady state says them.
+
+    Args:
+        found: records of `STANDING`, of any shape.
+        requests, slo: what is served, and what must be kept.
+
+    Returns:
+        By metric, in the shape of the records.
+    """
+    load, span, many = requests.rate / found["saturated"], found["span"], len(requests)
+    good = found["within"] * (found["tpot"] <= slo.tpot)
+    latency = found["ttft"] + float(requests.output.mean() - 1) * found["tpot"]
     values = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
         "goodput": good * many / span,
         "slo_attainment": good,
-        **{name: float(found[name]) for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
+        **{name: found[name] for name in ("ttft", "ttft_p50", "ttft_p90", "ttft_p99", "tpot", "tbt_p99")},
         "latency": latency,
-        "queue_delay": float(found["wait"]),
+        "queue_delay": found["wait"],
         "offered_load": load,
-        "load_verdict": float(VERDICTS.index(_verdict(load, found, requests))),
-        "prefill_busy": float(found["prefill_busy"]),
-        "decode_busy": float(found["decode_busy"]),
+        "load_verdict": _verdict(load, found, requests),
+        "prefill_busy": found["prefill_busy"],
+        "decode_busy": found["decode_busy"],
     }
-    return values if (requests.output > 1).any() else values | {"tpot": math.nan, "tbt_p99": math.nan}
+    nobody = dict.fromkeys(("tpot", "tbt_p99"), np.nan + 0 * span)
+    return values if (requests.output > 1).any() else values | nobody
 
 
-def _verdict(load: float, found: Any, requests: Requests) -> str:
-    """As `measures.verdict` has it, but for the growth of queues, which is of a run."""
-    quick = float(found["prefill"]) + float(np.quantile(requests.output - 1, 0.1)) * float(found["period"])
-    if load > 1 and len(requests) >= FEW:
-        return "overloaded"
-    if load > 0.5 and requests.arrival[-1] - requests.arrival[0] < SHORT * quick:
-        return "too short to say"
-    return "overloaded" if load > 1 else "backlogged" if load > NEAR else "stable"
+def _verdict(load: Any, found: Any, requests: Requests) -> Any:
+    """Place in `VERDICTS`, as `measures.verdict` has it, but for the growth of queues, which is of a run."""
+    quick = found["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * found["period"]
+    brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < SHORT * quick)
+    over, short, backlogged, stable = map(VERDICTS.index, ("overloaded", "too short to say", "backlogged", "stable"))
+    known = [(load > 1) & (len(requests) >= FEW), brief, load > 1, load > NEAR]
+    return np.select(known, [over, short, over, backlogged], stable) * 1.0

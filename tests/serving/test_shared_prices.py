@@ -29,11 +29,8 @@ def several(seed: int, count: int, words: str = "flat_async") -> Design:
 
 def price(of: Design, tokens: float) -> Array:
     """Something that depends on a design, shape (2, designs)."""
-    chip = of.chip
-    size = np.size(chip.noc.word_bytes)
-    return np.array(
-        [np.broadcast_to(value, size) for value in (tokens / chip.noc.word_bytes, chip.hbm.channel_bandwidth + tokens)]
-    )
+    width, pace = np.broadcast_arrays(np.ravel(of.chip.noc.word_bytes), np.ravel(of.chip.hbm.channel_bandwidth))
+    return np.array([tokens / width, pace + tokens])
 
 
 @settings(max_examples=30, deadline=None)

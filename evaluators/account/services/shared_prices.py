@@ -5,13 +5,14 @@ are priced together, since calls of few designs take as long as calls of many.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from dse.evaluators.account.services import several
 from dse.space.design import Design, entry, hashed
 from dse.space.elementwise import Array
-from dse.space.fields import leaves, replaced
+from dse.space.fields import at, leaves, replaced
 
 T = TypeVar("T")
 
@@ -21,13 +22,15 @@ MOST = 1 << 25
 TOGETHER = 2048
 """Designs that are priced together at most."""
 
+NUMBERS = (int, float, np.ndarray)
+
 
 class _Known:
     """Designs of one structure that came, and what is spent on them.
 
     Attributes:
         design: one of them.
-        addresses: of leaves that differ.
+        addresses: of numbers.
         rows: of each design, by the bytes of these leaves, in the order in which they came.
         values: by what was asked, shape (what, designs); NaN where nobody asked.
     """
@@ -61,11 +64,14 @@ class _Known:
         values[:, places] = found
 
     def designs(self, places: Array) -> Design:
-        """Leaves of shape (designs,); numbers of one."""
+        """Leaves of shape (designs,); numbers where all agree."""
         every = list(self.rows)
         columns = np.array([np.frombuffer(every[place]) for place in places]).T
-        some = dict(zip(self.addresses, columns, strict=True))
-        return replaced(self.design, {a: column if len(places) > 1 else column.item() for a, column in some.items()})
+        alike = (columns == columns[:, :1]).all(axis=1)
+        changes: dict[str, Any] = {}
+        for address, column, same in zip(self.addresses, columns, alike, strict=True):
+            changes[address] = _number(column[0].item(), at(self.design, address)) if same else column
+        return replaced(self.design, changes)
 
 
 _KNOWN: dict[str, _Known] = {}
@@ -76,25 +82,23 @@ class Shared(Generic[T]):
     """Prices of designs of one structure, which other designs share.
 
     Args:
-        design: of several, leaves of shape (designs,).
+        design: of several, leaves of shape (designs,), or one.
         make: what prices some of them, made once for those that are new together.
         without: beginnings of addresses that prices do not depend on.
         beside: what else they depend on.
     """
 
     def __init__(self, design: Design, make: Callable[[Design], T], without: tuple[str, ...], *beside: str) -> None:
-        found = [(address, value) for address, value, _ in leaves(design)]
-        size = max(len(value) for _, value in found if isinstance(value, np.ndarray))
-        said = [(address, value) for address, value in found if not address.startswith(without)]
-        columns = {address: value for address, value in said if isinstance(value, np.ndarray)}
-        key = hashed([*(entry(address, value) for address, value in said if address not in columns), *columns, *beside])
+        found = [of for of in leaves(design) if not of[0].startswith(without)]
+        numbers = {
+            a: v for a, v, spec in found if isinstance(v, NUMBERS) and not isinstance(v, bool) and "apart" not in spec.metadata
+        }
+        key = hashed([*(entry(a, v) for a, v, _ in found if a not in numbers), *numbers, *beside])
         self._make, self._made = make, dict[bytes, T]()
-        others = {a: value[0].item() for a, value in found if isinstance(value, np.ndarray) and a not in columns}
-        one = replaced(design, others) if others else design
-        known = _KNOWN.pop(key) if key in _KNOWN else _Known(one, tuple(columns))
+        known = _KNOWN.pop(key) if key in _KNOWN else _Known(_one(design), tuple(numbers))
         self._known = _KNOWN[key] = known
-        rows = np.empty((size, len(columns)))
-        for place, column in enumerate(columns.values()):
+        rows = np.empty((max(several(design), 1), len(numbers)))
+        for place, column in enumerate(numbers.values()):
             rows[:, place] = column
         self._places = self._known.places(rows)
         _forget()
@@ -116,6 +120,17 @@ class Shared(Generic[T]):
                 known.put(asked, places, spent(self._made[places.tobytes()]))
             found = known.of(asked)[:, self._places]
         return found
+
+
+def _one(design: Design) -> Design:
+    """The first of several."""
+    first = {address: value[0].item() for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
+    return replaced(design, first) if first else design
+
+
+def _number(value: float, like: Any) -> float:
+    """Whole where numbers of its leaf are."""
+    return int(value) if isinstance(like, int) and value.is_integer() else value
 
 
 def _forget() -> None:

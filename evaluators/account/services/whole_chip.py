@@ -192,10 +192,9 @@ def _pricing(design: Design, load: Load, fidelity: str, axes: Sequence[Array]) -
     Counts broadcast together; what is found has axes of `SPENT` and of designs more.
     """
     mapping, latent = _of(design)[1], two_forms(load.model)
-    lengths, priced = 2 * axes[1][1:] - 1, _shared if several(design) else _prices
-    first = priced(design, load, "prefill", fidelity)
+    lengths, first = 2 * axes[1][1:] - 1, _shared(design, load, "prefill", fidelity)
     alike_plans = equal(mapping.prefill, mapping.decode) and not latent
-    then = first if alike_plans else priced(design, load, "decode", fidelity)
+    then = first if alike_plans else _shared(design, load, "decode", fidelity)
     between = partial(_between, np.unique(np.concatenate([axes[0], axes[2]]))[1:])
 
     def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
@@ -408,9 +407,8 @@ def _held(design: Design, load: Load) -> dict[str, Held]:
 
 def _filled(design: Design, load: Load, phase: str, made_of: Composition) -> list[tuple[str, Any]]:
     """By kind of operator, local memory of a tile in use in an iteration. [B]"""
-    if not several(design):
-        return filled(_iteration(design, load, made_of, "closed"))
-    return list(zip(KINDS, _shared(design, load, phase, "closed").filled(made_of), strict=True))
+    found = _shared(design, load, phase, "closed").filled(made_of)
+    return list(zip(KINDS, found if several(design) else found[:, 0].tolist(), strict=True))
 
 
 def _prompt_tokens(design: Design, load: Load) -> int:
