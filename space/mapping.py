@@ -74,6 +74,10 @@ class PrefetchPlan:
     )
 
 
+AUTO = "auto"
+"""Of an algorithm that each operator chooses by itself: the one that is quickest for its shape by the closed form."""
+
+
 OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
 """Algorithms of vector-matrix products that add partial sums up along no tree of K phases."""
 
@@ -85,8 +89,8 @@ class MeshPlan:
     rows: Number = whole("rows of cores that share every layer (a region)")
     cols: Number = whole("columns of such a region; 0 for as many as rows", low=0)
     regions: Number = whole("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
-    gemm: str = word("matrix products")
-    gemv: str = word("vector-matrix products and allreduces")
+    gemm: str = word("matrix products; auto for the algorithm that is quickest for each by itself")
+    gemv: str = word("vector-matrix products and allreduces; auto likewise")
     ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
     gemm_attention: Any = word("matrix products of attention, where they are others than gemm", absent=True)

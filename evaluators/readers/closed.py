@@ -12,13 +12,15 @@ from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Exchange, Group, Kernel, Product
-from dse.evaluators.readers import jobs
+from dse.evaluators.readers import jobs, rivals
 from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.price import Reader
 
 
 def kernel(of: Kernel, machine: Machine) -> KernelCost:
-    """One run of a kernel on a mesh, from its closed form."""
+    """One run of a kernel on a mesh, from its closed form; of the quickest of its rivals, where it has some."""
+    if of.rivals:
+        return rivals.quickest(of, machine, kernel)
     module, fabric = module_of(of.kind, of.algorithm), machine.fabric
     assert fabric is not None
     if machine.engines is not None and of.kind == "gemm":

@@ -1,0 +1,90 @@
+"""Which of its rivals a kernel has: the quickest by the closed form among those that the chip can run, whoever prices it."""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.rivals import named, word_of
+
+T = TypeVar("T")
+
+
+Price = Callable[[Kernel, Machine], Cost]
+"""A closed form."""
+
+
+def quickest(of: Kernel, machine: Machine, price: Price) -> Cost:
+    """Of the quickest rival of each entry."""
+    costs = _costs(of, machine, price)
+    found: Cost = _picked(costs, _place(of, costs))
+    return found
+
+
+def place(of: Kernel, machine: Machine, price: Price) -> Any:
+    """Place of the quickest rival, the first of equals: a number, or an array where times of the kernel are one.
+
+    Where none fits, which a limit says, the first one stands for all.
+    """
+    return _place(of, _costs(of, machine, price))
+
+
+def _place(of: Kernel, costs: list[Cost]) -> Any:
+    seconds, fits = [cost.seconds for cost in costs], [rival.fits for rival in of.rivals]
+    if not any(isinstance(value, np.ndarray) for value in (*seconds, *fits)):
+        priced = [value if fit else np.inf for value, fit in zip(seconds, fits, strict=True)]
+        return priced.index(min(priced))
+    return np.stack(np.broadcast_arrays(*map(np.where, fits, seconds, [np.inf] * len(fits)))).argmin(axis=0)
+
+
+def _costs(of: Kernel, machine: Machine, price: Price) -> list[Cost]:
+    return [price(named(of, rival.word), machine) for rival in of.rivals]
+
+
+def settled(of: Kernel, machine: Machine, price: Price) -> tuple[Kernel, ...]:
+    """A kernel by the algorithms that its entries have, each once, in the order of rivals; itself where no word is open."""
+    if not of.rivals:
+        return (of,)
+    return tuple(named(of, of.rivals[number].word) for number in np.unique(place(of, machine, price)))
+
+
+def shown(of: Kernel, ways: tuple[Kernel, ...]) -> str:
+    """The algorithms that a kernel has chosen, for people; nothing where it had no choice."""
+    return f" by {' or '.join(word_of(of, one) for one in ways)}" if of.rivals else ""
+
+
+def each(of: Kernel, machine: Machine, price: Price, value: Callable[[Kernel], T]) -> T:
+    """What something is of a kernel, each entry by its own algorithm.
+
+    Args:
+        of, machine, price: who chooses where, and by what.
+        value: of a kernel without rivals: numbers, arrays, dataclasses or tables of them.
+    """
+    if not of.rivals:
+        return value(of)
+    best = place(of, machine, price)
+    if not isinstance(best, np.ndarray):
+        return value(named(of, of.rivals[best].word))
+    used = np.unique(best)
+    found: T = _picked([value(named(of, of.rivals[number].word)) for number in used], np.searchsorted(used, best))
+    return found
+
+
+def _picked(values: list[Any], best: Any) -> Any:
+    """Of values alike in structure, leaf by leaf those of the places that are given."""
+    first = values[0]
+    if not isinstance(best, np.ndarray):
+        return values[best]
+    if len(values) == 1:
+        return first
+    if is_dataclass(first):
+        names = [spec.name for spec in fields(first)]
+        return replace(first, **{name: _picked([getattr(value, name) for value in values], best) for name in names})  # type: ignore[type-var]
+    if isinstance(first, dict):
+        return {name: _picked([value[name] for value in values], best) for name in first}
+    places, *spread = np.broadcast_arrays(best, *values)
+    return np.take_along_axis(np.stack(spread), places[None], axis=0)[0]
