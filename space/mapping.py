@@ -325,7 +325,10 @@ EXPERTS = ("divided", "whole")
 class SumsPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
-    algorithm: str = word("who adds partial sums up: ring, ktree or two_level", GROUP_SUMS)
+    algorithm: str = word(
+        "who adds partial sums up: ring, ktree or two_level; auto for who is quickest for each product by itself",
+        (*GROUP_SUMS, AUTO),
+    )
     ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level")})
 
 

@@ -16,7 +16,7 @@ READERS: dict[str, Reader] = {"closed": closed.READER} | {
     word: Reader(
         partial(kernels.played, word, closed.kernel),
         collective,
-        partial(played.product, play),
+        partial(played.product, play, closed.product),
         partial(jobs.price, word),
         partial(played.exchange, play),
         partial(played.onward, play),

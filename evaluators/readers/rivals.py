@@ -1,4 +1,7 @@
-"""Which of its rivals a kernel has: the quickest by the closed form among those that the chip can run, whoever prices it."""
+"""Which of its rivals a kernel has, and which sums a group: the quickest that the chip can run, whoever prices it.
+
+The closed form says which is quickest, for readers that play too.
+"""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -8,10 +11,15 @@ import numpy as np
 
 from dse.evaluators.kernels.cost import Cost
 from dse.evaluators.machine.machine import Machine
-from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.call import Group, Kernel, Product
 from dse.evaluators.passes.rivals import named, word_of
+from dse.space.elementwise import where
+from dse.space.mapping import AUTO, GROUP_SUMS
 
 T = TypeVar("T")
+
+Divided = Callable[[Group, Product, Machine, float], tuple[Any, Any]]
+"""A closed form of a product on a group: its seconds, and those of its engines."""
 
 
 Price = Callable[[Kernel, Machine], Cost]
@@ -35,10 +43,13 @@ def place(of: Kernel, machine: Machine, price: Price) -> Any:
 
 def _place(of: Kernel, costs: list[Cost]) -> Any:
     seconds, fits = [cost.seconds for cost in costs], [rival.fits for rival in of.rivals]
-    if not any(isinstance(value, np.ndarray) for value in (*seconds, *fits)):
-        priced = [value if fit else np.inf for value, fit in zip(seconds, fits, strict=True)]
-        return priced.index(min(priced))
-    return np.stack(np.broadcast_arrays(*map(np.where, fits, seconds, [np.inf] * len(fits)))).argmin(axis=0)
+    return _least([where(fit, value, np.inf) for value, fit in zip(seconds, fits, strict=True)])
+
+
+def _least(seconds: list[Any]) -> Any:
+    if not any(isinstance(value, np.ndarray) for value in seconds):
+        return seconds.index(min(seconds))
+    return np.stack(np.broadcast_arrays(*seconds)).argmin(axis=0)
 
 
 def _costs(of: Kernel, machine: Machine, price: Price) -> list[Cost]:
@@ -74,6 +85,29 @@ def each(of: Kernel, machine: Machine, price: Price, value: Callable[[Kernel], T
     return found
 
 
+def sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> Any:
+    """Places of the quickest sums of a group among `GROUP_SUMS`, the first of equals: a number, or an array."""
+    return _least([seconds for seconds, _ in _sums(group, of, machine, width, price)])
+
+
+def quickest_sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> tuple[Any, Any]:
+    """A product on a group with the quickest sums of each entry."""
+    costs = _sums(group, of, machine, width, price)
+    found: tuple[Any, Any] = _picked(costs, _least([seconds for seconds, _ in costs]))
+    return found
+
+
+def shown_sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> str:
+    """The sums that a product on a group has chosen, for people; nothing where it had no choice."""
+    if group.sums != AUTO:
+        return ""
+    return f" by {' or '.join(GROUP_SUMS[number] for number in np.unique(sums(group, of, machine, width, price)))}"
+
+
+def _sums(group: Group, of: Product, machine: Machine, width: float, price: Divided) -> list[tuple[Any, Any]]:
+    return [price(group._replace(sums=word), of, machine, width) for word in GROUP_SUMS]
+
+
 def _picked(values: list[Any], best: Any) -> Any:
     """Of values alike in structure, leaf by leaf those of the places that are given."""
     first = values[0]
@@ -81,6 +115,8 @@ def _picked(values: list[Any], best: Any) -> Any:
         return values[best]
     if len(values) == 1:
         return first
+    if isinstance(first, tuple):
+        return tuple(_picked(list(leaf), best) for leaf in zip(*values, strict=True))
     if is_dataclass(first):
         names = [spec.name for spec in fields(first)]
         return replace(first, **{name: _picked([getattr(value, name) for value in values], best) for name in names})  # type: ignore[type-var]
