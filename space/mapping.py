@@ -279,6 +279,10 @@ chunk to chunk; likewise, but only when blocks for all of it are free; or blocks
 never cut is all of it."""
 
 
+WHOLE_PROMPTS = ("static", "prefill_first", "orca")
+"""Policies that never cut a prompt: no chunk has a length, and memory is taken for all of it."""
+
+
 @record
 class Serving:
     """How requests are served: instances of the model, and who is served next."""
@@ -294,11 +298,17 @@ class Serving:
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    chunk: Number = whole("the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0)
+    chunk: Number = whole(
+        "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
+    )
     block: Number = whole("tokens in a block of KV memory")
     blocks: Number = whole("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
     reserved: Number = quantity("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
-    admit: str = word("which blocks a prompt must have before it is taken up", ADMIT)
+    admit: str = word(
+        "which blocks a prompt must have before it is taken up",
+        ADMIT,
+        unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
+    )
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
     host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
     reuse: str = word(
