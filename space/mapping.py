@@ -74,6 +74,10 @@ class PrefetchPlan:
     )
 
 
+AUTO = "auto"
+"""Of an algorithm that each operator chooses by itself: the one that is quickest for its shape by the closed form."""
+
+
 OTHER_SUMS = {"gemv": ("pipeline", "ring", "ladder")}
 """Algorithms of vector-matrix products that add partial sums up along no tree of K phases."""
 
@@ -85,8 +89,8 @@ class MeshPlan:
     rows: Number = whole("rows of cores that share every layer (a region)")
     cols: Number = whole("columns of such a region; 0 for as many as rows", low=0)
     regions: Number = whole("regions, each with its share of the layers; 0 for as many as the chip has room for", low=0)
-    gemm: str = word("matrix products")
-    gemv: str = word("vector-matrix products and allreduces")
+    gemm: str = word("matrix products; auto for the algorithm that is quickest for each by itself")
+    gemv: str = word("vector-matrix products and allreduces; auto likewise")
     ktree_k: Number = whole("phases of the K-tree (K)", unread=OTHER_SUMS)
     prefetch: Any = part("what main memory at the edge reads ahead while kernels run", PrefetchPlan)
     gemm_attention: Any = word("matrix products of attention, where they are others than gemm", absent=True)
@@ -275,6 +279,10 @@ chunk to chunk; likewise, but only when blocks for all of it are free; or blocks
 never cut is all of it."""
 
 
+WHOLE_PROMPTS = ("static", "prefill_first", "orca")
+"""Policies that never cut a prompt: no chunk has a length, and memory is taken for all of it."""
+
+
 @record
 class Serving:
     """How requests are served: instances of the model, and who is served next."""
@@ -290,11 +298,17 @@ class Serving:
         "token budget of an iteration, or units where the budget has units; 0 for what the policy says", low=0
     )
     unit: Number = whole("units of the budget that a chunk of a prompt takes; 0 for what the policy says", low=0)
-    chunk: Number = whole("the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0)
+    chunk: Number = whole(
+        "the longest chunk of a prompt, in tokens; 0 for what the policy says", low=0, unread={"policy": WHOLE_PROMPTS}
+    )
     block: Number = whole("tokens in a block of KV memory")
     blocks: Number = whole("blocks of KV memory that an instance has; 0 for as many as there is room for", low=0)
     reserved: Number = quantity("B", "of what holds caches, of an instance's device, what the engine keeps for itself")
-    admit: str = word("which blocks a prompt must have before it is taken up", ADMIT)
+    admit: str = word(
+        "which blocks a prompt must have before it is taken up",
+        ADMIT,
+        unread={"policy": WHOLE_PROMPTS, "prefill_policy": WHOLE_PROMPTS},
+    )
     preemption: str = word("what becomes of a cache that memory has no room for", PREEMPTION)
     host: Number = quantity("B/s", "to the memory of the host, of a device; for caches that are swapped", positive=True)
     reuse: str = word(
@@ -321,7 +335,10 @@ EXPERTS = ("divided", "whole")
 class SumsPlan:
     """How the cores of a group add up the partial sums of a product whose inner dimension is divided."""
 
-    algorithm: str = word("who adds partial sums up: ring, ktree or two_level", GROUP_SUMS)
+    algorithm: str = word(
+        "who adds partial sums up: ring, ktree or two_level; auto for who is quickest for each product by itself",
+        (*GROUP_SUMS, AUTO),
+    )
     ktree_k: Any = whole("phases of the K-tree (K)", absent=True, unread={"algorithm": ("ring", "two_level")})
 
 

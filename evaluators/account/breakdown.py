@@ -145,6 +145,10 @@ Split = Callable[[Any], dict[str, Any]]
 """What the time of a job goes into, by name. [s]"""
 
 
+Chosen = Callable[[Call], str]
+"""What a call chose by itself, in words."""
+
+
 def rows(
     phase: str,
     weights: Any,
@@ -155,6 +159,7 @@ def rows(
     *,
     dies: Any = None,
     asked: Any = 1.0,
+    chosen: Chosen | None = None,
 ) -> list[Row]:
     """The rows of one design and case in a phase; they add up to its blocks' seconds.
 
@@ -167,11 +172,12 @@ def rows(
         split: of jobs, where calls have such.
         dies: that each do what calls say of one, with their multiply-adds; None where calls are of all cores.
         asked: of the requests that steps have room for, the share that there is.
+        chosen: what calls chose by themselves, in words behind their shape; None where nothing is left open.
     """
     found: list[Row] = []
     for place, of in enumerate(timed):
         shares = away[place] if away else [1.0] * len(of.costs)
-        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked)
+        found += _block_rows(phase, weights, of, machine, shares, split, dies=dies, asked=asked, chosen=chosen)
     return found
 
 
@@ -213,8 +219,9 @@ def transfers(phase: str, weights: Any, seconds: Any) -> list[Row]:
 
 
 def _block_rows(
-    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None, *, dies: Any, asked: Any
-) -> list[Row]:
+    phase: str, weights: Any, timed: Timed, machine: Machine, away: Sequence[Any], split: Split | None, *, dies: Any,
+    asked: Any, chosen: Chosen | None,
+) -> list[Row]:  # fmt: skip
     block = timed.block
     times, several = weights * block.times, 1.0 if dies is None else dies
 
@@ -243,7 +250,7 @@ def _block_rows(
                 phase,
                 block.name,
                 call.name,
-                _shape(call),
+                _shape(call) + ("" if chosen is None else chosen(call)),
                 flop,
                 (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,

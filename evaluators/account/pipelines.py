@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.account import breakdown
-from dse.evaluators.account.breakdown import Row, transfers
+from dse.evaluators.account.breakdown import Chosen, Row, transfers
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.phase import Phase
 from dse.evaluators.account.power import Spent, of_phases
@@ -27,10 +27,11 @@ from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, resident
 from dse.evaluators.machine.machine import Machine, of_tiles
 from dse.evaluators.machine.shared import shared
-from dse.evaluators.passes.call import Block
+from dse.evaluators.passes.call import Block, Call
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS
 from dse.evaluators.readers import jobs as jobs_of_tiles
+from dse.evaluators.readers.rivals import shown_sums
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip, memory_of_core
@@ -98,7 +99,7 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
     """Calls of one phase, and what goes from stage to stage."""
     found = breakdown.rows(
         phase.name, phase.runs, phase.timed, phase.machine, phase.away, partial(jobs_of_tiles.split, fidelity),
-        asked=phase.asked,
+        asked=phase.asked, chosen=_chosen(phase.machine),
     )  # fmt: skip
     return found + transfers(phase.name, phase.runs, phase.between)
 
@@ -130,7 +131,21 @@ def spending(design: Design, job: Stretches, *phases: Phase) -> Spent:
 
 def pass_rows(phase: str, of: Staged, weights: Any, machine: Machine) -> list[Row]:
     """Rows of a pass through all stages, so many times; they add up to its time."""
-    return [*breakdown.rows(phase, weights, of.timed, machine, of.away), *transfers(phase, weights, of.between)]
+    return [
+        *breakdown.rows(phase, weights, of.timed, machine, of.away, chosen=_chosen(machine)),
+        *transfers(phase, weights, of.between),
+    ]
+
+
+def _chosen(machine: Machine) -> Chosen:
+    """Who adds partial sums of a group up, where each product chooses."""
+
+    def words(call: Call) -> str:
+        if call.group is None:
+            return ""
+        return shown_sums(call.group, call.products[0], machine, call.width, READERS["closed"].product)
+
+    return words
 
 
 def limits(design: Design, job: Stretches, prefill: Phase, decode: Phase) -> list[Limit]:

@@ -18,21 +18,22 @@ from dse.evaluators.account.power import Spent, of_phases
 from dse.evaluators.account.stretches import Stretches, per_case, reduced, stretches_by_model
 from dse.evaluators.graph.step import Step
 from dse.evaluators.kernels.cost import Cost
-from dse.evaluators.kernels.gemm import GEMM, gemm
 from dse.evaluators.kernels.gemm.tiling import MOST_CHUNKS, Mesh, Shape
-from dse.evaluators.kernels.gemv import GEMV, gemv
 from dse.evaluators.kernels.kv import KV, kv
 from dse.evaluators.layouts.held import VALUE, Held, held, streaming
-from dse.evaluators.layouts.region_calls import gemm_of, kv_widths
+from dse.evaluators.layouts.region_calls import kv_widths
+from dse.evaluators.layouts.region_rivals import left_open, needs, refuse_unknown, rivals
 from dse.evaluators.layouts.regions import Region, blocks, region
 from dse.evaluators.machine.edge import edge
 from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.passes.call import Call, Kernel
 from dse.evaluators.passes.part import cut, kernel_on
+from dse.evaluators.passes.rivals import offered
 from dse.evaluators.program.counts import Activity
 from dse.evaluators.readers import READERS, reader_of
 from dse.evaluators.readers.attribution import spent
 from dse.evaluators.readers.edge_stream import Stream
+from dse.evaluators.readers.rivals import settled, shown
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.energy import dynamic
 from dse.space.chip import Chip
@@ -78,15 +79,15 @@ def phases(design: Design, job: Stretches, fidelity: str, *, detailed: bool = Fa
     """
     mapping, machine, reader = _mapping(design), of_mesh(_chip(design)), reader_of(fidelity)
     for name, plan in plans(mapping):
-        for word in ("gemm", "gemm_attention", "gemm_ffn"):
-            chosen(GEMM, getattr(plan, word) or plan.gemm, f"mapping.{name}.{word}")
-        chosen(GEMV, plan.gemv, f"mapping.{name}.gemv")
+        refuse_unknown(name, plan)
     chosen(KV, mapping.kv, "mapping.kv")
     places = _regions(design, job.model)
 
     def passed(name: str, at: Step, at_work: Any, generated: Any = 0.0) -> InRegions:
         place = places[name]
         of = blocks(job.model, at, replace(place, mesh=laid(place.mesh)), mapping, generated)
+        if left_open(getattr(mapping, name)):
+            of = offered(of, rivals(design.chip, getattr(mapping, name), place.mesh))
         stream = _stream(design, job, name, place, at_work)
         return through_regions(of, job.model, place, mapping.resident_layers, machine, reader, stream)
 
@@ -242,7 +243,8 @@ def rows(phase: Phase, fidelity: str) -> list[Row]:
             nbytes = float(np.sum(times * call.fetch * away))
             early = float(np.sum(times * ahead)) / nbytes if nbytes and ahead is not None else 0.0
             sent = float(np.sum(cost.activity.sent_bytes * (times * kernel.times * kernel.copies))) + nbytes
-            shape = _shape(kernel_on(kernel, cut(fidelity)[1]))
+            ways = settled(kernel, phase.machine, READERS["closed"].kernel)
+            shape = _shape(kernel_on(ways[0], cut(fidelity)[1])) + shown(kernel, ways)
             bound = max(parts, key=lambda name: parts[name])
             flop = float(np.sum(times * phase.asked * call.flop))
             excess = None if cut(fidelity)[1] else _excess(call, cost.activity, times, phase.asked)
@@ -462,28 +464,12 @@ def _limits(design: Design, job: Stretches, only: str = "") -> list[Limit]:
         found.append(Limit("chip.mesh.cols", mesh.cols, chip.mesh.cols, "1"))
         room = (chip.mesh.rows // mesh.rows) * (chip.mesh.cols // mesh.cols)
         found.append(Limit(f"mapping.{name}.regions", maximum(plan.regions, 1), maximum(room, 1.0), "1"))
-        least = plan.ktree_k if plan.gemv == "ktree" else 1
-        if name == "prefill":
-            least = maximum(least, max(gemm(word).LEAST for word in _gemms(plan)))
+        least, paths = needs(chip, plan, name, mesh)
         found.append(Limit(f"mapping.{name}.rows", least, minimum(mesh.rows, mesh.cols), "1"))
-        from_edge = 0 if chip.hbm is None else 1  # the way of weights
-        found.append(Limit("chip.noc.paths", _paths(name, plan, mesh) + from_edge, chip.noc.paths, "1"))
+        found.append(Limit("chip.noc.paths", paths, chip.noc.paths, "1"))
         if name == "prefill":
             found.append(chunk_limit("mapping.prefill.cols", _chunks(mesh)))
     return found
-
-
-def _paths(phase: str, plan: MeshPlan, mesh: Mesh) -> Any:
-    """Routing paths that a core is part of at a time."""
-    tree = gemv(plan.gemv).at_once(mesh, plan.ktree_k)
-    for word in _gemms(plan) if phase == "prefill" else ():
-        tree = maximum(tree, gemm(word).at_once(mesh))
-    return tree
-
-
-def _gemms(plan: MeshPlan) -> set[str]:
-    """Algorithms of matrix products of all parts."""
-    return {gemm_of(plan, part) for part in ("attention", "ffn")}
 
 
 def _shape(kernel: Kernel) -> str:

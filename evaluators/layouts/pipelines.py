@@ -19,7 +19,7 @@ from dse.evaluators.passes.call import Block, Call, Exchange, Group, Product, al
 from dse.space.chip import Chip
 from dse.space.elementwise import ceil_div, maximum, minimum
 from dse.space.errors import DesignError
-from dse.space.mapping import BYTES, Precision, TilePlan
+from dse.space.mapping import AUTO, BYTES, Precision, TilePlan
 from dse.space.model import Model
 from dse.space.parameters import STATE_BYTES
 
@@ -112,7 +112,7 @@ def _product(part: Part, of: MatMul, plan: TilePlan, precision: Precision) -> Ca
 def _group(plan: TilePlan) -> Group:
     if plan.sums is None or plan.sums.algorithm == "ring":
         return Group(plan.partition, plan.placement, plan.tp)
-    phases = plan.sums.ktree_k if plan.sums.algorithm == "ktree" else 1
+    phases = plan.sums.ktree_k if plan.sums.algorithm in ("ktree", AUTO) else 1
     return Group(plan.partition, plan.placement, plan.tp, plan.sums.algorithm, phases)
 
 
@@ -123,12 +123,12 @@ def _refuse_sums(plan: TilePlan) -> None:
         raise DesignError(
             f"mapping.both.sums: partition {plan.partition} has no sums of a whole group; leave it out, or say partition=k"
         )
-    if plan.experts == "whole" and of.algorithm != "ring":
+    if plan.experts == "whole" and of.algorithm not in ("ring", AUTO):
         raise DesignError(
             f"mapping.both.sums.algorithm: outputs of experts that are whole go around the ring, not by {of.algorithm}; say "
             "ring, or experts=divided"
         )
-    if of.algorithm == "ktree" and of.ktree_k is None:
+    if of.algorithm in ("ktree", AUTO) and of.ktree_k is None:
         raise DesignError("mapping.both.sums.ktree_k: missing; phases of the K-tree (K)")
 
 

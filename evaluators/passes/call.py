@@ -23,6 +23,18 @@ NOTHING = 0.0
 """What a call has none of."""
 
 
+class Rival(NamedTuple):
+    """An algorithm that a kernel may have.
+
+    Attributes:
+        word: its name.
+        fits: whether the chip can run it; broadcasts over designs.
+    """
+
+    word: str
+    fits: Any
+
+
 class Kernel(NamedTuple):
     """One kernel whose program runs on a mesh of cores; leaves of shape and mesh broadcast over designs.
 
@@ -36,6 +48,7 @@ class Kernel(NamedTuple):
         times: runs one after the other, each time.
         copies: that run side by side, each on its own cores.
         faults: of its mesh.
+        rivals: for a word that is left open (`space.mapping.AUTO`), as algorithm or among the options; else none.
     """
 
     part: str
@@ -48,6 +61,7 @@ class Kernel(NamedTuple):
     times: Any = ONCE
     copies: Any = 1.0
     faults: Faults = NO_FAULTS
+    rivals: tuple[Rival, ...] = ()
 
 
 class Product(NamedTuple):
@@ -65,7 +79,7 @@ class Group(NamedTuple):
     Attributes:
         partition: how it is divided, a word of `PARTITION`.
         placement, cores: where they are, and how many.
-        sums: how partial sums are added up, a word of `space.mapping.GROUP_SUMS`.
+        sums: how partial sums are added up, a word of `space.mapping.GROUP_SUMS`, or `AUTO` for the quickest of them.
         phases: of a K-tree.
     """
 

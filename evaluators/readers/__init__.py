@@ -4,17 +4,19 @@ from functools import partial
 from typing import Any
 
 from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.machine.machine import Machine
+from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.part import cut, kernel_on
-from dse.evaluators.readers import closed, jobs, kernels, played
+from dse.evaluators.readers import closed, jobs, kernels, played, rivals
 from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.players import PLAYERS
 from dse.evaluators.readers.price import Reader
 
 READERS: dict[str, Reader] = {"closed": closed.READER} | {
     word: Reader(
-        partial(kernels.played, word),
+        partial(kernels.played, word, closed.kernel),
         collective,
-        partial(played.product, play),
+        partial(played.product, play, closed.product),
         partial(jobs.price, word),
         partial(played.exchange, play),
         partial(played.onward, play),
@@ -40,4 +42,7 @@ def reader_of(fidelity: str) -> Reader:
         found = whole.job(smaller)
         return Cost(found.seconds * turns, found.activity * turns)
 
-    return whole._replace(kernel=lambda kernel, on: whole.kernel(kernel_on(kernel, side), on), job=part)
+    def kernel(of: Kernel, on: Machine) -> Cost:  # by the algorithm that the whole mesh has
+        return rivals.each(of, on, closed.kernel, lambda one: whole.kernel(kernel_on(one, side), on))
+
+    return whole._replace(kernel=kernel, job=part)

@@ -6,7 +6,7 @@ from typing import Any
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.passes.part import cut, kernel_on
-from dse.evaluators.readers import READERS
+from dse.evaluators.readers import READERS, closed, rivals
 from dse.space.network import NO_FAULTS
 
 TINY = 1e-30
@@ -26,6 +26,8 @@ def spent(kernel: Kernel, on: Machine, fidelity: str, kinds: Sequence[tuple[str,
     Nothing of a router is free where it is played cycle by cycle: there it is what events say, and what flits wait for beyond,
     or lose on ways round what is broken.
     """
+    if kernel.rivals:  # the algorithm is that of the machine as it is
+        return rivals.each(kernel, on, closed.kernel, lambda one: spent(one, on, fidelity, kinds))
     word, side = cut(fidelity)
     kernel, priced = kernel_on(kernel, side), READERS[word].kernel
     if word == "cycles":

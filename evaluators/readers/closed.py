@@ -12,13 +12,16 @@ from dse.evaluators.kernels.registry import module_of
 from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Exchange, Group, Kernel, Product
-from dse.evaluators.readers import jobs
+from dse.evaluators.readers import jobs, rivals
 from dse.evaluators.readers.closed_collective import collective
 from dse.evaluators.readers.price import Reader
+from dse.space.mapping import AUTO
 
 
 def kernel(of: Kernel, machine: Machine) -> KernelCost:
-    """One run of a kernel on a mesh, from its closed form."""
+    """One run of a kernel on a mesh, from its closed form; of the quickest of its rivals, where it has some."""
+    if of.rivals:
+        return rivals.quickest(of, machine, kernel)
     module, fabric = module_of(of.kind, of.algorithm), machine.fabric
     assert fabric is not None
     if machine.engines is not None and of.kind == "gemm":
@@ -37,7 +40,9 @@ def multiply_add(module: Any, of: Kernel, machine: Machine) -> Any:
 
 
 def product(group: Group, of: Product, machine: Machine, width: float) -> tuple[Any, Any]:
-    """Seconds of a product on a group, and those of its engines."""
+    """Seconds of a product on a group, and those of its engines; with the quickest sums where none are said."""
+    if group.sums == AUTO:
+        return rivals.quickest_sums(group, of, machine, width, product)
     way, shape = partition(group.partition), Shape(of.m, of.k, of.n)
     found: tuple[Any, Any] = way.cost(
         shape, group.placement, group.cores, machine.fabric, machine.engines, width, **group.options

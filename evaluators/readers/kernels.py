@@ -13,29 +13,33 @@ from dse.evaluators.machine.engine import Engines
 from dse.evaluators.machine.fabric import Fabric
 from dse.evaluators.machine.machine import Machine
 from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.rivals import named
 from dse.evaluators.program.counts import COUNTS, Activity
+from dse.evaluators.readers import rivals
 from dse.evaluators.readers.players import PLAYERS
 from dse.space.network import Faults
 
 
-def played(reader: str, kernel: Kernel, machine: Machine) -> Cost:
+def played(reader: str, price: rivals.Price, kernel: Kernel, machine: Machine) -> Cost:
     """One run of a kernel, from its program played; where leaves are arrays, one play for each of their elements.
 
-    Cores with engines of their own have numbers for them.
+    Cores with engines of their own have numbers for them. Who has rivals plays the one that `price` chooses, a closed form.
     """
     on, engines = machine.fabric, machine.engines
     assert on is not None
     assert engines is None or isinstance(engines, Engines)
+    # each entry plays the one algorithm that it has
+    best = rivals.place(kernel, machine, price) if kernel.rivals else 0
     names = tuple(sorted(kernel.options))
     shape, mesh = kernel.shape, kernel.mesh
-    leaves = (shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
+    leaves = (best, shape.m, shape.k, shape.n, mesh.rows, mesh.cols, *(kernel.options[name] for name in names), *on)
 
-    def one(*values: Any) -> Cost:
+    def one(number: int, *values: Any) -> Cost:
         sizes, sides, rest = tuple(ceil(size) for size in values[:3]), tuple(map(int, values[3:5])), values[5:]
-        options = tuple(zip(names, map(_plain, rest[: len(names)]), strict=True))
-        return _played(
-            kernel.kind, kernel.algorithm, sizes, sides, options, Fabric(*rest[len(names) :]), engines, reader, kernel.faults
-        )
+        by = kernel._replace(options=dict(zip(names, map(_plain, rest[: len(names)]), strict=True)))
+        by = named(by, kernel.rivals[number].word) if kernel.rivals else by
+        options, fabric = tuple(by.options.items()), Fabric(*rest[len(names) :])
+        return _played(by.kind, by.algorithm, sizes, sides, options, fabric, engines, reader, by.faults)
 
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         return one(*leaves)

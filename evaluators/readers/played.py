@@ -18,33 +18,39 @@ from dse.evaluators.machine.laid import Asked
 from dse.evaluators.machine.machine import Channel, Machine
 from dse.evaluators.passes.call import Exchange, Group, Product
 from dse.evaluators.program.rounds import DTYPES
+from dse.evaluators.readers import rivals
 from dse.evaluators.readers.timing import Timing
 from dse.space.chip import MainMemory
 from dse.space.fields import leaves, replaced
+from dse.space.mapping import AUTO, GROUP_SUMS
 from dse.space.memory import behind
 
 Play = Callable[..., Timing]
 """A reader: of a program, a fabric and engines."""
 
 
-def product(play: Play, group: Group, asked: Product, machine: Machine, nbytes: float) -> tuple[Any, Any]:
-    """Seconds of a product on a group, and those of its engines."""
+def product(
+    play: Play, price: rivals.Divided, group: Group, asked: Product, machine: Machine, nbytes: float
+) -> tuple[Any, Any]:
+    """Seconds of a product on a group, and those of its engines; with the sums that `price` chooses, where none are said."""
+    words = GROUP_SUMS if group.sums == AUTO else (group.sums,)
+    best = rivals.sums(group, asked, machine, nbytes, price) if group.sums == AUTO else 0
     cores, phases = group.cores, group.phases
     fabric, of = machine.fabric, machine.engines
     assert fabric is not None
     assert isinstance(of, Engines)
     leaves = (
-        asked.m, asked.k, asked.n, cores, phases, *fabric, of.clock, of.sram_bandwidth,
+        best, asked.m, asked.k, asked.n, cores, phases, *fabric, of.clock, of.sram_bandwidth,
         *_numbers(of.matrix), *_numbers(of.vector),
     )  # fmt: skip
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
-        here = group._replace(cores=int(cores), phases=int(phases))
-        return _played(play, here, tuple(ceil(size) for size in leaves[:3]), fabric, of, nbytes)
+        here = group._replace(cores=int(cores), phases=int(phases), sums=words[int(best)])
+        return _played(play, here, tuple(ceil(size) for size in leaves[1:4]), fabric, of, nbytes)
     spread = np.broadcast_arrays(*leaves)
     found = np.empty((2, *spread[0].shape))
     for place in np.ndindex(spread[0].shape):
-        one = [column[place].item() for column in spread]
-        here, rest = group._replace(cores=int(one[3]), phases=int(one[4])), one[5:]
+        which, *one = [column[place].item() for column in spread]
+        here, rest = group._replace(cores=int(one[3]), phases=int(one[4]), sums=words[which]), one[5:]
         sizes = tuple(ceil(size) for size in one[:3])
         on, rest = Fabric(*rest[: len(fabric)]), rest[len(fabric) :]
         matrix = _with(of.matrix, rest[2 : 2 + len(_numbers(of.matrix))])

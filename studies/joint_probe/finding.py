@@ -1,5 +1,8 @@
 """One paper's idea on another's machine, beside what that machine does by itself."""
 
+from collections import Counter
+
+from dse.answer import Evaluation
 from dse.api import evaluate
 from dse.space.parameters import active_parameters
 from dse.space.workload import Case
@@ -15,6 +18,16 @@ SUMS = (
 )
 PRODUCTS = ("meshgemm", "cannon", "summa", "t10", "ladder")
 SHAPES = ("4096x4096x4096", "1024x4096x14336", "128x4096x4096")
+RIVALS = {
+    "gemm": ("meshgemm", "cannon", "summa", "allgather", "auto"),
+    "gemv": ("ktree", "pipeline", "ring", "auto"),
+    "sums": ("ktree", "two_level", "ring", "auto"),
+}
+ON_WAFER = ("chip=wse3", "model=qwen3_1b7", "workload.prompt=[128]", "workload.output=[64]", "mapping.decode.regions=1")
+ON_GROUP = (
+    "chip=npu64", "mapping=npu_ktree", "model=qwen3_4b", "workload.prompt=[1024]", "workload.output=[256]",
+    "mapping.both.tp=64", "mapping.both.pp=1", "mapping.both.placement=mesh", "chip.noc.word_bytes='960 B'",
+)  # fmt: skip
 SERVED = ("model=llama3_8b", "workload=serving", "workload.requests=60", "workload.prompt=512", "workload.output=64")
 
 
@@ -24,6 +37,7 @@ def finding() -> str:
         ("PRESERVE's prefetching on npu64: time of a token, Qwen3-8B, batch 16, by TP x PP.", prefetching()),
         ("Partial sums of a group on npu64 (TP 64, batch 1, Qwen3-4B): time of a token, by width of links.", sums()),
         ("Products of wafers on FlatAttention's tiles (tile32): time, beside SUMMA whose operands come from HBM.", products()),
+        ("Rivals on one mesh: by one word, and by auto, where each operator has its own.", rivals()),
         ("Requests served: Llama3-8B, 512 and 64 tokens, one at a time (0.2 a second).", served()),
         ("One prompt of Llama3-8B on wse2: first token, and twice its active parameters and tokens over that.", filled()),
     )
@@ -71,6 +85,40 @@ def products() -> str:
         cells = [f"{of.metrics['latency'] * 1e6:.1f} us" if of.infeasible is None else "does not fit" for of in (*here, beside)]
         rows.append([shape, *cells])
     return table(["product", *PRODUCTS, "SUMMA from HBM"], rows)
+
+
+def rivals() -> str:
+    """One algorithm for all of a phase, and each operator's own."""
+    rows = []
+    for kind, what, metric, batches in (
+        ("gemm", "a prompt on wse3, products of 200 x 200 cores", "ttft", (1,)),
+        ("gemv", "a token on wse3, sums of 360 cores", "tpot", (1, 64)),
+        ("sums", "a token on npu64, sums of 64 cores", "tpot", (1, 16)),
+    ):
+        for batch in batches:
+            each = {word: evaluate(*_rival(kind, word), f"workload.batch=[{batch}]") for word in RIVALS[kind]}
+            assert all(one.infeasible is None for one in each.values())
+            *alone, auto = (one.metrics[metric] for one in each.values())
+            by = zip(RIVALS[kind], alone, strict=False)
+            words = ", ".join(f"{word} {value * 1e3:.4g} ms" for word, value in by)
+            rows.append(
+                [what, str(batch), words, f"{auto * 1e3:.4g} ms ({auto / min(alone) - 1:+.1%})", _chosen(each["auto"], metric)]
+            )
+    return table(["what", "batch", "one word", "auto, over the best", "chosen, by number of operators"], rows)
+
+
+def _rival(kind: str, word: str) -> tuple[str, ...]:
+    if kind == "sums":
+        phases = "2" if word in ("ktree", "auto") else "null"
+        return (*ON_GROUP, f"mapping.both.sums.algorithm={word}", f"mapping.both.sums.ktree_k={phases}")
+    where = ("mapping.prefill.rows=200",) if kind == "gemm" else ()
+    return (*ON_WAFER, *where, f"mapping.{'prefill' if kind == 'gemm' else 'decode'}.{kind}={word}")
+
+
+def _chosen(of: Evaluation, metric: str) -> str:
+    phase = "prefill" if metric == "ttft" else "decode"
+    found = Counter(row.shape.rpartition(" by ")[2] for row in of.breakdown.rows if row.phase == phase and " by " in row.shape)
+    return ", ".join(f"{word} {count}" for word, count in found.most_common())
 
 
 def served() -> str:

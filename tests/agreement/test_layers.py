@@ -13,7 +13,7 @@ from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.kernels.kv import KV
 from dse.evaluators.kernels.partition import PARTITION
-from dse.space.mapping import KV_HEADS, PLACEMENTS
+from dse.space.mapping import AUTO, KV_HEADS, PLACEMENTS
 from dse.space.model import Experts
 from tests.agreement.layers import DENSE, EVEN, SPARSE, Drawn, balanced, drawn
 from tests.agreement.walks import faulty, in_region, noticed, on_cores, on_devices, on_dies, on_tiles, right
@@ -79,8 +79,9 @@ def regions(draw: Any) -> tuple[Drawn, Any]:
     said = {"experts": experts, "normed": draw(st.booleans()), "gated": draw(st.booleans())}
     of = drawn(phase, heads // shared, shared, sequences, tokens, seed, **said)
     words = {
-        "prefill__gemm": draw(st.sampled_from(sorted({*GEMM} - {"meshgemm_t", "meshgemm_v"}))),
-        "prefill__gemv": draw(st.sampled_from(sorted(GEMV))), "decode__gemv": draw(st.sampled_from(sorted(GEMV))),
+        "prefill__gemm": draw(st.sampled_from(sorted({AUTO, *GEMM} - {"meshgemm_t", "meshgemm_v"}))),
+        "prefill__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
+        "decode__gemv": draw(st.sampled_from(sorted({AUTO, *GEMV}))),
         "kv": draw(st.sampled_from(sorted(KV))), "kv_heads": draw(st.sampled_from(KV_HEADS)),
         "kv_projection": draw(st.sampled_from(KV_HEADS)),
     }  # fmt: skip

@@ -17,10 +17,15 @@ from dse.evaluators.layouts import whole_chip
 from dse.evaluators.layouts.attended import Attend
 from dse.evaluators.layouts.dies import Crossing, On, Split, passes, plain
 from dse.evaluators.layouts.on_groups import on_group
+from dse.evaluators.layouts.region_rivals import rivals
 from dse.evaluators.layouts.turns import Batch
+from dse.evaluators.machine.machine import Machine, of_mesh
 from dse.evaluators.numeric import devices, dies, pipelines, regions, tiles
 from dse.evaluators.numeric.layer import Layer
 from dse.evaluators.passes.call import Block, alike, breadth_first
+from dse.evaluators.passes.rivals import offered
+from dse.evaluators.readers import closed
+from dse.evaluators.readers.rivals import settled
 from dse.space.elementwise import Array
 from dse.space.fields import replaced
 from tests.agreement.layers import Drawn
@@ -119,11 +124,19 @@ def _tiled(of: Drawn) -> On:
 
 def in_region(of: Drawn, rows: int, cols: int, **words: str) -> Walk:
     """A region of a wafer; words of its mapping."""
-    mesh, vectors = Mesh(rows, cols), of.phase == "decode"
-    mapping = replaced(asked("chip=wse2").base.mapping, {name.replace("__", "."): word for name, word in words.items()})
+    mesh, vectors, base = Mesh(rows, cols), of.phase == "decode", asked("chip=wse2").base
+    mapping = replaced(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
     place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
     blocks = by_regions.blocks(of.model, of.at, place, mapping, of.at.positions / of.layer.sequences)
+    blocks = offered(blocks, rivals(base.chip, getattr(mapping, of.phase), mesh))
+    blocks = tuple(_settled(block, of_mesh(base.chip)) for block in blocks)
     return Walk(blocks, of.layer, lambda some, layer: regions.computed(some, layer, mesh, vectors=vectors))
+
+
+def _settled(block: Block, on: Machine) -> Block:
+    """Each kernel by the algorithm that it chooses."""
+    kernels = [settled(call.kernel, on, closed.kernel)[0] for call in block.calls if call.kernel is not None]
+    return block._replace(calls=tuple(call._replace(kernel=of) for call, of in zip(block.calls, kernels, strict=True)))
 
 
 def faulty(walk: Walk) -> Iterator[tuple[str, Walk]]:

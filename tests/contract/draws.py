@@ -13,6 +13,7 @@ from dse.evaluators.serving.policy import POLICIES
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import leaves, replaced
+from dse.space.mapping import AUTO
 from dse.space.memory import refuse
 
 REGISTRIES: dict[str, Any] = {
@@ -33,7 +34,8 @@ def words(design: Design) -> dict[str, tuple[str, ...]]:
     found = {}
     for address, _, spec in leaves(design.mapping, "mapping."):
         if "options" in spec.metadata:
-            found[address] = spec.metadata["options"] or tuple(REGISTRIES[spec.name])
+            open_ = (AUTO,) if spec.name in ("gemm", "gemv") and address.count(".") > 1 else ()
+            found[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
     return found
 
 

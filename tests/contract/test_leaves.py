@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import at, replaced
+from dse.space.fields import at, replaced, spec_at
 from dse.space.knobs import Choice, Space
 from tests.leaves import declared, others, outcome
 from tests.samples import asked
@@ -22,6 +23,7 @@ QUESTIONS = (
     ("chip=npu64", "mapping=npu_flat_attention", *MODEL),
     ("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]"),
     ("chip=tile32", "workload=attention", "workload.keys=[512]"),
+    ("chip=npu_dse", "workload=serving", "mapping.serving.prefill_instances=1", "workload.requests=6", "workload.output=8"),
 )
 """One for each record of a mapping that has such leaves."""
 
@@ -50,12 +52,12 @@ def test_what_nothing_reads_is_refused_where_it_is_said(question: tuple[str, ...
     words = [
         f"{chooser}={data.draw(st.sampled_from(some))}" for of in phases for chooser, some in dict(declared(base))[of].items()
     ]
-    value = 3 if isinstance(at(base, address), int) else 0.3
+    value = _values(base, address)[0]
     asked(*question, *words)
     with pytest.raises(DesignError, match=rf"^{address}: nothing reads it beside .*; leave it out$"):
         asked(*question, *words, f"{address}={value}")
     with pytest.raises(DesignError, match=rf"^space\.{address}: nothing reads it beside .*; leave it out$"):
-        asked(*question, *words, f"+space.{address}=choice({value},1)")
+        asked(*question, *words, f"+space.{address}=choice({','.join(map(str, _values(base, address)))})")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
@@ -65,11 +67,12 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
     """Of any words of a knob, whichever phase it is of, and two values of what it may leave unread."""
     base = asked(*question).base
     address, beside = data.draw(st.sampled_from(declared(base)))
-    ((chooser, unread),) = beside.items()
+    chooser, unread = next(iter(beside.items()))
+    assert all(at(base, other) in words for other, words in beside.items() if other != chooser)
     here = str(at(base, chooser))
     words = tuple(dict.fromkeys((here, *data.draw(st.lists(st.sampled_from(unread), min_size=1)))))
     wide = (lambda of: of.replace(".prefill.", ".both.").replace(".decode.", ".both.")) if both else str
-    values = (2, 3) if isinstance(at(base, address), int) else (0.25, 0.5)
+    values = _values(base, address)
     space = Space(base, (Choice(wide(chooser), words), Choice(wide(address), values)))
     columns = space.grid(0, space.combinations or 0)
     rows = [space.row(columns, place) for place in range(len(columns[wide(chooser)]))]
@@ -77,3 +80,11 @@ def test_rows_of_a_grid_are_designs_that_differ(question: tuple[str, ...], data:
     assert len(rows) == len({space.key_at(row) for row in rows}) == len(words) + reading
     assert len(space.stack(columns)) == len(rows)
     assert all(space.canonical(row) == row for row in rows)
+
+
+def _values(base: Design, address: str) -> tuple[int | float | str, ...]:
+    """Two values of a leaf, other than that of the base."""
+    here = at(base, address)
+    if isinstance(here, str):
+        return tuple(word for word in spec_at(base, address).metadata["options"] if word != here)[:2]
+    return (3, 2) if isinstance(here, int) else (0.25, 0.5)

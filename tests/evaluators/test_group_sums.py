@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators import evaluate
+from dse.evaluators import evaluate, explain
 from dse.evaluators.kernels.gemm.tiling import Shape
 from dse.evaluators.kernels.partition import k
 from dse.evaluators.kernels.partition.placement import grid
@@ -23,7 +23,7 @@ from dse.evaluators.readers.numeric import play as by_numbers
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
-from dse.space.mapping import GROUP_SUMS, PLACEMENTS
+from dse.space.mapping import AUTO, GROUP_SUMS, PLACEMENTS
 from dse.studies.fidelity_gap.kernels import preset
 from tests.evaluators.test_partition import ENGINES, LOCKED, WORMHOLE
 from tests.samples import asked
@@ -118,12 +118,44 @@ def test_a_batch_is_its_singles(sums: str, placement: str) -> None:
         assert [float(value[i]) for value in many] == pytest.approx([float(value) for value in one])
 
 
+def test_each_product_has_the_quickest_sums_and_events_play_them() -> None:
+    machine, rng, chosen = of_tiles(preset("npu64")), np.random.default_rng(4), set()
+    for _ in range(8):
+        m, depth, n = (np.exp(rng.uniform(0, np.log(400), 3)) // 1 for _ in range(3))
+        cores, phases = rng.choice([1.0, 2.0, 4.0, 9.0, 16.0], 3), float(rng.integers(1, 4))
+        group, said = Group("k", str(rng.choice(PLACEMENTS)), cores, AUTO, phases), Product(1.0, m, np.maximum(depth, cores), n)
+        by = [READERS["closed"].product(group._replace(sums=name), said, machine, 2.0)[0] for name in GROUP_SUMS]
+        found, events = (READERS[name].product(group, said, machine, 2.0)[0] for name in ("closed", "events"))
+        assert np.array_equal(found, np.minimum.reduce(by))
+        for place, which in enumerate(np.argmin(by, axis=0)):
+            one = group._replace(sums=GROUP_SUMS[which], cores=cores[place])
+            alone = Product(1.0, *(float(side[place]) for side in said[1:]))
+            assert READERS["events"].product(one, alone, machine, 2.0)[0] == events[place]
+            chosen.add(one.sums)
+    assert chosen >= {"ring", "ktree"}
+
+
+def test_the_breakdown_says_what_adds_up_and_no_word_is_quicker() -> None:
+    sizes = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8", "chip.noc.word_bytes='960 B'")
+    of = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes, "mapping.both.tp=16", "mapping.both.placement=mesh")
+    designs = [
+        replaced(of.base, {f"mapping.{phase}.sums.algorithm": name for phase in ("prefill", "decode")} | trees)
+        for name in (*GROUP_SUMS, AUTO)
+        for trees in [{f"mapping.{phase}.sums.ktree_k": 2 for phase in ("prefill", "decode")}]
+    ]
+    *single, auto = evaluate(stacked(designs), of.workload).columns["tpot"]
+    assert auto < min(single)
+    rows = explain(designs[-1], of.workload.cases[0]).rows
+    chosen = {row.shape.partition(" by ")[2] for row in rows if row.operator in ("down", "head")}
+    assert chosen == {"ktree", "ring"}
+
+
 def test_designs_with_several_trees_are_together_as_each_alone() -> None:
     sizes = ("workload.batch=[1,4]", "workload.prompt=64", "workload.output=8")
     question = asked("chip=npu64", "model=qwen3_1b7", *KTREE, *sizes)
     rng, designs = np.random.default_rng(2), []
     for _ in range(12):
-        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice(GROUP_SUMS))}
+        knobs = {"tp": int(rng.choice([2, 4, 8])), "pp": 4, "sums.algorithm": str(rng.choice([*GROUP_SUMS, AUTO]))}
         knobs["sums.ktree_k"] = int(rng.choice([1, 2, 3]))
         designs.append(
             replaced(

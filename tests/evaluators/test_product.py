@@ -11,7 +11,7 @@ from dse.evaluators.kernels.gemv import GEMV
 from dse.evaluators.machine.machine import of_mesh
 from dse.evaluators.passes.call import Kernel
 from dse.evaluators.program.rounds import Multiply, rounds_of
-from dse.evaluators.readers.kernels import played
+from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -79,7 +79,9 @@ def test_many_designs_and_cases_are_played_as_one_by_one(fidelity: str) -> None:
 def test_a_play_over_arrays_has_their_shape() -> None:
     on = of_mesh(asked(*GEMM_).base.chip)
     shape = Shape(np.array([[16.0], [32.0]]), 16.0, 16.0)
-    cost = played("events", Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on)
+    cost = READERS["events"].kernel(
+        Kernel("", "", "gemm", "cannon", shape, Mesh(np.array([4, 5, 8]), np.array([4, 5, 8])), {}), on
+    )
     assert cost.seconds.shape == cost.activity.macs.shape == (2, 3)
     assert (np.diff(cost.seconds, axis=0) > 0).all()
 

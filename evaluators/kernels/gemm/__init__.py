@@ -33,6 +33,9 @@ SHIPPED = {
     "ladder": ladder,
 }
 
+RIVALS = ("meshgemm", "cannon", "summa", "allgather", "t10", "ladder")
+"""Algorithms that begin and end with operands and product in the same layout, so that each product may have its own."""
+
 GEMM: Registry[ModuleType] = Registry("dse.gemm", SHIPPED, NEEDS)
 
 

@@ -24,6 +24,9 @@ from dse.space.registry import Registry
 
 NEEDS = ("steps", "place", "result", "cost", "slots", "paths", "at_once", "stages", "line", "moved", "reduction")
 
+RIVALS = ("ktree", "ring", "pipeline", "ladder")
+"""Ways to the same sums on the same cores, so that each product and each allreduce may have its own."""
+
 GEMV: Registry[ModuleType] = Registry("dse.gemv", {"pipeline": pipeline, "ring": ring, "ktree": ktree, "ladder": ladder}, NEEDS)
 
 

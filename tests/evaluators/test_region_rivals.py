@@ -1,0 +1,133 @@
+"""Algorithms that kernels of a region choose by themselves: each is the quickest of the words, alone and in a batch."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dse.build import Question
+from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.account.regions import phases
+from dse.evaluators.account.stretches import stretches_by_model
+from dse.evaluators.evaluation import infeasible
+from dse.evaluators.kernels import gemm, gemv
+from dse.evaluators.machine.machine import of_mesh
+from dse.evaluators.passes.call import Call
+from dse.evaluators.readers import READERS, closed
+from dse.evaluators.readers.rivals import settled
+from dse.space.design import Design, stacked
+from dse.space.errors import DesignError
+from dse.space.fields import replaced
+from dse.space.mapping import AUTO
+from tests.samples import asked
+
+WORDS = {"gemm": gemm.RIVALS, "gemv": gemv.RIVALS}
+EXAMPLES = settings(max_examples=8, deadline=None)
+
+
+@cache
+def wafer() -> Question:
+    """One request on a wafer whose cores have room for a model on any region."""
+    return asked(
+        "chip=wse2", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=8",
+        "chip.core.sram='64 MB'", "mapping.prefill.rows=20", "mapping.decode.rows=24",
+    )  # fmt: skip
+
+
+@st.composite
+def designs(draw: Any) -> Design:
+    """Regions of any sides, on cores that post, pass on and multiply at any pace."""
+    rates = {f"chip.core.{name}": draw(st.sampled_from([1.0, 4.0, 30.0])) for name in ("stage", "post", "launch")}
+    sides = {
+        f"mapping.{phase}.{side}": draw(st.integers(3, 24)) for phase in ("prefill", "decode") for side in ("rows", "cols")
+    }
+    depth = {"mapping.both.ktree_k": draw(st.integers(1, 3))}
+    paths = {"chip.noc.paths": draw(st.sampled_from([4, 7, 24]))}
+    return with_words(replaced(wafer().base, rates | sides | paths), **{k.split(".")[-1]: v for k, v in depth.items()})
+
+
+def with_words(of: Design, **said: Any) -> Design:
+    """A design with words or numbers of both phases."""
+    return replaced(of, {f"mapping.{phase}.{name}": value for phase in ("prefill", "decode") for name, value in said.items()})
+
+
+def calls(of: Design, fidelity: str = "closed") -> list[tuple[Call, Any]]:
+    """Calls of both phases and their seconds."""
+    job = stretches_by_model(wafer().workload)[0]
+    found = phases(of, job, fidelity, detailed=True)[:2]
+    return [pair for phase in found for one in phase.timed for pair in zip(one.block.calls, one.durations, strict=True)]
+
+
+@given(designs())
+@EXAMPLES
+def test_each_kernel_has_the_quickest_of_the_words(of: Design) -> None:
+    open_ = with_words(of, gemm=AUTO, gemv=AUTO)
+    if infeasible(open_, wafer().workload) is not None:
+        return
+    by = {word: calls(with_words(of, **{kind: word})) for kind, words in WORDS.items() for word in words}
+    for place, (call, seconds) in enumerate(calls(open_)):
+        assert call.kernel is not None
+        fitting = [rival.word for rival in call.kernel.rivals if rival.fits] or ["ktree"]  # who has no choice has it always
+        assert np.array_equal(seconds, np.minimum.reduce([by[word][place][1] for word in fitting]))
+        named = settled(call.kernel, of_mesh(of.chip), closed.kernel)
+        assert all(any(by[word][place][0].kernel == one for word in fitting) for one in named)
+
+
+@given(designs())
+@settings(max_examples=2, deadline=None)
+def test_events_play_what_the_closed_form_chooses(of: Design) -> None:
+    sides = {f"mapping.{phase}.{side}": size for phase in ("prefill", "decode") for side, size in (("rows", 5), ("cols", 4))}
+    of = replaced(with_words(of, gemm=AUTO, gemv=AUTO, ktree_k=2), {**sides, "chip.noc.paths": 24.0})
+    machine = of_mesh(of.chip)
+    for (call, closed_), (_, events) in zip(calls(of), calls(of, "events"), strict=True):
+        assert call.kernel is not None
+        ways = settled(call.kernel, machine, closed.kernel)
+        assert not any(one.rivals for one in ways)
+        by = [[READERS[word].kernel(one, machine).seconds * one.times for one in ways] for word in ("closed", "events")]
+        which = np.argmin(np.broadcast_arrays(*by[0]), axis=0)
+        assert np.array_equal(closed_, np.choose(which, by[0]))
+        assert np.array_equal(events, np.choose(which, by[1]))
+
+
+@given(designs(), st.sampled_from(["gemm", "gemv"]))
+@EXAMPLES
+def test_no_word_is_quicker_than_all_together_and_what_any_can_do_is_done(of: Design, kind: str) -> None:
+    said, asked_ = wafer().workload, [with_words(of, **{kind: word}) for word in (*WORDS[kind], AUTO)]
+    *single, auto = [(infeasible(one, said), evaluate(stacked([one]), said).columns["latency"][0]) for one in asked_]
+    able = [latency for limit, latency in single if limit is None]
+    assert (auto[0] is None) == bool(able)
+    assert not able or auto[1] <= min(able) * (1 + 1e-12)
+
+
+@given(st.lists(designs(), min_size=4, max_size=4))
+@settings(max_examples=4, deadline=None)
+def test_a_batch_whose_kernels_choose_is_its_singles(drawn: list[Design]) -> None:
+    some, said = [with_words(one, gemm=AUTO, gemv=AUTO) for one in drawn], wafer().workload
+    many = evaluate(stacked(some), said)
+    for row, one in enumerate(some):
+        alone = evaluate(stacked([one]), said)
+        assert many.limit[row] == alone.limit[0]
+        for name in METRICS:
+            assert many.columns[name][row] == pytest.approx(alone.columns[name][0], rel=1e-12, nan_ok=True), name
+
+
+@pytest.mark.parametrize(("fidelity", "side"), [("closed", 20), ("events", 6), ("cycles@3", 240)])
+def test_the_breakdown_says_what_was_chosen_and_adds_up(fidelity: str, side: int) -> None:
+    of, said = with_words(wafer().base, gemm=AUTO, gemv=AUTO, rows=side, regions=1), wafer().workload
+    of = replaced(of, {"chip.core.stage": 0.0})
+    found, case = explain(of, said.cases[0], fidelity=fidelity), said.cases[0]
+    assert found.seconds == pytest.approx(evaluate(stacked([of]), said, fidelity=fidelity).columns["latency"][0], rel=1e-9)
+    chosen = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in found.rows}
+    assert {chosen["prefill", name] for name in ("down", "scores", "values")} <= set(gemm.RIVALS)
+    assert chosen["decode", "softmax"] in gemv.RIVALS
+    assert chosen["decode", "rope"] == ""
+    closed_ = {(row.phase, row.operator): row.shape.partition(" by ")[2] for row in explain(of, case).rows}
+    assert chosen.items() <= closed_.items()
+
+
+def test_a_word_that_nobody_has_is_refused() -> None:
+    with pytest.raises(DesignError, match=r"mapping.prefill.gemm_ffn: no option 'atuo'"):
+        evaluate(stacked([replaced(wafer().base, {"mapping.prefill.gemm_ffn": "atuo"})]), wafer().workload)
