@@ -74,11 +74,11 @@ READERS: dict[tuple[str, type], str] = {
     (SERVED_WHOLE_CHIP, Load): "serving",
     (SERVED_DIES, Load): "serving",
     (SERVED_POOLED_DIES, Load): "serving",
-    (DEVICES, Product): "die_product",
-    (DEVICES, Mixture): "die_kernel",
-    (DEVICES, Operation): "die_kernel",
-    (DEVICES, Attention): "die_attention",
-    (DEVICES, Collective): "die_collective",
+    (DEVICES, Product): "kernels",
+    (DEVICES, Mixture): "kernels",
+    (DEVICES, Operation): "kernels",
+    (DEVICES, Attention): "kernels",
+    (DEVICES, Collective): "kernels",
     (PRODUCT, Product): "product",
     (SUMMA, Product): "tile_product",
     (COLLECTIVE, Collective): "collective",
@@ -147,6 +147,9 @@ def alone(design: Design, fidelity: str) -> list[str]:
 def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
     """Readers of some software; those of another layout than the design's are not asked for."""
     judge = _module(READERS[software, case])
+    if hasattr(judge, "said"):
+        found: tuple[str, ...] = judge.said(software)
+        return found
     return () if hasattr(judge, "fidelities") and software != software_of(design.mapping) else _readers(judge, design)
 
 

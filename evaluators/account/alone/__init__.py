@@ -1,0 +1,81 @@
+"""Kernels by themselves: what cases ask of a machine, what that takes, and which limits hold; a module a kind of software.
+
+Each module has
+
+    FIDELITIES                                  readers that price its cases
+    STACKED                                     whether cases that are alike are worked out together, else one after the other
+    WHOLE                                       whether all of the chip is at work, whose area counts then
+    asked(design, cases)                        cases alike, as the machine is asked for them; refuses what it has no way for
+    limits(design, asked)                       itemised; of what is held where comes first
+    spent(design, asked, fidelity)              what it takes, a `Spent`
+    explained(design, case, asked, fidelity)    of numbers: rows that follow one another, and their bars
+
+and, where there is something to say,
+
+    ONE_BY_ONE                                  whether the closed form, too, takes numbers, as readers that play do
+    remedy(worst, design, cases)                in words, what would do
+    part(design, case, side), SMALLER           a design and a case on at most so many cores a side, and for people, what becomes
+                                                of the case there
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.evaluators.account.breakdown import Bar, Row
+from dse.evaluators.kernels.cost import Cost
+from dse.evaluators.silicon.energy import WORD, dynamic
+from dse.space.chip import Chip
+
+Spans = dict[str, dict[str, list[Bar]]]
+"""By phase and segment, bars."""
+
+
+class Spent(NamedTuple):
+    """What cases take; leaves of shape (cases, designs), or numbers.
+
+    Attributes:
+        metrics: with the latency, where there is energy.
+        dynamic: energy of what is done on all dies, worked out when somebody asks; None where nothing is made. [J]
+        dies: that work.
+        held: the metric that is what the first limit needs; "" where none is.
+    """
+
+    metrics: dict[str, Any]
+    dynamic: Callable[[], Any] | None = None
+    dies: Any = 1.0
+    held: str = ""
+
+
+def on_mesh(chip: Chip, cost: Cost, own: dict[str, Any], itemsize: float = WORD) -> Spent:
+    """What a kernel on all of a mesh takes.
+
+    Args:
+        chip, cost: where, and what a reader says of it.
+        own: further metrics.
+        itemsize: of values. [B]
+    """
+    times = {"latency": cost.seconds, "cycles": cost.seconds * chip.clock}
+    return Spent(times | own, lambda: dynamic(cost.activity, chip, itemsize), held="sram_used")
+
+
+def itemised(parts: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Bytes by what they are for, those of one name together. [B]"""
+    found: dict[str, Any] = {}
+    for name, nbytes in parts:
+        found[name] = found.get(name, 0.0) + nbytes * 1.0
+    return found
+
+
+def in_turn(rows: Sequence[Row], streams: Sequence[str], line: str = "") -> Spans:
+    """Bars of rows that follow one another, each on a stream; `line` is the segment, where it is not that of the rows."""
+    ends = np.cumsum([0.0, *(row.seconds for row in rows)])
+    each = zip(streams, rows, ends[:-1], ends[1:], strict=True)
+    bars = [(stream, row.operator, float(start), float(end)) for stream, row, start, end in each]
+    return {rows[0].phase: {line or rows[0].segment: bars}}
+
+
+def largest(parts: dict[str, float]) -> str:
+    """What most of the time goes into."""
+    return max(parts, key=lambda name: parts[name])
