@@ -13,7 +13,7 @@ from dse.evaluators.account.breakdown import Breakdown
 from dse.evaluators.account.metrics import LIMITS, MADE, METRICS, Columns, Judged, Outcomes, empty, with_made, with_needs
 from dse.evaluators.account.profile import Profile
 from dse.evaluators.allocator import MANY, keep_freed_memory
-from dse.evaluators.passes.part import PART, cut
+from dse.evaluators.passes.part import PART, cut, extent
 from dse.evaluators.silicon import limits as silicon
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.energy import design_parts
@@ -79,12 +79,12 @@ READERS: dict[tuple[str, type], str] = {
     (DEVICES, Operation): "kernels",
     (DEVICES, Attention): "kernels",
     (DEVICES, Collective): "kernels",
-    (PRODUCT, Product): "product",
-    (SUMMA, Product): "tile_product",
-    (COLLECTIVE, Collective): "collective",
-    (ATTENTION, Attention): "attention",
-    (STREAM, Stream): "stream",
-    (TRAFFIC, Traffic): "traffic",
+    (PRODUCT, Product): "kernels",
+    (SUMMA, Product): "kernels",
+    (COLLECTIVE, Collective): "kernels",
+    (ATTENTION, Attention): "kernels",
+    (STREAM, Stream): "kernels",
+    (TRAFFIC, Traffic): "kernels",
 }
 """Who judges designs, by the software that runs and the kind of case: modules of `judges`, imported when they first judge. Each
 says at which fidelities."""
@@ -190,21 +190,16 @@ def power_over_time(design: Design, case: Asked, *, decode_at: str = "mean", fid
 
 def smaller(design: Design, workload: Workload) -> str:
     """How cases of its kind get smaller with a part of the mesh; "" where they do not."""
-    from dse.evaluators.judges import submesh  # with the judges of all kernels
-
-    known = submesh.SMALLER.get((software_of(design.mapping), type(workload.cases[0])))
-    return known.said if known else _in_part(_judge(design, workload.cases[0]), design)
+    return _in_part(_judge(design, workload.cases[0]), design)
 
 
 def on_part(design: Design, case: Asked, fidelity: str) -> str:
     """Which cores a fidelity on a part of the mesh plays of a case, for people."""
-    from dse.evaluators.judges import submesh  # with the judges of all kernels
-
-    rows, cols = submesh.extent(design)
-    found = submesh.part(design, case, cut(fidelity)[1])
+    rows, cols = extent(design)
+    found = _smaller(design, case, cut(fidelity)[1])
     if found is None:
         return f"each kernel on at most {cut(fidelity)[1]} x {cut(fidelity)[1]} of the {rows} x {cols} cores"
-    return "{} x {} of the {} x {} cores".format(*submesh.extent(found[0]), rows, cols)
+    return "{} x {} of the {} x {} cores".format(*extent(found[0]), rows, cols)
 
 
 def limits(design: Design, workload: Workload) -> list[Limit]:
@@ -344,14 +339,12 @@ def _alone(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
 
 def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, str]:
     """One design and a case of it on the part of its mesh that a fidelity names, and its reader."""
-    from dse.evaluators.judges import submesh  # with the judges of all kernels
-
     word, _, side = fidelity.partition(PART)
     if not side.isdecimal() or not int(side):
         raise DesignError(
             f"fidelity: {fidelity!r}: after {PART} comes the side of a square of cores, above 0, as in {word}{PART}8"
         )
-    found = submesh.part(design, case, int(side))
+    found = _smaller(design, case, int(side))
     if found is None and _in_part(_judge(design, case), design):
         return design, case, fidelity
     if found is None:
@@ -359,6 +352,12 @@ def _part(design: Design, case: Asked, fidelity: str) -> tuple[Design, Asked, st
         what = "models on wafers and tiles (mapping=flat), products, attention and collectives"
         raise DesignError(f"fidelity: {fidelity} plays a part of a mesh, for {what} only; valid here: {valid}")
     return *found, word
+
+
+def _smaller(design: Design, case: Asked, side: int) -> tuple[Design, Asked] | None:
+    """One design and a case of it on a part of the mesh; None where cases of its kind do not get smaller."""
+    judge = _judge(design, case)
+    return judge.part(design, case, side) if hasattr(judge, "part") else None
 
 
 def _picked(design: Design, place: int) -> Design:

@@ -21,7 +21,7 @@ def one_by_one(design: Design, cases: Sequence[T], metrics: Callable[[Design, T]
         metrics: of one design, whose leaves are numbers, and one case.
 
     Returns:
-        By name, shape (cases, designs); floats where there is one of each.
+        By name, shape (cases, designs); floats where there is one of each. Not a number where a design has no such metric.
     """
     wide = [(address, np.ravel(value)) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)]
     count = max((len(values) for _, values in wide), default=1)
@@ -30,5 +30,5 @@ def one_by_one(design: Design, cases: Sequence[T], metrics: Callable[[Design, T]
         one = replaced(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
             for name, value in now(metrics(one, case)).items():
-                found.setdefault(name, np.empty((len(cases), count)))[row, place] = value
+                found.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
     return found if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found.items()}

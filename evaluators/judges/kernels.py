@@ -1,8 +1,8 @@
 """Designs that run kernels by themselves: metrics, limits and the breakdown, whatever the kernel and the machine.
 
-Products, attention, collectives, experts, operators on elements, streams of memory requests and packets on a network. What cases
-ask of a machine, what a reader says that takes, and which limits hold is a module's of `account/alone`; how cases and designs go
-together, energy, area, power and the rest of a breakdown are here.
+Products, attention, collectives, experts, operators on elements, streams of memory requests and packets on a network. What they
+ask of a machine, what that takes and which limits hold, a module of `account/alone` says. How cases and designs go together,
+energy, area, power and what a breakdown has beside rows are here.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from dse.evaluators.account.power import alone
 from dse.evaluators.choices.per_design import one_by_one
 from dse.evaluators.silicon import area
 from dse.space.design import Design
+from dse.space.later import later
 from dse.space.limits import Infeasible, Limit
 from dse.space.software import ATTENTION, COLLECTIVE, DEVICES, PRODUCT, STREAM, SUMMA, TRAFFIC, software_of
 from dse.space.workload import Asked, Workload
@@ -128,4 +129,7 @@ def _metrics(of: ModuleType, design: Design, asked: Any, limits: list[Limit], fi
         found[spent.held] = limits[0].need
     if spent.dynamic is None:
         return found
-    return found | alone(chip, spent.dynamic, found["latency"], chips=spent.dies)
+    found |= alone(chip, spent.dynamic, found["latency"], chips=spent.dies)
+    if spent.tokens is None:
+        return found
+    return found | later(("energy_per_token",), lambda: {"energy_per_token": found["energy"]() / spent.tokens})

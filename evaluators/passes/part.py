@@ -6,7 +6,9 @@ from typing import Any
 from dse.evaluators.kernels.gemm import gemm
 from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
 from dse.evaluators.passes.call import Kernel
+from dse.space.design import Design
 from dse.space.elementwise import ceil_div
+from dse.space.software import PRODUCT, software_of
 
 PART = "@"
 """Between a reader and the most cores of a side that it plays, as in cycles@8."""
@@ -50,6 +52,12 @@ def sides(rows: int, cols: int, side: int, least: int = 1) -> tuple[int, int]:
         return high * times, wide * times
     share = side / max(rows, cols)
     return max(round(rows * share), least), max(round(cols * share), least)
+
+
+def extent(design: Design) -> tuple[int, int]:
+    """Rows and columns of the cores that a design has, or those of them that its product is laid out on."""
+    on = design.mapping.kernel if software_of(design.mapping) == PRODUCT else design.chip.mesh
+    return int(on.rows), int(on.cols or on.rows)
 
 
 def share(size: Any, whole: int, kept: int) -> Any:

@@ -52,6 +52,11 @@ def split(fidelity: str, job: Any) -> dict[str, Any]:
     return found
 
 
+def communication(fidelity: str, job: Any, seconds: Any) -> Any:
+    """Of the time of attention, what falls away where tiles exchange for nothing. [s]"""
+    return _readers(fidelity)[type(job)].communication(job, seconds)
+
+
 @cache
 def _readers(fidelity: str) -> dict[type, Any]:
     """Who prices a kind of job, and splits its time by what it goes into; imported when first asked."""

@@ -177,7 +177,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
         _alike("which bank an address is in", "machine.hbm:place"),
     ),
     TRAFFIC: (
-        Way("packets in routers", "judges.traffic:_free", "", ROUTERS),
+        Way("packets in routers", "account.alone.traffic:free", "", ROUTERS),
         _alike("who sends to whom, and by which way", "machine.flows:flows"),
     ),
 }

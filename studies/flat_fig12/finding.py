@@ -6,7 +6,7 @@ import numpy as np
 
 from dse.api import study_of
 from dse.evaluators import evaluate
-from dse.evaluators.judges.attention import tiling
+from dse.evaluators.account.alone.attention import tiling
 from dse.space.chip import Chip
 from dse.space.design import Design, stacked
 from dse.space.fields import replaced

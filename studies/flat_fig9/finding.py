@@ -5,7 +5,7 @@ from pathlib import Path
 from dse.build import question
 from dse.compose import compose
 from dse.evaluators import evaluate
-from dse.evaluators.judges.attention import tiling
+from dse.evaluators.account.alone.attention import tiling
 from dse.space.design import stacked
 from dse.studies.write import table
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.evaluators.judges.die_kernel import COUNTS
+from dse.evaluators.account.alone.dies import COUNTS
 from dse.evaluators.kernels.library.passes import Elements, took
 from dse.evaluators.machine.library import Die
 from dse.space.libraries.passes import Pass, Passes

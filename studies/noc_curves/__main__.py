@@ -7,7 +7,7 @@ import csv
 from pathlib import Path
 
 from dse.build import Question
-from dse.evaluators.judges.traffic import judged
+from dse.evaluators.judges.kernels import judged
 from dse.progress import say
 from dse.studies.noc_curves.figure import drawn
 from dse.studies.noc_curves.loads import CONFIGURATIONS, LOADS, PATTERNS, asked

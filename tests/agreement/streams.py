@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.evaluators.judges import stream as streams
+from dse.evaluators.account.alone import stream as streams
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import DesignError

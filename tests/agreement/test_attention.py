@@ -13,7 +13,7 @@ from dse.api import study_of
 from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.judges.attention import judged
+from dse.evaluators.judges.kernels import judged
 from dse.evaluators.kernels.attention import ATTENTION, attention
 from dse.evaluators.kernels.attention.cost import PARTS
 from dse.evaluators.kernels.attention.shape import Heads, Tiling

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.alone.product import ON_LOCKED, ON_TILES
 from dse.evaluators.evaluation import limits
-from dse.evaluators.judges.product import ON_LOCKED, ON_TILES
 from dse.evaluators.kernels.gemm import GEMM
 from dse.space.design import stacked
 from dse.space.errors import DesignError

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.alone import stream as alone
+from dse.evaluators.account.alone.stream import addresses
 from dse.evaluators.account.profile import idle
-from dse.evaluators.judges import stream as stream_judge
-from dse.evaluators.judges.stream import addresses
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.fields import replaced
@@ -247,7 +247,7 @@ def test_bytes_of_a_stream_on_tiles_have_an_energy_however_they_are_timed(monkey
     chip = question.base.chip
     moved = float(stream.requests * stream.request * channels(chip.hbm.banks))
     played = SimpleNamespace(seconds=1e-5, bandwidth=1.0, share=1.0, latencies=[], row_hits=1.0, idle={})
-    monkeypatch.setattr(stream_judge, "_report", lambda design, stream: played)
+    monkeypatch.setattr(alone, "_report", lambda design, stream: played)
     for fidelity in ("closed", "events"):
         found = evaluate(designs, question.workload, fidelity=fidelity).columns
         spent.append(found["energy"] - idle(chip) * found["latency"])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dse.build import Question, question
 from dse.compose import compose
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.alone import attention, product, summa
 from dse.evaluators.evaluation import limits
 from dse.evaluators.graph.step import Step
-from dse.evaluators.judges import attention, product, tile_product
-from dse.evaluators.judges.submesh import part
+from dse.evaluators.judges.kernels import part
 from dse.evaluators.kernels.attention.shape import Tiling, cut
 from dse.evaluators.kernels.gemm.tiling import Mesh
 from dse.evaluators.layouts import regions
@@ -63,8 +63,8 @@ def test_the_tiles_of_a_product_stay(rows: int, tall: int, size: int, kind: str)
     case = Product("", kind, 1 if kind == "gemv" else size, size, size)
     found = part(design, case, 8)
     assert found is not None
-    whole, here = (product._held(product._kernel(one, (of,))) for one, of in ((design, case), found))  # type: ignore[arg-type]
-    assert here == whole
+    whole, here = (product.limits(one, product.asked(one, (of,)))[0] for one, of in ((design, case), found))  # type: ignore[arg-type]
+    assert (here.need, here.parts) == (whole.need, whole.parts)
 
 
 def test_a_mesh_that_is_small_enough_is_played_as_it_is() -> None:
@@ -104,7 +104,7 @@ def test_attention_keeps_its_slices_blocks_and_share_of_the_memory(words: list[s
 def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_it() -> None:
     of = asked("chip=tile_gh200", "workload=gemm", "mapping=summa", "workload.shapes=[4096x512x8192]")
     design, case = smaller(of, 8)
-    whole, here = (tile_product.job_for(*one).part for one in ((of.base, cast(Product, of.workload.cases[0])), (design, case)))
+    whole, here = (summa.asked(one, (c,)).part for one, c in ((of.base, cast(Product, of.workload.cases[0])), (design, case)))
     assert here == whole._replace(rows=8)  # of 32
     times = [
         evaluate(stacked([of.base]), of.workload, fidelity=word).columns["latency"][0] for word in ("events@4", "cycles@4")

@@ -67,6 +67,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     it are left out.
     """
     from dse.evaluators.evaluation import READERS
+    from dse.evaluators.judges.kernels import KERNELS
     from dse.evaluators.judges.models import LAYOUTS
     from dse.evaluators.judges.serving import SERVICES
 
@@ -77,6 +78,7 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     }
     if not eager:
         found["dse.evaluators.evaluation"] |= {f"dse.evaluators.judges.{judge}" for judge in READERS.values()}
+        found["dse.evaluators.judges.kernels"] |= {f"dse.evaluators.account.alone.{kernel}" for kernel in KERNELS.values()}
         found["dse.evaluators.judges.models"] |= {f"dse.evaluators.account.{layout}" for layout in LAYOUTS.values()}
         found["dse.evaluators.judges.serving"] |= {f"dse.evaluators.{service}" for service in SERVICES.values()}
     for package in (module(path) for path in SOURCES if path.name == "__init__.py"):

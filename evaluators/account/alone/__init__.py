@@ -14,8 +14,8 @@ and, where there is something to say,
 
     ONE_BY_ONE                                  whether the closed form, too, takes numbers, as readers that play do
     remedy(worst, design, cases)                in words, what would do
-    part(design, case, side), SMALLER           a design and a case on at most so many cores a side, and for people, what becomes
-                                                of the case there
+    part(design, case, side), SMALLER           a design and a case on at most so many cores a side; what becomes of the case,
+                                                for people
 """
 
 from collections.abc import Callable, Sequence
@@ -40,12 +40,14 @@ class Spent(NamedTuple):
         dynamic: energy of what is done on all dies, worked out when somebody asks; None where nothing is made. [J]
         dies: that work.
         held: the metric that is what the first limit needs; "" where none is.
+        tokens: that are put out, where energy is said for each; None where not.
     """
 
     metrics: dict[str, Any]
     dynamic: Callable[[], Any] | None = None
     dies: Any = 1.0
     held: str = ""
+    tokens: Any = None
 
 
 def on_mesh(chip: Chip, cost: Cost, own: dict[str, Any], itemsize: float = WORD) -> Spent:

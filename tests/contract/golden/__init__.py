@@ -1,6 +1,6 @@
 """A golden set of results: what each judge answers, at each fidelity, for single designs and for stacks of them.
 
-One JSON file a judge, with the physics version and three sections, each by question:
+One JSON file a judge, or a kernel by itself on a machine, with the physics version and three sections, each by question:
 
     designs   what is stacked: changes to the question's own design, which is the first, by address; drawn once and then kept
     results   of the stack: its metrics and what binds it; of the first design: metrics by case, limits, rows, bars and areas

@@ -1,11 +1,10 @@
 """What the golden set asks: some small questions of every judge at each of its fidelities."""
 
-from importlib import import_module
 from string import Template
 from typing import Any
 
 from dse.evaluators.evaluation import READERS
-from dse.evaluators.judges import models, serving, submesh
+from dse.evaluators.judges import kernels, models, serving
 from dse.evaluators.passes.part import PART
 from dse.space.design import Design
 from dse.space.software import software_of
@@ -294,7 +293,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 $FEW fidelity=cycles",
     ),
 }
-"""Overrides by judge; ``fidelity=`` among them, else the closed form."""
+"""Overrides by judge, those of kernels by themselves by kernel and machine; ``fidelity=`` among them, else the closed form."""
 
 
 def overrides(question: str) -> tuple[str, ...]:
@@ -322,12 +321,10 @@ def cell(design: Design, case: Asked, word: str) -> tuple[str, str, str]:
 def cells() -> set[tuple[str, str, str]]:
     """Every cell that there is, from the registries."""
     found = set()
+    by_software = {"models": models.layout_for, "serving": serving.service_for, "kernels": kernels.kernel_for}
     for (software, case), name in READERS.items():
-        own: Any = import_module(f"dse.evaluators.judges.{name}")
-        by_software = {"models": models.layout_for, "serving": serving.service_for}
-        layout: Any = by_software[name](software) if name in by_software else own
-        parts = getattr(layout, "IN_PART", layout.FIDELITIES if (software, case) in submesh.SMALLER else ())
-        parts = parts if name != "models" or layout.SMALLER else ()
-        words = (*layout.FIDELITIES, *(word + PART for word in parts))
+        of: Any = by_software[name](software)
+        parts = getattr(of, "IN_PART", of.FIDELITIES) if getattr(of, "SMALLER", "") else ()
+        words = (*of.FIDELITIES, *(word + PART for word in parts))
         found |= {(f"{software} {case.__name__}", name, word) for word in words}
     return found

@@ -1,4 +1,4 @@
-"""Memories on requests by themselves, or on those of tiles: metrics, limits and where the time of their data buses goes.
+"""Requests to a memory by itself, or of tiles to theirs.
 
 Under ``closed`` what requests need of a memory, its buses, bank groups, activates and banks, are queues (`machine.backlog`),
 and links between it and the tiles carry what the busiest of them can. Under ``events`` it is played, command by command, and so
@@ -6,13 +6,12 @@ are links.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.account.breakdown import Breakdown, Row
-from dse.evaluators.account.metrics import Judged
-from dse.evaluators.account.power import alone
+from dse.evaluators.account.alone import Spans, Spent, in_turn
+from dse.evaluators.account.breakdown import Row
 from dse.evaluators.machine import crossing
 from dse.evaluators.machine.crossing import busiest, hops_between
 from dse.evaluators.machine.fabric import tile_fabric
@@ -21,13 +20,13 @@ from dse.evaluators.silicon.energy import dynamic
 from dse.space.design import Design
 from dse.space.elementwise import Array, column
 from dse.space.fields import leaves, replaced
-from dse.space.later import now
-from dse.space.limits import Infeasible, Limit
+from dse.space.limits import Limit
 from dse.space.mapping import StreamPlan
 from dse.space.memory import Memory, capacity, channels, peak, refuse
-from dse.space.workload import Asked, Stream, Workload
+from dse.space.workload import Stream
 
 FIDELITIES = ("closed", "events")
+STACKED, WHOLE = True, False
 
 SAMPLE = 1 << 14
 """Bursts from which the closed form goes on: what comes after the first half of them repeats that of the second."""
@@ -39,38 +38,54 @@ BINDS = 0.85
 """Share of a stream's time from which on what takes it by itself counts as what binds."""
 
 
-def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
-    """Metrics and limits of all streams; leaves of shape (cases, designs), or floats for one of each."""
-    streams = cast(tuple[Stream, ...], workload.cases)
-    span = column([float(stream.span) for stream in streams])
-    limits = [Limit("chip.hbm.banks" if design.chip.hbm is not None else "chip.memory", span, capacity(_memory(design)), "B")]
-    if design.chip.hbm is not None:
-        tiles = design.chip.mesh.rows * design.chip.mesh.cols
-        limits.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
-    values = _bandwidths(design, streams) if fidelity == "closed" else _played(design, streams)
-    return [Judged(tuple(range(len(streams))), values, limits)]
+def asked(design: Design, cases: tuple[Stream, ...]) -> tuple[Stream, ...]:
+    """Streams, of a memory that makes sense; many are looked at one by one, where they are priced."""
+    if not _wide(design):
+        _checked(design)
+    return cases
 
 
-def explain(design: Design, case: Asked, decode_at: str, fidelity: str) -> Breakdown:
-    """The time of a stream: data on the buses, and what they waited for."""
-    stream = cast(Stream, case)
-    asked = float(stream.requests * stream.request * channels(_memory(design)))
+def limits(design: Design, asked: tuple[Stream, ...]) -> list[Limit]:
+    """Room for what streams go over, and tiles for those who ask."""
+    chip, span = design.chip, column([float(stream.span) for stream in asked])
+    found = [Limit("chip.hbm.banks" if chip.hbm is not None else "chip.memory", span, capacity(_memory(design)), "B")]
+    if chip.hbm is not None:
+        tiles = chip.mesh.rows * chip.mesh.cols
+        found.append(Limit("mapping.requesters", _mapping(design).requesters + 0 * tiles, tiles, "1"))
+    return found
+
+
+def spent(design: Design, asked: tuple[Stream, ...], fidelity: str) -> Spent:
+    """Of bytes on their way between memory and tiles there is energy; of a memory by itself, which has no node, none."""
+    chip = design.chip
+    nbytes = column([float(stream.requests * stream.request) for stream in asked]) * channels(_memory(design))
+    metrics = _bandwidths(design, asked, nbytes) if fidelity == "closed" else _played(design, *asked)
+    if chip.technology is None:
+        return Spent(metrics)
+
+    def dynamic_() -> Any:
+        count = _wide(design)
+        ends = [_ends(_one(design, row)) for row in range(count)] if count > 1 else [_ends(design)]
+        links = np.array([hops_between(*one) for one in ends]) if count > 1 else hops_between(*ends[0])
+        return dynamic(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip)
+
+    return Spent(metrics, dynamic_)
+
+
+def explained(design: Design, case: Stream, asked: tuple[Stream, ...], fidelity: str) -> tuple[list[Row], Spans]:
+    """Data on the buses, and what they waited for."""
+    nbytes = float(case.requests * case.request * channels(_memory(design)))
     if fidelity == "closed":
-        found = _priced(design, stream)
+        found = _priced(design, case)
         seconds, bound = found.seconds, found.bound
         parts = {bound: seconds}
     else:
-        report = _report(design, stream)
+        report = _report(design, case)
         seconds, bound = report.seconds, report.binding
         waits = {cause: share * seconds for cause, share in report.idle.items() if share}
         parts = {"bandwidth": seconds - sum(waits.values()), **waits}
-    row = Row("stream", _memory(design).order, stream.label, "", 0.0, asked, 0.0, bound, seconds, parts)
-    return Breakdown((row,), seconds, {}, {"stream": {stream.label: [("memory", stream.label, 0.0, seconds)]}})
-
-
-def remedied(worst: Infeasible, design: Design, workload: Workload) -> Infeasible:
-    """The verdict as it is."""
-    return worst
+    row = Row("stream", _memory(design).order, case.label, "", 0.0, nbytes, 0.0, bound, seconds, parts)
+    return [row], in_turn([row], ["memory"], case.label)
 
 
 def addresses(stream: Stream, count: int, part: int, span: int) -> Array:
@@ -105,28 +120,15 @@ class Priced(NamedTuple):
     bound: str
 
 
-def _bandwidths(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
-    """Of each stream and design; designs that are alike are priced once."""
+def _bandwidths(design: Design, streams: tuple[Stream, ...], nbytes: Any) -> dict[str, Any]:
+    """Of each stream and design, which move so many bytes; designs that are alike are priced once."""
     arrays = {address: np.asarray(value) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
     some, place = np.unique(np.array([*arrays.values()]).T, axis=0, return_inverse=True) if arrays else (np.zeros((1, 0)), [0])
     each = [replaced(design, dict(zip(arrays, row.tolist(), strict=True))) if arrays else design for row in some]
     found = np.array([[_priced(one, stream)[:2] for one in each] for stream in streams])[:, np.ravel(place)]
-    memory = _memory(design)
-    nbytes = column([float(stream.requests * stream.request) for stream in streams]) * channels(memory)
     seconds, latency = (found[..., kind] if arrays else found[:, 0, kind][:, None] for kind in (0, 1))
     rate = nbytes / seconds
-    rates = {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(memory), "read_latency": latency}
-    return rates | _spent(design, nbytes, seconds)
-
-
-def _spent(design: Design, nbytes: Any, seconds: Any) -> dict[str, Any]:
-    """Energy and power of bytes on their way between memory and tiles; of a memory by itself, which has no node, nothing."""
-    chip = design.chip
-    if chip.technology is None:
-        return {}
-    sides = [_one(design, row) for row in range(max((np.size(value) for _, value, _ in leaves(design)), default=1))]
-    links = np.array([hops_between(*_ends(one)) for one in sides]) if len(sides) > 1 else hops_between(*_ends(design))
-    return alone(chip, lambda: dynamic(Activity(memory_bytes=nbytes, hop_bytes=nbytes * links), chip), seconds)
+    return {"latency": seconds, "bandwidth": rate, "peak_share": rate / peak(_memory(design)), "read_latency": latency}
 
 
 @lru_cache(maxsize=4096)
@@ -189,13 +191,7 @@ def _ends(design: Design) -> tuple[tuple[int, int], str, int, int]:
     return (rows, cols), chip.hbm.place, int(channels(_memory(design))), min(int(_mapping(design).requesters), rows * cols)
 
 
-def _played(design: Design, streams: tuple[Stream, ...]) -> dict[str, Any]:
-    designs = max((len(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=1)
-    found = [[_metrics(_one(design, row), stream) for row in range(designs)] for stream in streams]
-    return {name: np.array([[one[name] for one in row] for row in found]) for name in found[0][0]}
-
-
-def _metrics(design: Design, stream: Stream) -> dict[str, float]:
+def _played(design: Design, stream: Stream) -> dict[str, float]:
     report = _report(design, stream)
     quantiles = np.percentile(report.latencies, (50, 99)) if len(report.latencies) else (np.nan, np.nan)
     return {
@@ -207,7 +203,6 @@ def _metrics(design: Design, stream: Stream) -> dict[str, float]:
         "read_latency_p99": float(quantiles[1]),
         "row_hits": report.row_hits,
         **{f"idle_{cause}": share for cause, share in report.idle.items()},
-        **now(_spent(design, float(stream.requests * stream.request * channels(_memory(design))), report.seconds)),
     }
 
 
@@ -233,6 +228,11 @@ def _report(design: Design, stream: Stream) -> Any:
 def _one(design: Design, row: int) -> Design:
     arrays = {address: float(value[row]) for address, value, _ in leaves(design) if isinstance(value, np.ndarray)}
     return replaced(design, arrays) if arrays else design
+
+
+def _wide(design: Design) -> int:
+    """Designs that the leaves are of; 0 where they are numbers."""
+    return max((len(value) for _, value, _ in leaves(design) if isinstance(value, np.ndarray)), default=0)
 
 
 def _checked(design: Design) -> Memory:

@@ -1,0 +1,163 @@
+"""Multicasts, reductions and exchanges between tiles of a mesh."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.account.alone import Spans, Spent, in_turn, itemised, largest, on_mesh
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.kernels.collective import EXCHANGES, TEAMS, collective
+from dse.evaluators.kernels.gemm.tiling import Mesh, Shape
+from dse.evaluators.machine.broken import broken_of
+from dse.evaluators.machine.fabric import VALUE
+from dse.evaluators.machine.machine import of_links
+from dse.evaluators.passes.call import Kernel
+from dse.evaluators.passes.part import sides
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.attribution import spent as attributed
+from dse.evaluators.readers.part_jobs import chip_on, divisor
+from dse.space.chip import Chip
+from dse.space.design import Design
+from dse.space.elementwise import ceil_div, column, where
+from dse.space.errors import DesignError
+from dse.space.limits import Infeasible, Limit
+from dse.space.workload import EXCHANGES as EXCHANGED
+from dse.space.workload import PATTERNS, Collective
+
+FIDELITIES = tuple(READERS)
+STACKED = WHOLE = True
+
+SMALLER = "groups shrink where the mesh is smaller; bytes of a tile stay"
+
+SPENT = (
+    ("words", ("word",)),
+    ("sums", ("combine", "call")),
+    ("synchronisation", ("stage",)),
+    ("starts", ("post",)),
+    ("hops", ("hop", "ramp")),
+)
+"""What takes time, with the constants that say how much."""
+
+HELD = {"x": "data", "y": "data turned round"}
+
+Cases = tuple[Collective, ...]
+
+
+def asked(design: Design, cases: Cases) -> tuple[Kernel, Collective]:
+    """What is priced, and the first of cases alike.
+
+    Groups that do not divide the mesh, and roots beyond a team (both limits) count as the mesh and as 0.
+    """
+    chip, case = design.chip, cases[0]
+    if not case.recorded:
+        raise DesignError("workload.recorded: no host starts collectives of tiles; leave it out, or ask dies, as chip=h100")
+    name, topology = design.mapping.kernel.collective, chip.noc.topology
+    collective(name)
+    mesh = Mesh(chip.mesh.rows, chip.mesh.cols)
+    broken = broken_of(chip, mesh.rows, mesh.cols)
+    shape = Shape(column([float(-(-one.nbytes // VALUE)) for one in cases]), 1, 1)
+    if name in EXCHANGES:
+        _refuse_exchange(name, case)
+        across = {"pattern": case.pattern, "topology": topology}
+        return Kernel("collective", case.pattern, "collective", name, shape, mesh, across, faults=broken), case
+    if case.pattern not in PATTERNS:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(EXCHANGES)}")
+    if topology != "mesh":
+        others = ", ".join(EXCHANGES)
+        raise DesignError(f"chip.noc.topology: {name} works on a mesh, not {topology}; mapping.collective may be {others}")
+    rows, cols = _sides(chip, case)
+    fits = _covered(chip, case) == mesh.rows * mesh.cols
+    rows, cols = where(fits, rows, mesh.rows), where(fits, cols, mesh.cols)
+    root, members = case.root, _members(case, rows, cols)
+    if not isinstance(root, str) and not isinstance(members, np.ndarray):  # of many designs the closed form asks each team
+        root = root if root < members else 0
+    options = {
+        "pattern": case.pattern,
+        "combine": case.combine,
+        "along": case.along,
+        "rows": rows,
+        "cols": cols,
+        "root": root,
+    }
+    return Kernel("collective", case.pattern, "collective", name, shape, mesh, options, faults=broken), case
+
+
+def limits(design: Design, asked: tuple[Kernel, Collective]) -> list[Limit]:
+    """Memory of a tile, groups that divide the mesh, and a root that a team has."""
+    chip, (kernel, case) = design.chip, asked
+    slots = collective(kernel.algorithm).slots(kernel.shape, kernel.mesh, "float16", pattern=case.pattern)
+    held = itemised([(HELD.get(slot.name, slot.name), slot.nbytes) for slot in slots])
+    found = [
+        Limit("chip.tile.sram", sum(held.values(), 0.0), chip.tile.sram, "B", tuple(held.items())),
+        Limit("workload.group", _covered(chip, case), chip.mesh.rows * chip.mesh.cols * 1.0, "1"),
+    ]
+    if not isinstance(case.root, str):
+        found.append(Limit("workload.root", case.root + 1.0, _members(case, *_sides(chip, case)) * 1.0, "1"))
+    return found
+
+
+def spent(design: Design, asked: tuple[Kernel, Collective], fidelity: str) -> Spent:
+    """Of all tiles."""
+    return on_mesh(design.chip, READERS[fidelity].kernel(asked[0], of_links(design.chip)), {})
+
+
+def explained(design: Design, case: Collective, asked: tuple[Kernel, Collective], fidelity: str) -> tuple[list[Row], Spans]:
+    """What words, sums, synchronisation, starts and hops take of it."""
+    (kernel, _), on = asked, of_links(design.chip)
+    parts = {name: float(value) for name, value in attributed(kernel, on, fidelity, SPENT).items()}
+    cost, mesh = READERS[fidelity].kernel(kernel, on), kernel.mesh
+    group = (kernel.options.get("rows", mesh.rows), kernel.options.get("cols", mesh.cols))
+    groups = f"{group[0]:.0f} x {group[1]:.0f} of {mesh.rows:.0f} x {mesh.cols:.0f} tiles"
+    row = Row(
+        case.pattern, case.along, kernel.algorithm, groups, 0.0, 0.0, 0.0, largest(parts), float(cost.seconds), parts,
+        float(cost.activity.sent_bytes),
+    )  # fmt: skip
+    return [row], in_turn([row], ["communication"])
+
+
+def remedy(worst: Infeasible, design: Design, cases: Cases) -> str:
+    """In words, what would do."""
+    chip, case = design.chip, cases[0]
+    if worst.limit == "workload.group":
+        sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
+        return f"{sides_}; workload.group=mesh takes all of them"
+    if worst.limit == "workload.root":
+        return f"the last place of a team is {worst.have - 1:.0f}"
+    return f"data that are moved in {ceil_div(worst.need, worst.have):.0f} parts would do"
+
+
+def part(design: Design, case: Collective, side: int) -> tuple[Design, Collective]:
+    """As many bytes a tile; groups as they are, or as large as the part."""
+    chip = design.chip
+    rows, cols = sides(int(chip.mesh.rows), int(chip.mesh.cols), side)
+    high, wide = (divisor(whole, said) if said else 0 for whole, said in ((rows, case.rows), (cols, case.cols)))
+    team = _members(case, high or rows, wide or cols)
+    root = case.root if isinstance(case.root, str) else min(case.root, team - 1)
+    smaller = replace(case, rows=high, cols=wide, root=root)
+    return replace(design, chip=chip_on(chip, Mesh(rows, cols), cols / float(chip.mesh.cols))), smaller
+
+
+def _refuse_exchange(name: str, case: Collective) -> None:
+    """Raises where a collective is not one of all tiles with each other."""
+    if case.pattern not in EXCHANGED:
+        raise DesignError(f"mapping.collective: {name} does not carry {case.pattern}; choose one of {', '.join(TEAMS)}")
+    if case.rows or case.cols or case.along != "rectangle":
+        raise DesignError(f"mapping.collective: {name} is for all tiles; add workload.group=mesh workload.along=rectangle")
+    if case.combine != "sum":
+        raise DesignError(f"workload.combine: {name} sums; {case.combine} is carried by one of {', '.join(TEAMS)}")
+
+
+def _sides(chip: Chip, case: Collective) -> tuple[Any, Any]:
+    return case.rows or chip.mesh.rows, case.cols or chip.mesh.cols
+
+
+def _covered(chip: Chip, case: Collective) -> Any:
+    """Tiles of as many groups as cover the mesh: more than it has where groups do not divide it."""
+    rows, cols = _sides(chip, case)
+    return ceil_div(chip.mesh.rows, rows) * rows * ceil_div(chip.mesh.cols, cols) * cols * 1.0
+
+
+def _members(case: Collective, rows: Any, cols: Any) -> Any:
+    """Tiles of a team."""
+    return (1 if case.along == "row" else rows) * (1 if case.along == "column" else cols)

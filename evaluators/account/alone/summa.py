@@ -1,0 +1,78 @@
+"""Products of matrices in the memory of a chip of tiles: SUMMA whose diagonal tiles load."""
+
+from dataclasses import replace
+from typing import Any
+
+from dse.evaluators.account.alone import Spans, Spent
+from dse.evaluators.account.alone.tile_jobs import memories, taken, told
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.kernels.gemm.summa_diagonal import slots
+from dse.evaluators.kernels.gemm.tiling import Shape
+from dse.evaluators.machine.engine import engines
+from dse.evaluators.readers import READERS
+from dse.evaluators.readers.closed_summa import Job, proposed
+from dse.evaluators.readers.part_jobs import WAVES, summa_on
+from dse.space.design import Design
+from dse.space.elementwise import column
+from dse.space.fields import replaced
+from dse.space.limits import Infeasible, Limit, divides, nearest_side
+from dse.space.workload import Product
+
+FIDELITIES = tuple(READERS)
+STACKED = WHOLE = True
+
+SMALLER = f"rows and columns of the product shrink with the mesh and to {WAVES} turns, channels with the bytes"
+
+VALUE = 2.0
+"""Bytes of a value."""
+
+
+def asked(design: Design, cases: tuple[Product, ...]) -> Job:
+    """Products as the chip is asked for them, with groups and slices that the mapping leaves open."""
+    shape = Shape(*(column([getattr(case, size) for case in cases]) for size in ("m", "k", "n")))
+    return proposed(shape, design.chip, design.mapping.kernel)
+
+
+def limits(design: Design, asked: Job) -> list[Limit]:
+    """Memories, and groups of tiles that divide the mesh."""
+    shape = asked.shape
+    held = [({"a": "A", "b": "B", "c": "C"}[slot.name[0]], slot.nbytes) for slot in slots(asked.part, "float16")]
+    stored = {"A": shape.m * shape.k * VALUE, "B": shape.k * shape.n * VALUE, "C": shape.m * shape.n * VALUE}
+    return [*memories(asked, held, stored), divides("mapping.rows", design.mapping.kernel.rows, design.chip.mesh.rows)]
+
+
+def spent(design: Design, asked: Job, fidelity: str) -> Spent:
+    """Of all tiles."""
+    chip, shape, part = design.chip, asked.shape, asked.part
+    macs = chip.tile.matrix.rows * chip.tile.matrix.cols * chip.clock
+    of = taken(asked, fidelity, {"cores": chip.mesh.rows * chip.mesh.cols * 1.0})
+    done, here = shape.m * shape.k * shape.n, engines(chip).product(part.m, part.k, part.n, VALUE)
+    of.metrics["utilisation"] = done / (macs * chip.mesh.rows * chip.mesh.cols * of.metrics["latency"])
+    of.metrics["engine_utilisation"] = part.m * part.k * part.n / (macs * here)
+    return of
+
+
+def explained(design: Design, case: Product, asked: Job, fidelity: str) -> tuple[list[Row], Spans]:
+    """Multicasts, memory and products."""
+    sizes = " x ".join(f"{size:.0f}" for size in (asked.part.m, asked.part.k, asked.part.n))
+    return told(asked, fidelity, case.kind, "summa", f"{sizes} a tile", 2.0 * case.m * case.k * case.n)
+
+
+def remedy(worst: Infeasible, design: Design, cases: tuple[Product, ...]) -> str:
+    """In words, what would do."""
+    if worst.limit == "mapping.rows":
+        return nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
+    if worst.limit != "chip.tile.sram":
+        return "smaller matrices would do"
+    open_ = replaced(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n")})
+    part = asked(open_, cases[:1]).part
+    if sum(slot.nbytes for slot in slots(part, "float16")) > worst.have:
+        return "not even a slice of 16 x 16 x 16 fits"
+    return "a slice that fits: " + " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
+
+
+def part(design: Design, case: Product, side: int) -> tuple[Design, Product]:
+    """Groups and slices as they are, or as large as the part."""
+    job, _ = summa_on(asked(design, (case,)), side)
+    changes: dict[str, Any] = {f"mapping.{name}": getattr(job.part, name) for name in ("m", "k", "n", "rows")}
+    return replace(replaced(design, changes), chip=job.chip), replace(case, m=job.shape.m, k=job.shape.k, n=job.shape.n)

@@ -1,0 +1,103 @@
+"""Packets on a network by itself.
+
+Under ``closed`` packets meet nobody, and a network accepts what its busiest link, or its busiest core, can carry. Under
+``cycles`` routers are played.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from dse.evaluators.account.alone import Spans, Spent, in_turn, largest
+from dse.evaluators.account.breakdown import Row
+from dse.evaluators.machine import traffic
+from dse.evaluators.machine.detour import detours
+from dse.evaluators.machine.flows import Flows, flows
+from dse.evaluators.machine.traffic import SATURATED, STABLE, Measured, empty
+from dse.space.design import Design
+from dse.space.limits import Limit
+from dse.space.network import faults, stages
+from dse.space.workload import Traffic
+
+FIDELITIES = ("closed", "cycles")
+STACKED = WHOLE = False
+ONE_BY_ONE = True
+
+REFUSED = ("packet_latency", "packet_latency_p50", "packet_latency_p99", "hops", "accepted")
+"""Metrics that are not numbers where a limit does not hold."""
+
+
+def asked(design: Design, cases: tuple[Traffic, ...]) -> Traffic:
+    """A case."""
+    (case,) = cases
+    return case
+
+
+def limits(design: Design, asked: Traffic) -> list[Limit]:
+    """Spots that the mesh has, and sides that a pattern needs."""
+    case, mesh = asked, design.chip.mesh
+    square = case.pattern == "transpose"
+    least = 2.0 if case.middle == 4 else 1.0
+    spots = max(case.spots, default=-1) + 1.0 if case.spots else float(case.middle)
+    return [
+        Limit("workload.traffic", spots, mesh.rows * mesh.cols * 1.0, "1"),
+        Limit("chip.mesh.rows", mesh.cols * 1.0 if square else least, mesh.rows * 1.0, "1"),
+        Limit("chip.mesh.cols", mesh.rows * 1.0 if square else least, mesh.cols * 1.0, "1"),
+    ]
+
+
+def spent(design: Design, asked: Traffic, fidelity: str) -> Spent:
+    """Of packets; networks by themselves are not made of anything, and take no energy."""
+    if any(limit.need > limit.have for limit in limits(design, asked)):
+        return Spent(dict.fromkeys(REFUSED, np.nan))
+    of = played(design, asked) if fidelity == "cycles" else free(design, asked)
+    found = dict(zip(REFUSED, (of.latency, of.p50, of.p99, of.hops, of.accepted), strict=True))
+    found["traffic_verdict"] = float(of.verdict)
+    if faults(design.chip):
+        around = _flows(design, asked)
+        found |= {"detoured": around.around, "detour_links": around.extra}
+    return Spent(found)
+
+
+def explained(design: Design, case: Traffic, asked: Traffic, fidelity: str) -> tuple[list[Row], Spans]:
+    """The latency of a packet: the way, its own flits, and what it waited for."""
+    chip = design.chip
+    cycle, t = 1 / float(chip.clock), stages(chip.router)
+    found = {name: float(value) for name, value in spent(design, case, fidelity).metrics.items()}
+    parts = {
+        "routers": found["hops"] * float(t.hop - chip.router.link) * cycle,
+        "links": (found["hops"] * float(chip.router.link) + 1 + float(chip.router.link)) * cycle,
+        "flits": float(empty(chip.router, case, 0.0) - 1 - chip.router.link) * cycle,
+    }
+    seconds = found["packet_latency"] * cycle
+    parts["contention"] = max(seconds - sum(parts.values()), 0.0)
+    order = design.mapping.kernel.order
+    row = Row("packet", case.pattern, case.label, order, 0.0, 0.0, 0.0, largest(parts), seconds, parts)
+    return [row], in_turn([row], ["network"], case.label)
+
+
+@lru_cache(maxsize=256)
+def played(design: Design, case: Traffic) -> Measured:
+    """Routers, cycle by cycle."""
+    chip, order = design.chip, design.mapping.kernel.order
+    return traffic.measure(chip.router, int(chip.mesh.rows), int(chip.mesh.cols), order, case, faults(chip))
+
+
+def free(design: Design, case: Traffic) -> Measured:
+    """Packets that meet nobody, and the busiest link or core."""
+    router, of = design.chip.router, _flows(design, case)
+    wide = np.repeat([float(router.flit_x), float(router.flit_y)], 2)
+    share = max(of.arriving, float((of.loads.max(axis=(1, 2)) * wide).max()))
+    latencies = empty(router, case, np.arange(1, len(of.links) + 1.0))
+    below = np.cumsum(of.links) / of.links.sum()
+    p50, p99 = (float(latencies[np.searchsorted(below, at)]) for at in (0.5, 0.99))
+    mean = float((latencies * of.links).sum() / of.links.sum())
+    verdict = SATURATED if case.rate * share > 1 else STABLE
+    return Measured(mean, p50, p99, of.hops, float(min(case.rate, 1 / share)), verdict, 0, 0)
+
+
+def _flows(design: Design, case: Traffic) -> Flows:
+    chip, order = design.chip, design.mapping.kernel.order
+    rows, cols, broken = int(chip.mesh.rows), int(chip.mesh.cols), faults(chip)
+    ways = detours(rows, cols, broken, order, vcs=int(chip.router.vcs)) if broken else None
+    return flows(case, rows, cols, order, broken, ways)
