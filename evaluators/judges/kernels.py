@@ -52,10 +52,10 @@ def judged(design: Design, workload: Workload, fidelity: str) -> list[Judged]:
     for rows, cases in _together(of, workload.cases):
         asked = of.asked(design, cases)
         limits = of.limits(design, asked)
-        if fidelity == "closed" and not hasattr(of, "ONE_BY_ONE"):
-            metrics = _metrics(of, design, asked, limits, fidelity)
-        else:
+        if of.one_by_one(design, fidelity) if hasattr(of, "one_by_one") else fidelity != "closed":
             metrics = one_by_one(design, cases, lambda one, case: _of_one(of, one, case, fidelity))
+        else:
+            metrics = _metrics(of, design, asked, limits, fidelity)
         found.append(Judged(rows, metrics, limits))
     return found
 

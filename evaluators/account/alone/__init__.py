@@ -12,7 +12,7 @@ Each module has
 
 and, where there is something to say,
 
-    ONE_BY_ONE                                  whether the closed form, too, takes numbers, as readers that play do
+    one_by_one(design, fidelity)                whether a reader takes numbers, where not only those that play do, or not all
     remedy(worst, design, cases)                in words, what would do
     part(design, case, side), SMALLER           a design and a case on at most so many cores a side; what becomes of the case,
                                                 for people

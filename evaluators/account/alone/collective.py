@@ -44,6 +44,11 @@ HELD = {"x": "data", "y": "data turned round"}
 Cases = tuple[Collective, ...]
 
 
+def one_by_one(design: Design, fidelity: str) -> bool:
+    """Readers that play programs walk many by themselves."""
+    return False
+
+
 def asked(design: Design, cases: Cases) -> tuple[Kernel, Collective]:
     """What is priced, and the first of cases alike.
 

@@ -40,6 +40,11 @@ COMMUNICATION = ("hop", "ramp", "stage", "word", "copy", "post")
 """Times of a fabric that only messages take."""
 
 
+def one_by_one(design: Design, fidelity: str) -> bool:
+    """Readers that play programs walk many by themselves, but engines of tiles have numbers for them."""
+    return design.chip.tile is not None and fidelity != "closed"
+
+
 def asked(design: Design, cases: tuple[Product, ...]) -> Kernel:
     """Products as one kernel on the cores that the mapping says."""
     mapping, kind = _mapping(design), cases[0].kind
