@@ -1,1 +1,1 @@
-"""Who answers for designs and a workload: a module a kind of case, with its metrics, limits, breakdown and remedies."""
+"""Who answers for designs and a workload: one for models, one for kernels by themselves, and one for services."""

@@ -2,7 +2,7 @@
 
 Instances are whole devices, alike in a pool: one that does both phases, or one that prefills and sends caches to another that
 decodes. A layout says what an iteration of them takes and how much they hold (`account/services`); iterations are priced once,
-as a table, and played by the loop. Where pools are parts of one chip, its pipelines answer for themselves (`tile_serving`).
+as a table, and played by the loop (`account/runs`). Where pools are parts of one chip, its pipelines answer for themselves.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ import numpy as np
 from dse.evaluators.account.breakdown import Breakdown, Row
 from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.profile import Profile, idle
+from dse.evaluators.account.runs import assembled, balanced, drawn, peak, served, steady
+from dse.evaluators.account.runs.assembled import deployment, groups, pool
+from dse.evaluators.account.runs.steady import STEADY
 from dse.evaluators.account.services import Done, several
-from dse.evaluators.judges import assembled, balanced, drawn, peak, served, steady
-from dse.evaluators.judges.assembled import deployment, groups, pool
-from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
 from dse.evaluators.serving.loop import Deployment, Served
 from dse.evaluators.serving.measures import OfClass
@@ -43,14 +43,14 @@ from dse.space.software import (
 from dse.space.workload import Asked, Load, Workload
 
 SERVICES = {
-    SERVED_DEVICES: "account.services.devices",
-    SERVED_REGIONS: "account.services.regions",
-    SERVED_PIPELINES: "judges.tile_serving",
-    SERVED_WHOLE_CHIP: "account.services.whole_chip",
-    SERVED_DIES: "account.services.many_dies",
-    SERVED_POOLED_DIES: "account.services.many_dies",
+    SERVED_DEVICES: "devices",
+    SERVED_REGIONS: "regions",
+    SERVED_PIPELINES: "pipelines",
+    SERVED_WHOLE_CHIP: "whole_chip",
+    SERVED_DIES: "many_dies",
+    SERVED_POOLED_DIES: "many_dies",
 }
-"""Layouts that serve, by the software that runs them: modules of the package, imported when they are asked."""
+"""Layouts that serve, by the software that runs them: modules of `account/services`, imported when they are asked."""
 
 
 NAMES = ("instance", "prefill instance", "decode instance")
@@ -164,7 +164,7 @@ def service_of(design: Design) -> ModuleType:
 
 def service_for(software: str) -> ModuleType:
     """Who answers for some software."""
-    return import_module(f"dse.evaluators.{SERVICES[software]}")
+    return import_module(f"dse.evaluators.account.services.{SERVICES[software]}")
 
 
 def _metrics(design: Design, load: Load, fidelity: str) -> dict[str, float]:

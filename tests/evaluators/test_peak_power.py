@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
+from dse.evaluators.account.runs import peak
 from dse.evaluators.account.services import devices
-from dse.evaluators.judges import peak, serving
+from dse.evaluators.judges import serving
 from dse.evaluators.silicon import energy
 from dse.space.design import stacked
 from tests.samples import asked, load_of

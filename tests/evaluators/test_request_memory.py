@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate
-from dse.evaluators.account.services import devices, regions, whole_chip
+from dse.evaluators.account.services import devices, pipelines, regions, whole_chip
+from dse.evaluators.account.services.fleet import fleet_of
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.judges import tile_serving
-from dse.evaluators.judges.tile_pipelines import fleet_of
 from dse.evaluators.serving.kvcache import Memory, Room, paged, prefixes, two_level, two_paged
 from dse.evaluators.serving.loop import Pool, serve
 from dse.evaluators.serving.policy import POLICIES
@@ -230,7 +229,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         assert isinstance(load, Load)
         if not chip[0].startswith("chip"):
             return float(devices.transfer(design, load)[0].of(4000))
-        run = tile_serving._served(design, load, fleet_of(design, load), "closed", 0)[0]
+        run = pipelines._served(design, load, fleet_of(design, load), "closed", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))
 

@@ -12,9 +12,9 @@ from dse.build import Question
 from dse.evaluators import evaluate, explain
 from dse.evaluators.account.passes import Staged, through_stages
 from dse.evaluators.account.pipelines import _blocks, _held, _instances, _way
+from dse.evaluators.account.services.fleet import fleet_of, iteration
 from dse.evaluators.account.stretches import stretches_by_model
 from dse.evaluators.evaluation import binding
-from dse.evaluators.judges.tile_pipelines import fleet_of, iteration
 from dse.evaluators.machine.machine import of_tiles
 from dse.evaluators.readers import READERS
 from dse.space.design import Design, stacked

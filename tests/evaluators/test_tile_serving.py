@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.account.runs.served import means
+from dse.evaluators.account.services import pipelines
+from dse.evaluators.account.services.fleet import Pipelines, fleet_of
 from dse.evaluators.evaluation import infeasible
-from dse.evaluators.judges import tile_serving
-from dse.evaluators.judges.served import means
-from dse.evaluators.judges.tile_pipelines import Pipelines, fleet_of
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, line, ways
 from dse.evaluators.machine.fabric import tile_fabric
 from dse.evaluators.serving.loop import Served
@@ -42,7 +42,7 @@ def run(*overrides: str) -> tuple[Served, tuple[Pipelines, ...]]:
     found = asked(*overrides)
     load = found.workload.cases[0]
     fleet = fleet_of(found.base, load)  # type: ignore[arg-type]
-    return tile_serving._served(found.base, load, fleet, "closed", 0)[0], fleet  # type: ignore[arg-type]
+    return pipelines._served(found.base, load, fleet, "closed", 0)[0], fleet  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partition", ["k", "mn"])
@@ -68,9 +68,9 @@ def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, 
     assert sum(parts.by_bound().values()) == pytest.approx(pipelines * span)
     assert {row.operator for row in parts.rows} > {"q_proj", "attention", "o_proj"}
     # mean iterations, priced by themselves, take together what the table has said of each one
-    load, priced, of_pool = found.workload.cases[0], tile_serving.READERS["closed"], served.state.instances["pool"]
+    load, priced, of_pool = found.workload.cases[0], pipelines.READERS["closed"], served.state.instances["pool"]
     for number, of in enumerate(fleet):
-        each = [(mean.times, tile_serving._mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
+        each = [(mean.times, pipelines._mean_iteration(load, of, priced, mean)) for mean in means(served, number)]  # type: ignore[arg-type]
         busy = float(served.state.instances["busy"][of_pool == number].sum())
         assert sum(times * float(at.seconds) for times, at in each) == pytest.approx(busy, rel=0.1)
     for name in ("utilisation", "hbm_utilisation", "noc_utilisation"):

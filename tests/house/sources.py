@@ -78,9 +78,9 @@ def arrows(*, eager: bool = False) -> dict[str, set[str]]:
     }
     if not eager:
         found["dse.evaluators.evaluation"] |= {f"dse.evaluators.judges.{judge}" for judge in READERS.values()}
-        found["dse.evaluators.judges.kernels"] |= {f"dse.evaluators.account.alone.{kernel}" for kernel in KERNELS.values()}
-        found["dse.evaluators.judges.models"] |= {f"dse.evaluators.account.{layout}" for layout in LAYOUTS.values()}
-        found["dse.evaluators.judges.serving"] |= {f"dse.evaluators.{service}" for service in SERVICES.values()}
+        rooms = {"models": ("", LAYOUTS), "kernels": ("alone.", KERNELS), "serving": ("services.", SERVICES)}
+        for judge, (room, registry) in rooms.items():
+            found[f"dse.evaluators.judges.{judge}"] |= {f"dse.evaluators.account.{room}{name}" for name in registry.values()}
     for package in (module(path) for path in SOURCES if path.name == "__init__.py"):
         for name in modules:
             if name.startswith(f"{package}."):

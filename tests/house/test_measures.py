@@ -6,7 +6,7 @@ from tests.house.measures import MEASURES
 
 MOST = {
     "modules at the top": 2,
-    "lines of the longest file": 845,
+    "lines of the longest file": 827,
     "lines of the longest function": 75,
     "modules of the longest import chain": 15,
     "modules of the longest chain with lazy imports": 20,

@@ -141,6 +141,15 @@ def test_every_folder_says_in_a_sentence_what_its_room_is(path: Path) -> None:
     assert said.endswith((".", ":"))
 
 
+def test_judges_are_those_who_answer_and_each_is_short() -> None:
+    """What a case or a layout needs beside is `account`'s."""
+    from dse.evaluators.evaluation import READERS
+
+    rooms = {path.stem: len(path.read_text().splitlines()) for path in (ROOT / "evaluators/judges").glob("[!_]*.py")}
+    assert set(rooms) == set(READERS.values())
+    assert max(rooms.values()) <= 303
+
+
 def test_no_modules_import_each_other() -> None:
     """A circle hides which way a value walks; imports inside functions count as well."""
     found = arrows()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.evaluators import evaluate
+from dse.evaluators.account.runs import balanced
+from dse.evaluators.account.runs.served import picked
 from dse.evaluators.evaluation import Outcomes
-from dse.evaluators.judges import balanced
-from dse.evaluators.judges.served import picked
 from dse.space.design import Design, Designs
 from dse.space.elementwise import Array
 from dse.space.fields import replaced

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.evaluators.account.runs.served import picked
 from dse.evaluators.account.services import HERE, shared_prices
 from dse.evaluators.account.services.shared_prices import Shared
-from dse.evaluators.judges.served import picked
 from dse.space.design import Design
 from dse.space.elementwise import Array
 from dse.space.fields import replaced

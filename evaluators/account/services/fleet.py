@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dse.evaluators.account.passes import Staged, through_stages
+from dse.evaluators.account.runs import served
 from dse.evaluators.graph.step import Step
 from dse.evaluators.graph.transformer import transformer
-from dse.evaluators.judges import served
 from dse.evaluators.kernels.partition.onward import Way
 from dse.evaluators.layouts.pipelines import blocks, room
 from dse.evaluators.layouts.residency import Resident, Share, resident

@@ -18,10 +18,10 @@ from dse.evaluators.account.passes import Staged
 from dse.evaluators.account.pipelines import parallelism, pass_rows, plan_limits, smallest
 from dse.evaluators.account.power import of_phases
 from dse.evaluators.account.profile import Profile, idle
+from dse.evaluators.account.runs import drawn, peak, served, steady
+from dse.evaluators.account.runs.steady import STEADY
 from dse.evaluators.account.services import COMPOSITIONS, priced_by
-from dse.evaluators.judges import drawn, peak, served, steady
-from dse.evaluators.judges.steady import STEADY
-from dse.evaluators.judges.tile_pipelines import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
+from dse.evaluators.account.services.fleet import Pipelines, all_cores, cores_of, decode_cores, fleet_of, iteration, paces
 from dse.evaluators.layouts.kv_transfer import Fleet, Layout, Ways, ways
 from dse.evaluators.layouts.played_transfer import played_ways
 from dse.evaluators.layouts.residency import cached_here
