@@ -7,12 +7,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dse.capacity import LONG, Side, Tried, enough, may_take, worth
+from dse.capacity import LONG, Side, enough, may_take
 from dse.drafts import draft
 from dse.evaluators.evaluation import PHYSICS
 from dse.evaluators.serving.capacity import BEYOND, spent
 from dse.json_text import json_text
 from dse.progress import Terminal, say
+from dse.race import Tried, worth
 from dse.schemas import stamped
 from dse.signals import held_back
 from dse.space.units import show

@@ -19,10 +19,10 @@ from dse.evaluators.account.metrics import Judged
 from dse.evaluators.account.profile import Profile, idle
 from dse.evaluators.account.services import Done, several
 from dse.evaluators.judges import assembled, balanced, drawn, peak, served, steady
-from dse.evaluators.judges.assembled import deployment, groups, pool
+from dse.evaluators.judges.assembled import deployment, groups, guessing, pool
 from dse.evaluators.judges.steady import STEADY
 from dse.evaluators.serving.kvcache import paged
-from dse.evaluators.serving.loop import Deployment, Served
+from dse.evaluators.serving.loop import Deployment, Pool, Served
 from dse.evaluators.serving.measures import OfClass
 from dse.evaluators.serving.measures import by_class as by_class_of
 from dse.evaluators.serving.policy import policies
@@ -239,9 +239,15 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         design, load, fidelity: what is asked.
         checked: whether the error is worked out; it is 0 where not.
     """
+    pools, off = pools_of(design, load, fidelity, checked=checked)
+    return joined(design, load, pools), off
+
+
+def pools_of(design: Design, load: Load, fidelity: str, *, checked: bool = True) -> tuple[list[Pool], Error]:
+    """Pools of instances, as `deployed` has them; what it takes."""
     service, serving = service_of(design), _serving(design)
     instances = service.instances(design, load, steady.PRICES if fidelity == STEADY else fidelity)
-    pools, off = [], Error(0.0, 0.0, 0)
+    pools, off = list[Pool](), Error(0.0, 0.0, 0)
     for group in groups(serving, instances):
         of, rule, batch, _ = group
         price, here = served.table(
@@ -255,11 +261,17 @@ def deployed(design: Design, load: Load, fidelity: str, *, checked: bool = True)
         )
         off = max(off, here)
         pools.append(pool(serving, group, load, price, float(of.free), of.room.at(0)))
+    return guessing(pools, load), off
+
+
+def joined(design: Design, load: Load, pools: Sequence[Pool]) -> Deployment:
+    """Pools of a design, and the way of caches between them."""
+    service = service_of(design)
     way = service.transfer(design, load) if len(pools) == 2 else None
-    found = deployment(serving, pools, load, way and (way[0].at(0), float(way[1])))
+    found = deployment(_serving(design), pools, way and (way[0].at(0), float(way[1])))
     if found.transfer is not None and hasattr(service, "channels"):
         found = found._replace(transfer=found.transfer._replace(channels=service.channels(design, load)))
-    return found, off
+    return found
 
 
 def _limits(design: Design, load: Load) -> list[Limit]:

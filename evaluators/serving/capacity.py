@@ -18,7 +18,7 @@ NEAR = 1.02
 BEYOND = 1.05
 """Times the largest rate: there a bound is broken, which is tried."""
 
-STEP, FARTHEST = 1.1, 4.0
+STEP, FARTHEST = BEYOND, 4.0
 """From the guess to the first rate beside it, and the most between two rates, while none is known on the other side."""
 
 SLOWEST = 2.0**-20

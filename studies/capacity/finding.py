@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from dse.capacity import OF_LOAD, Side, capacity, parsed, posed
+from dse.capacity import Side, capacity, parsed, posed
 from dse.deployments import Candidate, candidates
 from dse.evaluators.serving.capacity import largest
 from dse.evaluators.serving.state import Stop
+from dse.race import OF_LOAD
 from dse.space.units import show
 from dse.studies.write import table
 
@@ -63,8 +64,7 @@ def _asked(words: tuple[str, ...]) -> tuple[Side, Rates]:
 def _every(words: tuple[str, ...], side: Side) -> list[Candidate]:
     """All deployments, those too that the quick answer leaves out."""
     asked = parsed(words)
-    usual, load, bounds, knobs = posed(asked.chips[0], asked, trust=False)
-    found, _ = candidates(usual, load, bounds, knobs, side.devices, apart=True, every=True)
+    found, _ = candidates(*posed(asked.chips[0], asked, trust=False), side.devices, apart=True, every=True)
     return found
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dse.build import question
 from dse.capacities import leave, record
-from dse.capacity import ORDERS, _place, _raced, capacity, parsed
-from dse.capacity import _play as play_one
+from dse.capacity import ORDERS, _place, capacity, parsed
 from dse.compose import compose, folder_of
 from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
@@ -24,8 +23,10 @@ from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.policy import SHIPPED, policy
 from dse.evaluators.serving.price import linear
 from dse.evaluators.serving.state import Stop, Transfer
-from dse.evaluators.serving.steady import steady
+from dse.evaluators.serving.steady import Steady, paces, steady
 from dse.progress import Progress
+from dse.race import Tried, _known, raced
+from dse.race import play as play_one
 from dse.space.design import stacked
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
@@ -83,7 +84,7 @@ def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
     bounds = _bounds(of, asked, np.random.default_rng(seed))
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0)
-    assert found.rate <= of_prompts(of, load, bounds)
+    assert found.rate <= of_prompts(of.pools, paces(of.pools, asked), load, bounds)
 
 
 @settings(max_examples=40, deadline=None)
@@ -98,8 +99,7 @@ def test_no_deployment_serves_more_than_it_may(seed: int) -> None:
     asked = asked.drawn(500, seed).arriving("poisson", rate=1.0, seed=seed)
     bounds = _bounds(of, asked.first(50), rng)
     load = Load("", None, asked, bounds.ttft, bounds.tpot)  # type: ignore[arg-type]
-    unbound = steady(of, asked, tpot=np.inf).rate
-    most = of_most(of, unbound, load, bounds)
+    most = of_most(of.pools, paces(of.pools, asked), load, bounds)
     assert most == np.inf or bounds.broken(of.serve(load.at(1.001 * most), stop=bounds.stop(len(asked))))
 
 
@@ -123,27 +123,53 @@ def test_prompts_that_are_reused_bound_no_rate(reuse: dict[str, Any]) -> None:
     of = Deployment((Pool(price, policy("prefill_first"), Memory(2000, 16), batch=8, **reuse),), None, "least_loaded")
     bounds, load = Bounds(0.5, 0.5), Load("", None, asked, 0.5, 0.5)  # type: ignore[arg-type]
     found = largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0).rate
-    assert of_prompts(of, load, bounds) < found <= of_most(of, 1.0, load, bounds)
+    taken = paces(of.pools, asked)
+    assert of_prompts(of.pools, taken, load, bounds) < found <= of_most(of.pools, taken, load, bounds)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 1)), min_size=1, max_size=40))
 def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tuple[float, float]]) -> None:
     """Deployments in any order, each with a rate of its own and some more that it might have had."""
-    found = [SimpleNamespace(most=rate + more, own=rate) for rate, more in drawn]
+    estimate = SimpleNamespace(rate=0.0)
+    found = [
+        SimpleNamespace(most=rate + more, own=rate, but_batch=at, estimate=estimate) for at, (rate, more) in enumerate(drawn)
+    ]
     played: list[SimpleNamespace] = []
 
     def against(one, load, bounds, best):  # type: ignore[no-untyped-def]
         played.append(one)
-        return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0)
+        return SimpleNamespace(candidate=one, rate=one.own if one.own > best * NEAR else 0.0, lost=(best * NEAR, ()))
 
     with pytest.MonkeyPatch.context() as patch, Progress("") as progress, ThreadPoolExecutor(2) as several:
-        patch.setattr("dse.capacity._against", against)
-        tried = _raced(found, None, None, progress, several)  # type: ignore[arg-type]
+        patch.setattr("dse.race._against", against)
+        tried = raced(found, None, None, progress, several)  # type: ignore[arg-type]
     best = max(one.rate for one in tried)
     assert len({id(one) for one in played}) == len(played) == len(tried)
     assert best >= max(one.own for one in found) / NEAR
     assert all(one.most <= best for one in found if not any(one is other for other in played))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**9), st.lists(st.integers(1, 60), min_size=2, max_size=2))
+def test_runs_whose_batches_are_never_full_are_the_same(seed: int, batches: list[int]) -> None:
+    """What a race takes as known: `Candidate.but_batch` is that of both, and neither has as many requests as its batch."""
+    of, asked = _draw(seed)
+    one, other = (of._replace(pools=tuple(replace(pool, batch=most) for pool in of.pools)) for most in batches)
+    served = one.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    held = served.state.instances["most"]
+    pools = tuple(int(held[served.state.instances["pool"] == at].max()) for at in range(len(of.pools)))
+    lost = Tried(_candidate(one), None, (NEAR, pools))
+    again = other.serve(asked, stop=Bounds(0.5, 0.1).stop(len(asked)))
+    if _known(_candidate(other), [lost], 1.0):
+        assert max(pools) < min(batches)
+        assert all(np.array_equal(served[name], again[name], equal_nan=True) for name in ("first", "completed", "scheduled"))
+    elif max(pools) < min(batches):
+        raise AssertionError("a run that is known is played again")
+
+
+def _candidate(of: Deployment) -> Candidate:
+    return Candidate(None, None, {}, 1, False, of.pools, Steady(0.5, 0.0, 0.0, 1.0), 0.0, 0.0)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
