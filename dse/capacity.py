@@ -22,7 +22,7 @@ from dse.build import Question, question
 from dse.compose import compose, folder_of
 from dse.deployments import DIES, TP, Candidate, Kinds, candidates
 from dse.evaluators.judges.serving import dollars
-from dse.evaluators.serving.capacity import BEYOND, Bounds, checked, spent
+from dse.evaluators.serving.capacity import BEYOND, Bounds, bounds_of, spent
 from dse.evaluators.serving.loop import UNBOUNDED
 from dse.progress import Progress
 from dse.race import COARSE, Tried, beside, curve, play, raced, threads
@@ -42,6 +42,9 @@ ORDERS = ("devices", "dollars")
 LIKE = "dse capacity chip=h200 model=qwen3_32b devices=16 workload.ttft='2 s' workload.tpot='50 ms'"
 
 MOST_DEVICES = 1 << 16
+
+LONGEST = 10.0
+"""Of a token, for requests that are to be alone where nothing bounds it. [s]"""
 
 MOST_SEARCHED = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
@@ -209,9 +212,10 @@ def _counted(asked: Asked, count: int) -> Asked:
 
 
 def may_take(load: Load, bounds: Bounds) -> float:
-    """What a request of mean length may take, by the bounds that there are. [s]"""
-    each = float(load.requests.output.mean()) * bounds.tpot
-    return (bounds.ttft if bounds.ttft < math.inf else 0.0) + (each if each < math.inf else 0.0)
+    """What a request of mean length may take, by the longest bounds that there are. [s]"""
+    ttft = max((of.ttft for of in bounds.each if of.ttft < math.inf), default=0.0)
+    tpot = max((of.tpot for of in bounds.each if of.tpot < math.inf), default=0.0)
+    return ttft + float(load.requests.output.mean()) * tpot
 
 
 def enough(load: Load, bounds: Bounds, rate: float) -> int:
@@ -292,9 +296,7 @@ def posed(chip: str, asked: Asked, *, trust: bool) -> tuple[Kinds, Bounds, Space
         raise DesignError(
             "workload.arrivals: requests that come at once have no rate; choose poisson, gamma, fixed or a trace's"
         )
-    if load.classes:
-        raise DesignError("workload.classes: dse capacity keeps one pair of bounds; leave them out, or use dse evaluate")
-    bounds = checked(Bounds(load.ttft, load.tpot, asked.share))
+    bounds = bounds_of(load, asked.share)
     if software_of(usual.base.mapping) == SERVED_PIPELINES:
         raise DesignError(
             f"capacity: {config['choices'].get('mapping')} has its instances on one chip; capacity counts whole chips: "
@@ -377,15 +379,15 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int) -> str:
 
 def _unloaded(chip: str, found: Sequence[Candidate], load: Load, bounds: Bounds) -> str:
     """What the quickest deployments take for a request that is alone, against the bounds."""
-    alone = []
+    alone, tightest = [], bounds.tightest
     for one in _distinct(found):
         first = load.requests.first(min(len(load.requests), 20))
-        gap = 10 * (one.estimate.ttft + float(first.output.max()) * bounds.tpot)
+        gap = 10 * (one.estimate.ttft + float(first.output.max()) * min(tightest[1], LONGEST))
         served = one.deployment.serve(replace(first, arrival=gap * np.arange(len(first))), stop=UNBOUNDED)
         alone.append(spent(served, bounds.share))
     ttft, tpot = (min(values) for values in zip(*alone, strict=True))
     return (
-        f"{chip}: no deployment keeps {show(bounds.ttft, 's')} to the first token and {show(bounds.tpot, 's')} a token; "
+        f"{chip}: no deployment keeps {show(tightest[0], 's')} to the first token and {show(tightest[1], 's')} a token; "
         f"a request alone takes {show(ttft, 's')} and {show(tpot, 's')} at best, each by another deployment where they differ"
     )
 

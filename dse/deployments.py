@@ -183,7 +183,7 @@ def candidates(
             refused[limit] = refused.get(limit, 0) + 1
             continue
         pools, taken = kinds.pools(design, values)
-        estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tpot, math.inf))
+        estimate, unbound = (fastest(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
         most = of_most(pools, taken, load, bounds)
         found[place] = Candidate(design, load, values, _devices(design), divided, pools, estimate, unbound.rate, most)
     kept = [found[place] for place in sorted(found)]

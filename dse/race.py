@@ -128,7 +128,7 @@ def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
         return _searched(one, load, bounds, one.estimate.rate, NEAR)
     rate, guess = best * NEAR, one.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
-    nearly = bounds._replace(ttft=NEARLY * bounds.ttft, tpot=NEARLY * bounds.tpot)
+    nearly = bounds.wider(NEARLY)
     served = play(one, load, rate, nearly)
     if not nearly.broken(served):
         return _searched(one, load, bounds, guess if guess and _breaks(served, bounds) else rate, NEAR)
@@ -140,8 +140,7 @@ def _against(one: Candidate, load: Load, bounds: Bounds, best: float) -> Tried:
 
 def _breaks(served: Served, bounds: Bounds) -> str:
     """Which bounds a whole run breaks, as in "ttft and tpot"; "" for none."""
-    ttft, tpot = spent(served, bounds.share)
-    return " and ".join(name for name, wrong in (("ttft", ttft > bounds.ttft), ("tpot", tpot > bounds.tpot)) if wrong)
+    return " and ".join(bounds.breaks(served))
 
 
 def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: float) -> Tried:
@@ -154,7 +153,7 @@ def _searched(one: Candidate, load: Load, bounds: Bounds, guess: float, near: fl
             points.append((rate, *worth(served, one.devices)))
         return served
 
-    guess = guess or 1 / (one.estimate.ttft + bounds.tpot * float(load.requests.output.mean()))
+    guess = guess or 1 / (one.estimate.ttft + bounds.tightest[1] * float(load.requests.output.mean()))
     found = largest(at_rate, bounds, len(load.requests), guess, near)
     if math.isinf(found.rate):
         raise DesignError(

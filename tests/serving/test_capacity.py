@@ -1,6 +1,7 @@
 """The largest rate: kept there and broken a little beyond, on random loads and pools; and deployments against all of them."""
 
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from dse.capacity import ORDERS, _place, capacity, parsed
 from dse.compose import compose, folder_of
 from dse.deployments import Candidate, of_most, of_prompts
 from dse.evaluators import evaluate
-from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, largest, spent
+from dse.evaluators.serving.capacity import BEYOND, NEAR, Bounds, Capacity, bounds_of, largest, spent
 from dse.evaluators.serving.kvcache import Memory
 from dse.evaluators.serving.loop import UNBOUNDED, Deployment, Pool, Served
 from dse.evaluators.serving.policy import SHIPPED, policy
@@ -28,9 +29,10 @@ from dse.progress import Progress
 from dse.race import Tried, _known, raced
 from dse.race import play as play_one
 from dse.space.design import stacked
+from dse.space.elementwise import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, requests
-from dse.space.workload import Load
+from dse.space.workload import Class, Load
 
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
@@ -75,6 +77,32 @@ def test_bounds_are_kept_at_the_largest_rate_and_broken_beyond(seed: int) -> Non
     for rate, kept in ((found.rate, True), (BEYOND * found.rate, False)):
         ttft, tpot = spent(play(rate, UNBOUNDED), bounds.share)
         assert (ttft <= bounds.ttft and not tpot > bounds.tpot) == kept
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**9))
+def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
+    """Percentiles of each class by itself; and classes with equal bounds and all requests of one are no classes."""
+    of, asked = _draw(seed)
+    rng = np.random.default_rng(seed)
+    some = _bounds(of, asked, rng)
+    classes = (Class("near", some.ttft, some.tpot, 0), Class("far", 4 * some.ttft, math.inf, 1))
+    kinds = rng.integers(0, 2, len(asked)).astype(np.int32)
+
+    def found(of_kinds: Array, several: tuple[Class, ...]) -> tuple[Capacity, Load]:
+        load = Load("", None, replace(asked, kinds=of_kinds, ranks=of_kinds), *some[:2], classes=several)  # type: ignore[arg-type]
+        bounds = bounds_of(load, some.share)
+        return largest(lambda rate, stop: of.serve(load.at(rate), stop=stop), bounds, len(asked), 1.0), load
+
+    got, load = found(kinds, classes)
+    if 0 < got.rate < np.inf:
+        for rate, kept in ((got.rate, True), (BEYOND * got.rate, False)):
+            served = of.serve(load.at(rate))
+            each = [(spent(served, some.share, number), one) for number, one in enumerate(classes)]
+            assert all(ttft <= one.ttft and not tpot > one.tpot for (ttft, tpot), one in each) == kept
+    alone = found(np.zeros_like(kinds), classes)[0]
+    assert alone.rate == found(np.zeros_like(kinds), ())[0].rate
+    assert alone.binds in ("", "memory", "ttft", "tpot", "ttft of near", "tpot of near")
 
 
 @settings(max_examples=40, deadline=None)
